@@ -1,0 +1,1 @@
+//! The Redis protocol (RESP2 and RESP3), sans-I/O.
