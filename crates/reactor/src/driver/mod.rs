@@ -1,0 +1,60 @@
+//! The seam to the world outside: one type, one driver behind it.
+//!
+//! Role: starts operations and reports completions; gives time, randomness and wake-ups. All
+//! non-determinism of the product passes here. Place on the path: below every file and socket.
+//!
+//! The contract of a driver:
+//! * `start` never blocks and never completes at once; memory named by the operation stays valid
+//!   until its completion has been given to [`Ops::complete`];
+//! * `reap` submits what was started and hands over completions, without blocking;
+//! * `park` sleeps until a completion, the timeout or a wake-up; it may return early;
+//! * `announce_sleep` comes before the last look for messages, `announce_awake` after the sleep;
+//! * `drain` returns when no operation is in flight any more.
+
+pub mod sim;
+pub(crate) mod uring;
+
+use crate::file::{FileOptions, Opened};
+use crate::ops::{FileId, Op, Ops, SocketId, Token};
+use crate::reactor::CoreId;
+use std::io;
+use std::net::SocketAddr;
+
+pub(crate) enum Driver {
+    Uring(Box<uring::Uring>),
+    Sim(sim::SimDriver),
+}
+
+macro_rules! dispatch {
+    ($(fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) $(-> $out:ty)?;)*) => {
+        impl Driver {
+            $(pub(crate) fn $name(&mut self $(, $arg: $type)*) $(-> $out)? {
+                match self {
+                    Driver::Uring(driver) => driver.$name($($arg),*),
+                    Driver::Sim(driver) => driver.$name($($arg),*),
+                }
+            })*
+        }
+    };
+}
+
+dispatch! {
+    fn start(&mut self, token: Token, op: &mut Op);
+    fn cancel(&mut self, token: Token);
+    fn reap(&mut self, ops: &mut Ops) -> usize;
+    fn announce_sleep(&mut self);
+    fn announce_awake(&mut self);
+    fn park(&mut self, timeout_ns: Option<u64>);
+    fn wake(&mut self, core: CoreId);
+    fn drain(&mut self, ops: &mut Ops);
+    fn now_ns(&mut self) -> u64;
+    fn wall_ms(&mut self) -> u64;
+    fn random_u64(&mut self) -> u64;
+    fn open_file(&mut self, path: &str, options: &FileOptions) -> io::Result<Opened>;
+    fn close_file(&mut self, file: FileId);
+    fn listen(&mut self, address: SocketAddr) -> io::Result<(SocketId, SocketAddr)>;
+    fn connect(&mut self, address: SocketAddr) -> io::Result<SocketId>;
+    fn close_socket(&mut self, socket: SocketId);
+    fn shutdown_socket(&mut self, socket: SocketId);
+    fn peer(&mut self, socket: SocketId) -> Option<SocketAddr>;
+}

@@ -1,0 +1,39 @@
+//! The reactor: one thread a core, and everything that is not deterministic.
+//!
+//! Role: runs local tasks, owns timers, files and sockets, carries messages between cores and
+//! counts where a core's time goes. It is the bottom of the workspace: every crate above does its
+//! I/O, reads the clock and draws random numbers through a [`Reactor`], and so the whole product
+//! runs unchanged under the simulation driver.
+//!
+//! Place on the path: the first stage of a request (bytes readable) and the last of every I/O.
+//!
+//! Invariants:
+//! * a task, an operation in flight and its buffer belong to one reactor and are touched by its
+//!   thread alone; no lock is taken on the data path;
+//! * a buffer belongs to the operation from submission to completion, never to the future that
+//!   waits for it: dropping the future cannot free memory that the kernel still writes;
+//! * every queue has a limit ([`limits`]).
+//!
+//! Never: it knows no key, no protocol and no policy; nothing above it may ask which driver runs.
+
+pub mod buf;
+mod driver;
+mod executor;
+mod file;
+pub mod limits;
+mod load;
+mod mesh;
+mod net;
+mod ops;
+mod reactor;
+pub mod sync;
+mod timer;
+
+pub use buf::Buf;
+pub use driver::sim;
+pub use driver::uring::{UringOptions, start_uring};
+pub use file::{File, FileOptions, FileStats};
+pub use load::{Load, LoadSnapshot, Work};
+pub use mesh::{Mailbox, Mesh, Port};
+pub use net::{Listener, Socket};
+pub use reactor::{CoreId, Reactor};

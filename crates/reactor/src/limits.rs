@@ -1,0 +1,21 @@
+//! Every limit of the reactor in one place, each with its reason.
+
+/// Cores in one process: the width of an executor id and of the message mesh.
+pub const CORES_MAX: usize = 64;
+
+/// Operations in flight a reactor. Past it, submission waits: back-pressure, not an error.
+pub const OPS_MAX: usize = 65_536;
+
+/// Messages one core can have waiting at another. A sender waits when the ring is full.
+pub const MESH_MESSAGES_MAX: usize = 1024;
+
+/// Tasks run in one turn before I/O is looked at again, so that no burst starves completions.
+pub const POLLS_PER_TURN_MAX: usize = 256;
+
+/// Bytes of one disk operation. Larger transfers are cut by their callers.
+pub const IO_BYTES_MAX: usize = 8 << 20;
+
+/// The finest alignment any device asks of memory, offset and length.
+pub const ALIGN_BYTES: usize = 4096;
+
+const _: () = assert!(IO_BYTES_MAX % ALIGN_BYTES == 0);

@@ -1,0 +1,111 @@
+//! Stream sockets: listening, accepting, receiving, sending.
+//!
+//! Place on the path: the first and the last stage of a request. Memory is the caller's: bytes
+//! are appended to its vector and sent from its vector, and both come back.
+
+use crate::ops::{Op, OpFuture, SocketId};
+use crate::reactor::Reactor;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+struct Handle {
+    reactor: Reactor,
+    id: SocketId,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Ok(mut driver) = self.reactor.0.driver.try_borrow_mut() {
+            driver.close_socket(self.id);
+        }
+    }
+}
+
+/// A socket that accepts connections on this core.
+pub struct Listener {
+    handle: Handle,
+    address: SocketAddr,
+}
+
+/// A connection that this core owns. Clones share it; the last one closes it.
+#[derive(Clone)]
+pub struct Socket(Rc<Handle>);
+
+impl Reactor {
+    /// Listens on `address`. Every core may listen on the same one; each connection goes to one.
+    ///
+    /// # Errors
+    /// As `bind(2)` and `listen(2)`.
+    pub fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
+        let (id, address) = self.0.driver.borrow_mut().listen(address)?;
+        Ok(Listener { handle: Handle { reactor: self.clone(), id }, address })
+    }
+
+    /// Connects to `address`. Blocks shortly in a server: for tools and tests.
+    ///
+    /// # Errors
+    /// As `connect(2)`.
+    pub fn connect(&self, address: SocketAddr) -> io::Result<Socket> {
+        let id = self.0.driver.borrow_mut().connect(address)?;
+        Ok(Socket(Rc::new(Handle { reactor: self.clone(), id })))
+    }
+}
+
+impl Listener {
+    /// The address in use (its port, if 0 was asked for).
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// As `accept(2)`: running out of descriptors is an error of this call, not of the listener.
+    pub async fn accept(&self) -> io::Result<Socket> {
+        let reactor = &self.handle.reactor;
+        let (result, _) = OpFuture::new(reactor.clone(), Op::Accept { listener: self.handle.id }).await;
+        let id = SocketId(u32::try_from(result?).expect("socket ids are 32-bit"));
+        Ok(Socket(Rc::new(Handle { reactor: reactor.clone(), id })))
+    }
+}
+
+impl Socket {
+    /// Appends at most `bytes_max` bytes to `into`; tells how many, 0 when the peer has closed.
+    pub async fn receive(&self, into: Vec<u8>, bytes_max: usize) -> (io::Result<usize>, Vec<u8>) {
+        assert!(bytes_max > 0);
+        let op = Op::Receive { socket: self.0.id, into, bytes_max };
+        let (result, op) = OpFuture::new(self.0.reactor.clone(), op).await;
+        let Op::Receive { into, .. } = op else { unreachable!("an operation keeps its kind") };
+        (result.map(|count| count as usize), into)
+    }
+
+    /// Sends all of `bytes` and gives the vector back.
+    pub async fn send(&self, mut bytes: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+        let mut from = 0;
+        while from < bytes.len() {
+            let op = Op::Send { socket: self.0.id, bytes, from };
+            let (result, op) = OpFuture::new(self.0.reactor.clone(), op).await;
+            let Op::Send { bytes: returned, .. } = op else { unreachable!("an operation keeps its kind") };
+            bytes = returned;
+            match result {
+                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), bytes),
+                Ok(count) => from += count as usize,
+                Err(error) => return (Err(error), bytes),
+            }
+        }
+        (Ok(()), bytes)
+    }
+
+    /// Ends the connection in both directions: pending receives and sends complete.
+    pub fn shutdown(&self) {
+        self.0.reactor.0.driver.borrow_mut().shutdown_socket(self.0.id);
+    }
+
+    /// The peer's address, for CLIENT LIST and logs.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.0.reactor.0.driver.borrow_mut().peer(self.0.id)
+    }
+}

@@ -1,0 +1,216 @@
+//! Operations in flight: the slab that owns each operation and its buffers until completion.
+//!
+//! Role: the seam between futures, which come and go, and a driver, which completes what it was
+//! given. Place on the path: under [`crate::File`] and [`crate::Socket`], above the driver.
+//!
+//! Invariants:
+//! * an operation's memory stays in its slot from submission to completion, whatever happens to
+//!   the future that waits for it;
+//! * a token names a slot and its generation: a late completion cannot reach a newer operation.
+
+use crate::buf::Buf;
+use crate::limits::OPS_MAX;
+use crate::reactor::Reactor;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// A file known to a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileId(pub(crate) u32);
+/// A socket, listening or connected, known to a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SocketId(pub(crate) u32);
+/// Names an operation in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token(pub(crate) u64);
+
+/// One operation with all the memory it needs. The result of each is a count:
+/// bytes moved, or the id of the accepted socket.
+pub(crate) enum Op {
+    /// Fills `buf` from `offset`; completes with its length or an error, never short.
+    Read { file: FileId, offset: u64, buf: Buf },
+    /// Writes `buf` whole at `offset`; `durable`: on stable media at completion.
+    Write { file: FileId, offset: u64, buf: Rc<Buf>, durable: bool },
+    /// Everything whose write completed before this began is on stable media at completion.
+    Flush { file: FileId },
+    /// Waits for a connection; completes with its socket id.
+    Accept { listener: SocketId },
+    /// Appends at most `bytes_max` received bytes to `into`; 0 when the peer has closed.
+    Receive { socket: SocketId, into: Vec<u8>, bytes_max: usize },
+    /// Sends `bytes[from..]`, perhaps only a part; completes with the count sent.
+    Send { socket: SocketId, bytes: Vec<u8>, from: usize },
+}
+
+enum State {
+    Free,
+    Waiting(Option<Waker>),
+    Done(io::Result<u64>),
+    /// The future is gone; the slot is freed at completion.
+    Abandoned,
+}
+
+struct Slot {
+    generation: u32,
+    state: State,
+    op: Option<Op>,
+}
+
+#[derive(Default)]
+pub(crate) struct Ops {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Futures that wait for a free slot.
+    full: Vec<Waker>,
+}
+
+fn split(token: Token) -> (usize, u32) {
+    (token.0 as u32 as usize, (token.0 >> 32) as u32)
+}
+
+impl Ops {
+    fn insert(&mut self, op: Op, waker: &Waker) -> Result<Token, Op> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < OPS_MAX => {
+                self.slots.push(Slot { generation: 0, state: State::Free, op: None });
+                self.slots.len() as u32 - 1
+            }
+            None => {
+                self.full.push(waker.clone());
+                return Err(op);
+            }
+        };
+        let kept = &mut self.slots[slot as usize];
+        assert!(matches!(kept.state, State::Free) && kept.op.is_none());
+        kept.generation = kept.generation.wrapping_add(1);
+        kept.state = State::Waiting(Some(waker.clone()));
+        kept.op = Some(op);
+        Ok(Token(u64::from(kept.generation) << 32 | u64::from(slot)))
+    }
+
+    fn release(&mut self, slot: usize) -> Op {
+        self.slots[slot].state = State::Free;
+        self.free.push(slot as u32);
+        if let Some(waker) = self.full.pop() {
+            waker.wake();
+        }
+        self.slots[slot].op.take().expect("a slot in use owns its operation")
+    }
+
+    /// The operation of a token that is in flight, for the driver.
+    pub(crate) fn op_mut(&mut self, token: Token) -> &mut Op {
+        let (slot, generation) = split(token);
+        assert_eq!(self.slots[slot].generation, generation);
+        self.slots[slot].op.as_mut().expect("a slot in use owns its operation")
+    }
+
+    /// Takes a completion from the driver. If nobody waits any more for an accepted connection,
+    /// it is given back for the driver to close.
+    pub(crate) fn complete(&mut self, token: Token, result: io::Result<u64>) -> Option<SocketId> {
+        let (slot, generation) = split(token);
+        assert_eq!(self.slots[slot].generation, generation, "completion of an operation not in flight");
+        match std::mem::replace(&mut self.slots[slot].state, State::Done(result)) {
+            State::Waiting(waker) => waker.expect("a waiting operation has a waker").wake(),
+            State::Abandoned => {
+                let state = std::mem::replace(&mut self.slots[slot].state, State::Free);
+                let op = self.release(slot);
+                if let (Op::Accept { .. }, State::Done(Ok(id))) = (op, state) {
+                    return Some(SocketId(id as u32));
+                }
+            }
+            State::Free | State::Done(_) => panic!("operation completed twice"),
+        }
+        None
+    }
+
+    fn poll(&mut self, token: Token, waker: &Waker) -> Poll<(io::Result<u64>, Op)> {
+        let (slot, _) = split(token);
+        match std::mem::replace(&mut self.slots[slot].state, State::Abandoned) {
+            State::Done(result) => Poll::Ready((result, self.release(slot))),
+            State::Waiting(_) => {
+                self.slots[slot].state = State::Waiting(Some(waker.clone()));
+                Poll::Pending
+            }
+            State::Free | State::Abandoned => panic!("operation polled after its end"),
+        }
+    }
+
+    /// The future is gone: true if the operation is still with the driver.
+    fn abandon(&mut self, token: Token) -> bool {
+        let (slot, _) = split(token);
+        match self.slots[slot].state {
+            State::Waiting(_) => {
+                self.slots[slot].state = State::Abandoned;
+                true
+            }
+            State::Done(_) => {
+                drop(self.release(slot));
+                false
+            }
+            State::Free | State::Abandoned => panic!("operation abandoned after its end"),
+        }
+    }
+
+    /// Operations with the driver.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.iter().filter(|s| matches!(s.state, State::Waiting(_) | State::Abandoned)).count()
+    }
+
+    /// Forgets the wakers: the tasks behind them are being dropped.
+    pub(crate) fn forget_waiters(&mut self) {
+        self.full.clear();
+    }
+}
+
+/// Waits for one operation and gives back its memory.
+pub(crate) struct OpFuture {
+    reactor: Reactor,
+    op: Option<Op>,
+    token: Option<Token>,
+}
+
+impl OpFuture {
+    pub(crate) fn new(reactor: Reactor, op: Op) -> OpFuture {
+        OpFuture { reactor, op: Some(op), token: None }
+    }
+}
+
+impl Future for OpFuture {
+    type Output = (io::Result<u64>, Op);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let inner = &this.reactor.0;
+        if let Some(token) = this.token {
+            let polled = inner.ops.borrow_mut().poll(token, cx.waker());
+            if polled.is_ready() {
+                this.token = None;
+            }
+            return polled;
+        }
+        let op = this.op.take().expect("an operation is submitted once");
+        let mut ops = inner.ops.borrow_mut();
+        match ops.insert(op, cx.waker()) {
+            Ok(token) => {
+                this.token = Some(token);
+                let mut driver = inner.driver.borrow_mut();
+                driver.start(token, ops.op_mut(token));
+            }
+            Err(op) => this.op = Some(op),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for OpFuture {
+    fn drop(&mut self) {
+        let Some(token) = self.token else { return };
+        let inner = &self.reactor.0;
+        if inner.ops.borrow_mut().abandon(token) {
+            inner.driver.borrow_mut().cancel(token);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Waiting between tasks of one core: wait lists, one-shot values, FIFO permits.
+//!
+//! Nothing here is an atomic or a lock: all of it belongs to one thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Tasks that wait for a condition; whoever makes it true wakes them and they look again.
+#[derive(Default)]
+pub struct WaitList(RefCell<Vec<Waker>>);
+
+impl WaitList {
+    /// Adds a waiter. It may be woken in vain.
+    pub fn register(&self, waker: &Waker) {
+        let mut waiting = self.0.borrow_mut();
+        if !waiting.iter().any(|kept| kept.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+    }
+
+    /// True if nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// Wakes every waiter, in the order of registration.
+    pub fn wake_all(&self) {
+        for waker in self.0.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until `condition` gives a value; it is asked again after every [`WaitList::wake_all`].
+    pub async fn wait_for<T>(&self, mut condition: impl FnMut() -> Option<T>) -> T {
+        poll_fn(|cx| match condition() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                self.register(cx.waker());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+struct Shared<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+    sender_gone: bool,
+}
+
+/// The giving end of a one-shot value.
+pub struct Sender<T>(Rc<RefCell<Shared<T>>>);
+/// The taking end of a one-shot value: a future of it, or `None` if the sender was dropped.
+pub struct Receiver<T>(Rc<RefCell<Shared<T>>>);
+
+/// A value to be given once.
+#[must_use]
+pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
+    let shared = Rc::new(RefCell::new(Shared { value: None, waker: None, sender_gone: false }));
+    (Sender(shared.clone()), Receiver(shared))
+}
+
+impl<T> Sender<T> {
+    /// Gives the value.
+    pub fn send(self, value: T) {
+        self.0.borrow_mut().value = Some(value);
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let mut shared = self.0.borrow_mut();
+        shared.sender_gone = true;
+        if let Some(waker) = shared.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Receiver<T> {
+    type Output = Option<T>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut shared = self.0.borrow_mut();
+        if let Some(value) = shared.value.take() {
+            return Poll::Ready(Some(value));
+        }
+        if shared.sender_gone {
+            return Poll::Ready(None);
+        }
+        shared.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// A counted set of permits, given out first come, first served.
+pub struct Permits {
+    free: Cell<usize>,
+    next_ticket: Cell<u64>,
+    waiting: RefCell<VecDeque<(u64, usize, Option<Waker>)>>,
+}
+
+impl Permits {
+    /// `count` permits, all free.
+    #[must_use]
+    pub fn new(count: usize) -> Rc<Permits> {
+        Rc::new(Permits { free: Cell::new(count), next_ticket: Cell::new(0), waiting: RefCell::default() })
+    }
+
+    /// Permits that nobody holds.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.free.get()
+    }
+
+    /// Waits for `count` permits; they return when the guard is dropped.
+    pub async fn acquire(self: &Rc<Self>, count: usize) -> Permit {
+        let ticket = self.next_ticket.get();
+        self.next_ticket.set(ticket + 1);
+        let mut queued = Queued { permits: self, ticket, active: true };
+        self.waiting.borrow_mut().push_back((ticket, count, None));
+        poll_fn(|cx| {
+            let mut waiting = self.waiting.borrow_mut();
+            let first = waiting.front().is_some_and(|(front, ..)| *front == ticket);
+            if first && self.free.get() >= count {
+                waiting.pop_front();
+                self.free.set(self.free.get() - count);
+                return Poll::Ready(());
+            }
+            let entry = waiting.iter_mut().find(|(queued, ..)| *queued == ticket);
+            entry.expect("a waiter stays in the queue until served").2 = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        queued.active = false;
+        self.wake_first();
+        Permit { permits: self.clone(), count }
+    }
+
+    fn wake_first(&self) {
+        let mut waiting = self.waiting.borrow_mut();
+        if let Some((_, count, waker)) = waiting.front_mut()
+            && self.free.get() >= *count
+            && let Some(waker) = waker.take()
+        {
+            waker.wake();
+        }
+    }
+}
+
+struct Queued<'a> {
+    permits: &'a Permits,
+    ticket: u64,
+    active: bool,
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        if self.active {
+            self.permits.waiting.borrow_mut().retain(|(ticket, ..)| *ticket != self.ticket);
+            self.permits.wake_first();
+        }
+    }
+}
+
+/// Permits held; dropping gives them back.
+pub struct Permit {
+    permits: Rc<Permits>,
+    count: usize,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.permits.free.set(self.permits.free.get() + self.count);
+        self.permits.wake_first();
+    }
+}
