@@ -1,0 +1,20 @@
+//! The KV device trait.
+
+use crate::error::Result;
+use crate::request::{Completion, Request};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// A future of this thread.
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Something that stores key-value pairs: the flash engine, a partition on another core, an array
+/// of devices, memory, or a device that wraps another.
+///
+/// Order: requests for one key take effect in the order in which their futures were first polled.
+/// A future that is dropped before its end may or may not have had its effect, once.
+pub trait Device {
+    /// Executes a request.
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>>;
+}

@@ -1,0 +1,30 @@
+//! The KV device: the one interface between layers, and what passes through it.
+//!
+//! Role: names keys, versions, requests, completions, errors and limits; declares the traits
+//! [`Device`] (key-value pairs) and [`Block`] (the blocks below the flash engine). Everything
+//! from the protocol's session down to the engine is a stack of these.
+//!
+//! Invariants: a request carries tenant, class, deadline, durability and lifetime; a completion
+//! carries version, device time and credit; every error maps to one NVMe KV status and one Redis
+//! error ([`Error`]).
+//!
+//! Never: no policy and no I/O of its own.
+#![forbid(unsafe_code)]
+
+pub mod block;
+mod device;
+mod error;
+pub mod limits;
+mod request;
+mod slot;
+mod version;
+
+pub use block::Block;
+pub use device::{Device, LocalFuture};
+pub use error::{Error, Result};
+pub use request::{
+    Class, Completion, Condition, ContainerId, Durability, Expiry, Item, Lifetime, ListPage, Op, Output,
+    Request, ScanPage, Stats, Tenant, UploadId, Value,
+};
+pub use slot::{SLOTS, Slot};
+pub use version::Version;

@@ -1,0 +1,25 @@
+//! Limits of keys, values and requests, each with its reason.
+
+/// Bytes of a key in RESP. Longer ones are refused; the record format counts key bytes in 16 bits.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of a value in one record: a KV SSD's limit, and one device operation.
+pub const RECORD_VALUE_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes of a value behind one key: Redis' limit. Longer than a record means an upload in parts.
+pub const VALUE_BYTES_MAX: u64 = 512 << 20;
+
+/// Bytes of one part of an upload, and of one piece of a large retrieve.
+pub const PART_BYTES_MAX: usize = 1 << 20;
+
+/// Keys of one listing page.
+pub const LIST_KEYS_MAX: usize = 1024;
+
+/// Operations of one atomic batch.
+pub const BATCH_OPS_MAX: usize = 4096;
+
+/// Containers (Redis databases, namespaces) of a device.
+pub const CONTAINERS_MAX: u32 = 4096;
+
+const _: () = assert!(PART_BYTES_MAX <= RECORD_VALUE_BYTES_MAX);
+const _: () = assert!(VALUE_BYTES_MAX.is_multiple_of(PART_BYTES_MAX as u64));

@@ -1,0 +1,365 @@
+//! Requests to a KV device and their completions.
+
+use crate::version::Version;
+
+/// Who asks: the unit of fairness at the gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenant(pub u16);
+
+/// A set of keys with its own counters, emptied at once: a Redis database or an NVMe namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerId(pub u32);
+
+/// Whether somebody waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A client waits.
+    #[default]
+    Foreground,
+    /// Cleaning, rebuild, scrub: yields to the foreground.
+    Background,
+}
+
+/// What an acknowledged write is worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// On stable media before the reply.
+    #[default]
+    Sync,
+    /// As `Sync`, but the commit may wait up to 1 ms for company.
+    Group,
+    /// Replied at once; at most the last second is lost at a crash.
+    Async,
+}
+
+/// How long the data is expected to live: the engine keeps like with like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lifetime {
+    /// Nothing known.
+    #[default]
+    Unknown,
+    /// Soon overwritten, deleted or expired.
+    Short,
+    /// Written once.
+    Long,
+}
+
+/// What must hold for a write to happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    None,
+    /// The key exists.
+    MustExist,
+    /// The key does not exist.
+    MustNotExist,
+    /// The key exists with this version.
+    IfVersion(Version),
+}
+
+/// What a store does to the expiry time of its key. Times are wall-clock milliseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expiry {
+    /// The key does not expire.
+    #[default]
+    Never,
+    /// The key expires then.
+    At(u64),
+    /// As before, if the key existed.
+    Keep,
+}
+
+/// A value that is being written in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UploadId(pub u64);
+
+/// The value of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// The bytes themselves, at most [`crate::limits::RECORD_VALUE_BYTES_MAX`].
+    Bytes(Vec<u8>),
+    /// The parts written under this upload.
+    Upload(UploadId),
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Writes a key.
+    Store {
+        /// Where.
+        container: ContainerId,
+        /// Which key.
+        key: Vec<u8>,
+        /// What.
+        value: Value,
+        /// If.
+        condition: Condition,
+        /// Until when.
+        expiry: Expiry,
+        /// Keep the version that this store replaces until `Release` or `Revert`.
+        retain: bool,
+        /// Give the replaced value back in the completion.
+        want_previous: bool,
+    },
+    /// Reads a key, or a range of its value: as much of it as there is, at most
+    /// [`crate::limits::RECORD_VALUE_BYTES_MAX`] at a time.
+    Retrieve {
+        /// Where.
+        container: ContainerId,
+        /// Which key.
+        key: Vec<u8>,
+        /// First byte and number of bytes; all of it if absent.
+        range: Option<(u64, u64)>,
+        /// Read this version and no other: the pin of a value read in pieces.
+        version: Option<Version>,
+    },
+    /// Removes a key for good.
+    Delete {
+        /// Where.
+        container: ContainerId,
+        /// Which key.
+        key: Vec<u8>,
+        /// If.
+        condition: Condition,
+    },
+    /// Looks whether a key exists, with its version, length and expiry.
+    Exist {
+        /// Where.
+        container: ContainerId,
+        /// Which key.
+        key: Vec<u8>,
+    },
+    /// Changes when an existing key expires, without rewriting a long value.
+    SetExpiry {
+        /// Where.
+        container: ContainerId,
+        /// Which key.
+        key: Vec<u8>,
+        /// Until when.
+        expiry: Expiry,
+        /// If.
+        condition: Condition,
+    },
+    /// A page of keys in lexicographic order.
+    List {
+        /// Where.
+        container: ContainerId,
+        /// Only keys that begin so.
+        prefix: Vec<u8>,
+        /// Only keys after this one: the last of the page before.
+        after: Option<Vec<u8>>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// A page of keys in the index's own order, with Redis' guarantee: a key that exists from the
+    /// first to the last page is given at least once.
+    Scan {
+        /// Where.
+        container: ContainerId,
+        /// 0 to begin, then what the page before gave.
+        cursor: u64,
+        /// About so many.
+        limit: usize,
+    },
+    /// Empties a container, in constant time.
+    Clear {
+        /// Which.
+        container: ContainerId,
+    },
+    /// Stores and deletes that happen all or not at all. Their keys share one partition.
+    Batch(Vec<Op>),
+    /// Gives up the version retained below the current one.
+    Release {
+        /// Where.
+        container: ContainerId,
+        /// Which key.
+        key: Vec<u8>,
+    },
+    /// Puts the retained version back in place of the current one.
+    Revert {
+        /// Where.
+        container: ContainerId,
+        /// Which key.
+        key: Vec<u8>,
+    },
+    /// Begins a value in parts for this key. Parts are invisible until stored.
+    UploadBegin {
+        /// Where.
+        container: ContainerId,
+        /// Which key.
+        key: Vec<u8>,
+        /// Bytes in all.
+        length: u64,
+    },
+    /// The next part: [`crate::limits::PART_BYTES_MAX`] bytes, the last one what remains.
+    UploadPart {
+        /// Of which upload.
+        upload: UploadId,
+        /// The key it was begun for.
+        key: Vec<u8>,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Gives up an upload and its space.
+    UploadAbort {
+        /// Which.
+        upload: UploadId,
+        /// The key it was begun for.
+        key: Vec<u8>,
+    },
+    /// Counters of a container.
+    Stats {
+        /// Which.
+        container: ContainerId,
+    },
+    /// Everything acknowledged so far, asynchronous stores too, is on stable media at completion.
+    Sync,
+}
+
+impl Op {
+    /// The key that decides which partition serves this, if one does.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        match self {
+            Op::Store { key, .. }
+            | Op::Retrieve { key, .. }
+            | Op::Delete { key, .. }
+            | Op::Exist { key, .. }
+            | Op::SetExpiry { key, .. }
+            | Op::Release { key, .. }
+            | Op::Revert { key, .. }
+            | Op::UploadBegin { key, .. }
+            | Op::UploadPart { key, .. }
+            | Op::UploadAbort { key, .. } => Some(key),
+            Op::Batch(ops) => ops.first().and_then(Op::key),
+            Op::List { .. } | Op::Scan { .. } | Op::Clear { .. } | Op::Stats { .. } | Op::Sync => None,
+        }
+    }
+}
+
+/// An operation with everything its way down asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who asks.
+    pub tenant: Tenant,
+    /// Whether somebody waits.
+    pub class: Class,
+    /// Monotonic nanoseconds after which nobody waits any more; 0: none.
+    pub deadline_ns: u64,
+    /// What the acknowledgement is worth.
+    pub durability: Durability,
+    /// How long the data will live.
+    pub lifetime: Lifetime,
+    /// What to do.
+    pub op: Op,
+}
+
+impl Request {
+    /// A foreground request of the default tenant.
+    #[must_use]
+    pub fn new(durability: Durability, op: Op) -> Request {
+        Request {
+            tenant: Tenant::default(),
+            class: Class::Foreground,
+            deadline_ns: 0,
+            durability,
+            lifetime: Lifetime::Unknown,
+            op,
+        }
+    }
+}
+
+/// What a key holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Item {
+    /// Its version.
+    pub version: Version,
+    /// Bytes of the whole value.
+    pub length: u64,
+    /// When it expires, in wall-clock milliseconds.
+    pub expiry_ms: Option<u64>,
+    /// The bytes asked for; empty if none were.
+    pub bytes: Vec<u8>,
+    /// Bytes on flash behind this key, headers and padding included.
+    pub stored_bytes: u64,
+}
+
+/// A page of keys in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListPage {
+    /// The keys.
+    pub keys: Vec<Vec<u8>>,
+    /// True if there are more after the last one.
+    pub more: bool,
+}
+
+/// A page of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanPage {
+    /// The keys.
+    pub keys: Vec<Vec<u8>>,
+    /// Where the next page begins; 0 at the end.
+    pub cursor: u64,
+}
+
+/// Exact counters of a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys, those that have expired and were not yet reclaimed included, as in Redis.
+    pub keys: u64,
+    /// Keys with an expiry time.
+    pub expiring_keys: u64,
+    /// Bytes of the records behind them.
+    pub bytes: u64,
+}
+
+/// What an operation gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// `Store`: the new version, and what it replaced.
+    Stored {
+        /// The version of this store.
+        version: Version,
+        /// What the key held; its bytes only if asked for.
+        previous: Option<Item>,
+    },
+    /// `Retrieve` and `Exist`.
+    Found(Item),
+    /// `Delete`: what was deleted (its bytes are not read).
+    Deleted(Item),
+    /// `SetExpiry`: what the key holds now.
+    ExpirySet(Item),
+    /// `List`.
+    Listed(ListPage),
+    /// `Scan`.
+    Scanned(ScanPage),
+    /// `Stats`.
+    Stats(Stats),
+    /// `UploadBegin`.
+    Upload(UploadId),
+    /// `Batch`: one output for each operation.
+    Batch(Vec<Output>),
+    /// Nothing but success.
+    Done,
+}
+
+/// A request that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// What it gives.
+    pub output: Output,
+    /// Nanoseconds spent at the device.
+    pub device_ns: u64,
+    /// Operations the tenant may have outstanding; 0: no limit is known.
+    pub credit: u32,
+}
+
+impl Completion {
+    /// A completion that took no device time.
+    #[must_use]
+    pub fn new(output: Output) -> Completion {
+        Completion { output, device_ns: 0, credit: 0 }
+    }
+}
