@@ -1,0 +1,316 @@
+//! The index in memory: for each slot, fingerprints and locations in the order of fingerprints.
+//!
+//! Role: tells where a key's record may be; 12 bytes an entry. Place on the path: between the
+//! engine's operations and the device.
+//!
+//! A slot's table is an array with gaps, sorted by fingerprint: an entry stands at or after its
+//! home `fingerprint x capacity / 2^40`, as in linear probing with ordered chains (Amble and
+//! Knuth, 1974). So lookups touch a cache line or two, growth is a merge without hashing (by an
+//! eighth, one slot at a time: no pause, no doubling), a scan's position is a fingerprint that no
+//! growth moves, and a checkpoint is written in order.
+//!
+//! Invariants: a location stands in a table at most once; different keys with one fingerprint have
+//! an entry each. Never: it reads no flash and does not know keys.
+
+use plimsoll_kv::Slot;
+
+/// Bits of a fingerprint.
+pub const FINGERPRINT_BITS: u32 = 40;
+/// Bits of a location: 4 TiB of 16-byte units.
+pub const LOCATION_BITS: u32 = 38;
+/// Bits of a length in units: a 2 MiB value with the longest key fits.
+pub const LENGTH_BITS: u32 = 18;
+const _: () = assert!(FINGERPRINT_BITS + LOCATION_BITS + LENGTH_BITS == 96);
+
+/// Bytes of an entry in memory and in a checkpoint.
+pub const ENTRY_BYTES: usize = 12;
+
+/// A fingerprint, where its record is and how long it is, in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Part of the key's hash.
+    pub fingerprint: u64,
+    /// Where the record begins; never 0.
+    pub location: u64,
+    /// How many units it takes.
+    pub length: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Packed([u32; 3]);
+const EMPTY: Packed = Packed([0; 3]);
+
+impl Packed {
+    fn pack(entry: Entry) -> Packed {
+        assert!(entry.fingerprint >> FINGERPRINT_BITS == 0 && entry.location >> LOCATION_BITS == 0);
+        assert!(entry.location != 0 && entry.length >> LENGTH_BITS == 0);
+        let high = (entry.fingerprint >> 32) as u32 | entry.length << 8 | ((entry.location >> 32) as u32) << 26;
+        Packed([entry.fingerprint as u32, high, entry.location as u32])
+    }
+    fn location(self) -> u64 {
+        u64::from(self.0[1] >> 26) << 32 | u64::from(self.0[2])
+    }
+    fn fingerprint(self) -> u64 {
+        u64::from(self.0[1] & 0xff) << 32 | u64::from(self.0[0])
+    }
+    fn is_empty(self) -> bool {
+        self.location() == 0
+    }
+    fn unpack(self) -> Entry {
+        let length = self.0[1] >> 8 & ((1 << LENGTH_BITS) - 1);
+        Entry { fingerprint: self.fingerprint(), location: self.location(), length }
+    }
+}
+
+/// The table of one slot.
+#[derive(Default)]
+struct Table {
+    cells: Box<[Packed]>,
+    count: u32,
+    /// Homes are spread over this many cells; the rest takes what overflows at the end.
+    homes: u32,
+}
+
+/// Cells past the last home.
+fn overflow_cells(homes: usize) -> usize {
+    8 + homes / 64
+}
+
+impl Table {
+    fn home(&self, fingerprint: u64) -> usize {
+        ((u128::from(fingerprint) * u128::from(self.homes)) >> FINGERPRINT_BITS) as usize
+    }
+
+    /// The first cell at or after the home that is empty or has a fingerprint not below.
+    fn lower_bound(&self, fingerprint: u64) -> usize {
+        let mut at = self.home(fingerprint);
+        while at < self.cells.len() && !self.cells[at].is_empty() && self.cells[at].fingerprint() < fingerprint {
+            at += 1;
+        }
+        at
+    }
+
+    fn position(&self, fingerprint: u64, location: u64) -> Option<usize> {
+        let mut at = self.lower_bound(fingerprint);
+        while let Some(cell) = self.cells.get(at) {
+            if cell.is_empty() || cell.fingerprint() != fingerprint {
+                return None;
+            }
+            if cell.location() == location {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
+    }
+
+    fn is_full(&self) -> bool {
+        u64::from(self.count) * 10 >= u64::from(self.homes) * 9
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        while self.is_full() || !self.try_insert(Packed::pack(entry)) {
+            self.grow();
+        }
+        self.count += 1;
+    }
+
+    /// Puts an entry in order; false if the cells run out at the end.
+    fn try_insert(&mut self, packed: Packed) -> bool {
+        let at = self.lower_bound(packed.fingerprint());
+        let Some(free) = (at..self.cells.len()).find(|at| self.cells[*at].is_empty()) else { return false };
+        self.cells.copy_within(at..free, at + 1);
+        self.cells[at] = packed;
+        true
+    }
+
+    fn grow(&mut self) {
+        let mut homes = (self.homes as usize + self.homes as usize / 8).max(self.homes as usize + 4);
+        loop {
+            if let Some(table) = Table::build(homes, self.entries(), self.count) {
+                *self = table;
+                return;
+            }
+            homes += homes / 8 + 4;
+        }
+    }
+
+    /// A table of entries given in the order of fingerprints, or nothing if they do not fit.
+    fn build(homes: usize, entries: impl Iterator<Item = Packed>, count: u32) -> Option<Table> {
+        let cells = vec![EMPTY; homes + overflow_cells(homes)].into_boxed_slice();
+        let mut table = Table { cells, count, homes: homes as u32 };
+        let mut next = 0;
+        for packed in entries {
+            let at = next.max(table.home(packed.fingerprint()));
+            *table.cells.get_mut(at)? = packed;
+            next = at + 1;
+        }
+        Some(table)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Packed> {
+        self.cells.iter().copied().filter(|cell| !cell.is_empty())
+    }
+
+    /// Takes an entry out and closes the gap, so that no probe is cut short.
+    fn remove_at(&mut self, at: usize) {
+        let mut gap = at;
+        loop {
+            self.cells[gap] = EMPTY;
+            let next = gap + 1;
+            if next >= self.cells.len() || self.cells[next].is_empty() {
+                break;
+            }
+            if self.home(self.cells[next].fingerprint()) > gap {
+                break;
+            }
+            self.cells[gap] = self.cells[next];
+            gap = next;
+        }
+        self.count -= 1;
+    }
+}
+
+/// The index of a partition: a table for each of its slots.
+pub struct Index {
+    first_slot: u32,
+    tables: Vec<Table>,
+    count: u64,
+}
+
+impl Index {
+    /// An empty index of a range of slots.
+    #[must_use]
+    pub fn new(slots: std::ops::Range<u32>) -> Index {
+        let first_slot = slots.start;
+        Index { first_slot, tables: slots.map(|_| Table::default()).collect(), count: 0 }
+    }
+
+    /// The slots it covers.
+    #[must_use]
+    pub fn slots(&self) -> std::ops::Range<u32> {
+        self.first_slot..self.first_slot + self.tables.len() as u32
+    }
+
+    /// Entries in it.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// True if it has no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes that its tables take.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let cells: usize = self.tables.iter().map(|table| table.cells.len()).sum();
+        (cells * ENTRY_BYTES + self.tables.len() * size_of::<Table>()) as u64
+    }
+
+    fn table(&self, slot: Slot) -> &Table {
+        &self.tables[(u32::from(slot.0) - self.first_slot) as usize]
+    }
+
+    fn table_mut(&mut self, slot: Slot) -> &mut Table {
+        &mut self.tables[(u32::from(slot.0) - self.first_slot) as usize]
+    }
+
+    /// The entries with a fingerprint: where the key's record may be.
+    pub fn find(&self, slot: Slot, fingerprint: u64) -> impl Iterator<Item = Entry> {
+        let table = self.table(slot);
+        let from = table.lower_bound(fingerprint);
+        let same = move |cell: &&Packed| !cell.is_empty() && cell.fingerprint() == fingerprint;
+        table.cells[from.min(table.cells.len())..].iter().take_while(same).map(|cell| cell.unpack())
+    }
+
+    /// True if there is an entry for the record at `location`.
+    #[must_use]
+    pub fn contains(&self, slot: Slot, fingerprint: u64, location: u64) -> bool {
+        self.table(slot).position(fingerprint, location).is_some()
+    }
+
+    /// Adds an entry.
+    pub fn insert(&mut self, slot: Slot, entry: Entry) {
+        debug_assert!(!self.contains(slot, entry.fingerprint, entry.location));
+        self.table_mut(slot).insert(entry);
+        self.count += 1;
+    }
+
+    /// Points the entry for `previous` elsewhere; false if there is none.
+    pub fn replace(&mut self, slot: Slot, previous: u64, entry: Entry) -> bool {
+        let table = self.table_mut(slot);
+        let Some(at) = table.position(entry.fingerprint, previous) else { return false };
+        table.cells[at] = Packed::pack(entry);
+        true
+    }
+
+    /// Removes the entry for a location; false if there is none.
+    pub fn remove(&mut self, slot: Slot, fingerprint: u64, location: u64) -> bool {
+        let table = self.table_mut(slot);
+        let Some(at) = table.position(fingerprint, location) else { return false };
+        table.remove_at(at);
+        self.count -= 1;
+        true
+    }
+
+    /// Removes everything.
+    pub fn clear(&mut self) {
+        for table in &mut self.tables {
+            *table = Table::default();
+        }
+        self.count = 0;
+    }
+
+    /// The entries of a slot from a fingerprint on, in order.
+    pub fn from(&self, slot: Slot, fingerprint: u64) -> impl Iterator<Item = Entry> {
+        let table = self.table(slot);
+        let from = if table.homes == 0 { 0 } else { table.lower_bound(fingerprint) };
+        let rest = table.cells[from.min(table.cells.len())..].iter();
+        rest.filter(move |cell| !cell.is_empty() && cell.fingerprint() >= fingerprint).map(|cell| cell.unpack())
+    }
+
+    /// Appends a slot's entries to a checkpoint: their number, then 12 bytes each.
+    pub fn encode_slot(&self, slot: Slot, out: &mut Vec<u8>) {
+        let table = self.table(slot);
+        out.extend_from_slice(&table.count.to_le_bytes());
+        for packed in table.entries() {
+            for word in packed.0 {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+    }
+
+    /// Loads a slot's entries; `entries` is what [`Index::encode_slot`] gave after the number.
+    /// False if they are out of order or not whole: the checkpoint was not written by this code.
+    #[must_use]
+    pub fn decode_slot(&mut self, slot: Slot, entries: &[u8]) -> bool {
+        let (pieces, rest) = entries.as_chunks::<ENTRY_BYTES>();
+        let word = |piece: &[u8; ENTRY_BYTES], at: usize| {
+            u32::from_le_bytes([piece[at], piece[at + 1], piece[at + 2], piece[at + 3]])
+        };
+        let packed = pieces.iter().map(|piece| Packed([word(piece, 0), word(piece, 4), word(piece, 8)]));
+        let sorted = packed.clone().map(Packed::fingerprint).is_sorted();
+        if !rest.is_empty() || !sorted || packed.clone().any(Packed::is_empty) {
+            return false;
+        }
+        let count = pieces.len();
+        let mut homes = count * 10 / 9 + 4;
+        let table = loop {
+            match Table::build(homes, packed.clone(), count as u32) {
+                Some(table) => break table,
+                None => homes += homes / 8 + 4,
+            }
+        };
+        let replaced = std::mem::replace(self.table_mut(slot), table);
+        self.count = self.count - u64::from(replaced.count) + count as u64;
+        true
+    }
+}
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;
