@@ -265,6 +265,12 @@ impl Index {
         self.count = 0;
     }
 
+    /// Removes everything in one slot.
+    pub fn clear_slot(&mut self, slot: Slot) {
+        let removed = std::mem::take(self.table_mut(slot));
+        self.count -= u64::from(removed.count);
+    }
+
     /// The entries of a slot from a fingerprint on, in order.
     pub fn from(&self, slot: Slot, fingerprint: u64) -> impl Iterator<Item = Entry> {
         let table = self.table(slot);

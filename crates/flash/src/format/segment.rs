@@ -203,7 +203,7 @@ impl SegmentFooter {
             return Err(field(NAME, "sequence"));
         }
         let transitions = u64::from(raw.transitions.get());
-        let needed = transitions * super::transition::TRANSITION_BYTES as u64;
+        let needed = transitions * (8 + super::transition::TRANSITION_BYTES as u64);
         if needed > u64::from(raw.summary_bytes.get()) {
             return Err(field(NAME, "number of transitions"));
         }

@@ -16,23 +16,25 @@ pub enum TransitionKind {
     Store = 1,
     /// The record at `previous` was deleted.
     Delete = 2,
-    /// The record at `previous` was moved to `location` by the cleaner.
+    /// The record at `previous` was moved to `location` by the cleaner; it says itself that it
+    /// expires at `argument`.
     Relocate = 3,
-    /// The record at `location` expires at `argument` (0: never), whatever it says itself.
+    /// The record at `location` expires at `argument` (0: never), whatever it says itself. `flags`
+    /// tell whether it expires now and whether it did.
     SetExpiry = 4,
-    /// The container `container` was emptied: its keys are gone, `argument` is its new generation.
+    /// Container `fingerprint` was emptied: generation `container` is gone, `argument` is the new one.
     Clear = 5,
-    /// A part of upload `argument` was stored at `location`.
+    /// Part `fingerprint` of upload `argument` was stored at `location`.
     StorePart = 6,
-    /// The part of upload `argument` at `previous` was deleted.
-    DeletePart = 7,
+    /// Part `fingerprint` of upload `argument` was moved from `previous` to `location`.
+    RelocatePart = 7,
     /// Upload `argument` began.
     UploadBegin = 8,
     /// Upload `argument` became the value of its key.
     UploadCommit = 9,
-    /// Upload `argument` is nobody's value any more; its parts are to be deleted.
+    /// Upload `argument` is nobody's value any more; readers may still be at it.
     UploadDoom = 10,
-    /// Upload `argument` has no parts left.
+    /// Upload `argument` and its parts are gone.
     UploadEnd = 11,
     /// The retained record at `previous`, below the one at `location`, was given up.
     Release = 12,
@@ -51,7 +53,7 @@ const KINDS: [TransitionKind; 15] = [
     TransitionKind::SetExpiry,
     TransitionKind::Clear,
     TransitionKind::StorePart,
-    TransitionKind::DeletePart,
+    TransitionKind::RelocatePart,
     TransitionKind::UploadBegin,
     TransitionKind::UploadCommit,
     TransitionKind::UploadDoom,

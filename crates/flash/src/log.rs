@@ -1,0 +1,593 @@
+//! The log: frames appended to segments, made durable, acknowledged in order.
+//!
+//! Role: gives records and notes their place and their order, writes them with group commit, and
+//! says when they are durable. Place on the path: the last stage of a store before the device.
+//!
+//! Invariants:
+//! * the order of frames is the order in which transitions were applied;
+//! * a frame is durable only when every frame before it is: what is acknowledged is a prefix;
+//! * a block is written once in a use of its segment: each frame begins on a fresh block;
+//! * after a failed write nothing more is written: the partition is read-only until reopened;
+//! * bytes that wait to be written are bounded ([`PENDING_BYTES_MAX`]).
+//!
+//! Never: it does not know keys, and does not touch the index.
+
+use crate::format::transition::{TRANSITION_BYTES, encode_note};
+use crate::format::{
+    FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, UNIT_BYTES, crc32c, record,
+    round_up,
+};
+use crate::layout::Layout;
+use crate::planted::{Bug, is_planted};
+use crate::segments::SegmentTable;
+use plimsoll_kv::block::{Block, Origin};
+use plimsoll_kv::{Durability, Error, Result};
+use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::{Buf, Reactor, Work};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// A frame is closed when it has this many bytes, even if more could join it.
+const FRAME_BYTES_MAX: usize = 256 << 10;
+/// Frames being written at a time: two keep the device busy while the next one fills.
+const FRAMES_IN_FLIGHT_MAX: usize = 2;
+/// Bytes appended and not yet durable; appenders wait above it.
+pub const PENDING_BYTES_MAX: usize = 16 << 20;
+/// How long a group commit may wait for company.
+const GROUP_DELAY_NS: u64 = 1_000_000;
+/// How long an asynchronous store may stay in memory.
+const ASYNC_DELAY_NS: u64 = 500_000_000;
+/// After this much quiet an empty frame is written, as proof that the last one was acknowledged.
+const SEAL_DELAY_NS: u64 = 2_000_000;
+
+/// Where the log goes on when a partition is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct LogPosition {
+    /// The owner's epoch.
+    pub epoch: u32,
+    /// The number of the next segment in the log.
+    pub log_number: u64,
+    /// The number of the next frame.
+    pub frame: u64,
+}
+
+/// The frame that is being filled.
+struct Building {
+    /// Where it begins in its segment.
+    offset: u64,
+    bytes: Vec<u8>,
+    items: u32,
+    /// Opened when its first item came.
+    opened_ns: u64,
+    /// The most urgent durability asked of it.
+    urgency: Durability,
+}
+
+/// A frame closed and not yet durable.
+struct Pending {
+    number: u64,
+    /// Device offset of the write.
+    device_offset: u64,
+    buf: Rc<Buf>,
+    started: bool,
+    written: bool,
+}
+
+struct Tail {
+    segment: u32,
+    sequence: u64,
+    log_number: u64,
+    next_segment: u32,
+    /// True until the first frame, which carries the segment's header, is closed.
+    fresh: bool,
+    building: Building,
+    /// Transitions of the segment so far: its summary.
+    summary: Vec<u8>,
+    pending: VecDeque<Pending>,
+    pending_bytes: usize,
+    /// Keys with a transition that is not durable: the frame to wait for.
+    pending_keys: BTreeMap<(u16, u64), u64>,
+    /// The last frame that holds anything.
+    last_content: u64,
+}
+
+/// The log of a partition.
+pub struct Log {
+    reactor: Reactor,
+    block: Rc<dyn Block>,
+    layout: Layout,
+    epoch: u32,
+    tail: RefCell<Tail>,
+    /// The number of the frame being built.
+    frame: Cell<u64>,
+    durable: Cell<u64>,
+    /// The highest `durable` that a durable frame states.
+    proven: Cell<u64>,
+    next_sequence: Cell<u64>,
+    failed: RefCell<Option<String>>,
+    closing: Cell<bool>,
+    work: WaitList,
+    progress: WaitList,
+    /// Frames written since it was opened, for metrics.
+    pub frames_written: Cell<u64>,
+}
+
+impl Log {
+    /// Opens the log at a position, in a fresh segment. `first` was reserved by the segment before
+    /// (or, on a new partition, is any free one) and is already open in the table.
+    pub fn open(
+        reactor: &Reactor,
+        block: Rc<dyn Block>,
+        layout: Layout,
+        position: LogPosition,
+        first: u32,
+        segments: &mut SegmentTable,
+    ) -> Result<Rc<Log>> {
+        let next_sequence = Cell::new(u64::from(position.epoch) << 40 | 1);
+        let take = || next_sequence.replace(next_sequence.get() + 1);
+        let sequence = take();
+        segments.open(first, SegmentKind::Log, sequence, position.frame);
+        segments.get_mut(first).log_number = position.log_number;
+        let next_segment = segments.allocate(SegmentKind::Log, 0, position.frame).ok_or(Error::NoSpace)?;
+        let tail = Tail {
+            segment: first,
+            sequence,
+            log_number: position.log_number,
+            next_segment,
+            fresh: true,
+            building: Building::new(layout.block_bytes),
+            summary: Vec::new(),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            pending_keys: BTreeMap::new(),
+            last_content: 0,
+        };
+        let log = Rc::new(Log {
+            reactor: reactor.clone(),
+            block,
+            layout,
+            epoch: position.epoch,
+            tail: RefCell::new(tail),
+            frame: Cell::new(position.frame),
+            durable: Cell::new(position.frame - 1),
+            proven: Cell::new(position.frame - 1),
+            next_sequence,
+            failed: RefCell::default(),
+            closing: Cell::new(false),
+            work: WaitList::default(),
+            progress: WaitList::default(),
+            frames_written: Cell::new(0),
+        });
+        reactor.spawn(Work::Device, log.clone().write_frames());
+        Ok(log)
+    }
+
+    /// The owner's epoch.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The number of the frame being built: transitions appended now stand in it.
+    pub fn frame(&self) -> u64 {
+        self.frame.get()
+    }
+
+    /// The last durable frame.
+    pub fn durable(&self) -> u64 {
+        self.durable.get()
+    }
+
+    /// A sequence for a segment, never given before.
+    pub fn take_sequence(&self) -> u64 {
+        self.next_sequence.replace(self.next_sequence.get() + 1)
+    }
+
+    /// The segment being filled and its number in the log.
+    pub fn position(&self) -> (u32, u64) {
+        let tail = self.tail.borrow();
+        (tail.segment, tail.log_number)
+    }
+
+    /// Why nothing is written any more, if so.
+    pub fn failure(&self) -> Option<Error> {
+        self.failed.borrow().as_ref().map(|what| Error::ReadOnly(what.clone()))
+    }
+
+    /// Waits until appended bytes are within bounds.
+    pub async fn wait_for_room(&self) -> Result<()> {
+        self.progress
+            .wait_for(|| {
+                if let Some(error) = self.failure() {
+                    return Some(Err(error));
+                }
+                (self.tail.borrow().pending_bytes < PENDING_BYTES_MAX).then_some(Ok(()))
+            })
+            .await
+    }
+
+    /// Makes room for items of `bytes` in all with `transitions`, in one frame. The items must be
+    /// pushed before the caller waits for anything.
+    ///
+    /// # Errors
+    /// `NoSpace`: no segment is free to go on in; try again when one is.
+    pub fn reserve(&self, bytes: usize, transitions: usize, segments: &RefCell<SegmentTable>) -> Result<()> {
+        let mut tail = self.tail.borrow_mut();
+        let used = tail.building.bytes.len();
+        if used > 0 && used + bytes > FRAME_BYTES_MAX {
+            self.close_frame(&mut tail);
+        }
+        if !self.fits(&tail, bytes, transitions) {
+            self.next_segment(&mut tail, &mut segments.borrow_mut())?;
+            assert!(self.fits(&tail, bytes, transitions), "an append fits an empty segment");
+        }
+        if tail.building.bytes.is_empty() {
+            let now_ns = self.reactor.now_ns();
+            tail.building.open(now_ns);
+        }
+        Ok(())
+    }
+
+    fn fits(&self, tail: &Tail, bytes: usize, transitions: usize) -> bool {
+        let block = self.layout.block_bytes;
+        let building = tail.building.bytes.len().max(crate::format::frame::FRAME_HEADER_BYTES);
+        let end = tail.building.offset + round_up((building + bytes) as u64, block);
+        let summary = round_up((tail.summary.len() + transitions * SUMMARY_ENTRY_BYTES) as u64, block);
+        end + summary + block <= self.layout.segment_bytes
+    }
+
+    /// Bytes of items that one frame can hold at most.
+    pub fn frame_capacity(layout: &Layout) -> usize {
+        (layout.segment_bytes - layout.segment_bytes / 8 - 4 * layout.block_bytes) as usize
+    }
+
+    /// The sequence and the location of the next item.
+    fn place(&self, tail: &Tail) -> (u64, u64) {
+        let offset = tail.building.offset + tail.building.bytes.len() as u64;
+        (tail.sequence, self.layout.location(tail.segment, offset))
+    }
+
+    /// Appends a record after [`Log::reserve`]; gives its location.
+    pub fn push_record(&self, header: &RecordHeader, key: &[u8], value: &[u8], urgency: Durability) -> u64 {
+        let mut tail = self.tail.borrow_mut();
+        let (sequence, location) = self.place(&tail);
+        record::encode(header, key, value, sequence, location, &mut tail.building.bytes);
+        tail.building.items += 1;
+        tail.building.urgency = tail.building.urgency.min(urgency);
+        location
+    }
+
+    /// Appends a note after [`Log::reserve`]. Its transitions join the summary.
+    pub fn push_note(&self, transitions: &[Transition], urgency: Durability) {
+        let mut tail = self.tail.borrow_mut();
+        let (sequence, location) = self.place(&tail);
+        let note = encode_note(transitions, sequence, location);
+        tail.building.bytes.extend_from_slice(&note);
+        tail.building.items += 1;
+        tail.building.urgency = tail.building.urgency.min(urgency);
+    }
+
+    /// Adds the transition of a pushed record or note to the summary, and its key to those that a
+    /// reader has to wait for.
+    pub fn note_transition(&self, transition: &Transition, urgency: Durability) {
+        let mut tail = self.tail.borrow_mut();
+        let frame = self.frame.get();
+        tail.summary.extend_from_slice(&frame.to_le_bytes());
+        let encoded = transition.encode();
+        tail.summary.extend_from_slice(&encoded);
+        tail.last_content = frame;
+        if urgency != Durability::Async {
+            tail.pending_keys.insert((transition.slot, transition.fingerprint), frame);
+        }
+        drop(tail);
+        self.work.wake_all();
+    }
+
+    /// The frame that a reader of a key has to wait for, if any.
+    pub fn pending_frame(&self, slot: u16, fingerprint: u64) -> Option<u64> {
+        let frame = self.tail.borrow().pending_keys.get(&(slot, fingerprint)).copied();
+        frame.filter(|frame| *frame > self.durable.get())
+    }
+
+    /// Copies a record that is not yet on flash.
+    pub fn read_pending(&self, location: u64, bytes: u64) -> Option<Vec<u8>> {
+        let tail = self.tail.borrow();
+        let start = self.layout.device_offset(location);
+        let building_start = self.layout.segment_offset(tail.segment) + tail.building.offset;
+        let inside = |from: u64, length: usize| start >= from && start + bytes <= from + length as u64;
+        if inside(building_start, tail.building.bytes.len()) {
+            let at = (start - building_start) as usize;
+            return Some(tail.building.bytes[at..at + bytes as usize].to_vec());
+        }
+        let pending = tail.pending.iter().find(|frame| inside(frame.device_offset, frame.buf.len()))?;
+        let at = (start - pending.device_offset) as usize;
+        Some(pending.buf[at..at + bytes as usize].to_vec())
+    }
+
+    /// Waits until a frame is durable.
+    pub async fn wait_durable(&self, frame: u64) -> Result<()> {
+        if is_planted(Bug::EarlyAcknowledge) {
+            return Ok(());
+        }
+        self.progress
+            .wait_for(|| {
+                if self.durable.get() >= frame {
+                    return Some(Ok(()));
+                }
+                self.failure().map(Err)
+            })
+            .await
+    }
+
+    /// Makes everything appended so far durable.
+    pub async fn flush(&self) -> Result<()> {
+        let frame = self.close_building();
+        self.wait_durable(frame).await
+    }
+
+    /// Closes the frame being built, if it holds anything; the number of the last closed frame.
+    pub fn close_building(&self) -> u64 {
+        let mut tail = self.tail.borrow_mut();
+        if !tail.building.bytes.is_empty() {
+            self.close_frame(&mut tail);
+            drop(tail);
+            self.work.wake_all();
+        }
+        self.frame.get() - 1
+    }
+
+    fn close_frame(&self, tail: &mut Tail) {
+        let layout = &self.layout;
+        let start = tail.building.offset;
+        let head = if tail.fresh { layout.block_bytes } else { 0 };
+        assert!(start >= layout.block_bytes, "the first block holds the segment's header");
+        let length = round_up(tail.building.bytes.len() as u64, layout.block_bytes);
+        let mut buf = Buf::zeroed((head + length) as usize);
+        let frame = FrameHeader {
+            sequence: tail.sequence,
+            number: self.frame.get(),
+            durable: self.durable.get(),
+            epoch: self.epoch,
+            items: tail.building.items,
+            payload_bytes: (tail.building.bytes.len() - crate::format::frame::FRAME_HEADER_BYTES) as u32,
+        };
+        let place = u64::from(tail.segment) * layout.segment_bytes + start;
+        let encoded = frame.encode(layout.identity, place);
+        tail.building.bytes[..encoded.len()].copy_from_slice(&encoded);
+        buf[head as usize..head as usize + tail.building.bytes.len()].copy_from_slice(&tail.building.bytes);
+        if tail.fresh {
+            let header = self.segment_header(tail);
+            buf[..header.len()].copy_from_slice(&header);
+        }
+        let device_offset = layout.segment_offset(tail.segment) + start - head;
+        tail.pending_bytes += buf.len();
+        let buf = Rc::new(buf);
+        let number = self.frame.get();
+        tail.pending.push_back(Pending { number, device_offset, buf, started: false, written: false });
+        tail.fresh = false;
+        let bytes = std::mem::take(&mut tail.building.bytes);
+        tail.building = Building::new(start + length);
+        tail.building.reuse(bytes);
+        self.frame.set(number + 1);
+    }
+
+    fn segment_header(&self, tail: &Tail) -> [u8; crate::format::segment::SEGMENT_HEADER_BYTES] {
+        let header = SegmentHeader {
+            kind: SegmentKind::Log,
+            segment: tail.segment,
+            sequence: tail.sequence,
+            epoch: self.epoch,
+            next_segment: tail.next_segment,
+            log_number: tail.log_number,
+            first_frame: self.frame.get(),
+            durable_frame: self.durable.get(),
+            created_ms: self.reactor.wall_ms(),
+        };
+        header.encode(self.layout.identity)
+    }
+
+    /// Goes on in the reserved segment, after closing the current one.
+    fn next_segment(&self, tail: &mut Tail, segments: &mut SegmentTable) -> Result<()> {
+        let frame = self.frame.get();
+        let reserved = segments.allocate(SegmentKind::Log, 0, frame).ok_or(Error::NoSpace)?;
+        if !tail.building.bytes.is_empty() {
+            self.close_frame(tail);
+        }
+        self.write_summary(tail, segments);
+        segments.close(tail.segment);
+        tail.segment = std::mem::replace(&mut tail.next_segment, reserved);
+        tail.sequence = self.take_sequence();
+        tail.log_number += 1;
+        let info = segments.get_mut(tail.segment);
+        (info.sequence, info.log_number, info.opened_frame) = (tail.sequence, tail.log_number, frame);
+        tail.fresh = true;
+        tail.building = Building::new(self.layout.block_bytes);
+        self.work.wake_all();
+        Ok(())
+    }
+
+    /// Writes summary and footer of the segment being closed. Nobody waits for it: recovery walks
+    /// the frames if it is not whole.
+    fn write_summary(&self, tail: &mut Tail, segments: &SegmentTable) {
+        let block = self.layout.block_bytes;
+        let summary = std::mem::take(&mut tail.summary);
+        let summary_bytes = round_up(summary.len() as u64, block);
+        let mut buf = Buf::zeroed((summary_bytes + block) as usize);
+        buf[..summary.len()].copy_from_slice(&summary);
+        let footer = SegmentFooter {
+            sequence: tail.sequence,
+            last_frame: self.frame.get() - 1,
+            transitions: (summary.len() / SUMMARY_ENTRY_BYTES) as u32,
+            transitions_crc: crc32c(&summary),
+            summary_bytes: summary_bytes as u32,
+        };
+        let encoded = footer.encode(self.layout.identity);
+        buf[summary_bytes as usize..summary_bytes as usize + encoded.len()].copy_from_slice(&encoded);
+        let end = self.layout.segment_offset(tail.segment) + self.layout.segment_bytes;
+        let offset = end - summary_bytes - block;
+        let guard = segments.guard(self.layout.location(tail.segment, 0));
+        let write = self.block.write(Origin::BACKGROUND, offset, Rc::new(buf), false);
+        self.reactor.spawn(Work::Device, async move {
+            if let Err(error) = write.await {
+                tracing::warn!(%error, "a segment's summary was not written; recovery will walk its frames");
+            }
+            drop(guard);
+        });
+    }
+
+    /// The writer: closes frames when they are due and writes them.
+    async fn write_frames(self: Rc<Self>) {
+        loop {
+            // Whatever else is ready in this turn joins the frame.
+            self.reactor.yield_now().await;
+            let due_ns = self.close_due();
+            while let Some((number, offset, buf)) = self.start_next() {
+                let durable = !is_planted(Bug::SkippedFlush);
+                let write = self.block.write(Origin::FOREGROUND, offset, buf, durable);
+                let log = self.clone();
+                self.reactor.spawn(Work::Device, async move { log.finish(number, write.await) });
+            }
+            if self.failed.borrow().is_some() || (self.closing.get() && self.is_idle()) {
+                return;
+            }
+            self.wait_for_work(due_ns).await;
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let tail = self.tail.borrow();
+        tail.pending.is_empty() && tail.building.bytes.is_empty()
+    }
+
+    /// Closes the frame being built if it is due; else when it will be.
+    fn close_due(&self) -> Option<u64> {
+        let now_ns = self.reactor.now_ns();
+        let mut tail = self.tail.borrow_mut();
+        if tail.building.bytes.is_empty() {
+            let quiet = tail.pending.is_empty() && tail.last_content > self.proven.get();
+            return quiet.then_some(now_ns + SEAL_DELAY_NS);
+        }
+        let unstarted = tail.pending.iter().filter(|frame| !frame.started).count();
+        let in_flight = tail.pending.len() - unstarted;
+        if unstarted > 0 || in_flight >= FRAMES_IN_FLIGHT_MAX {
+            return None; // It fills while the device is busy; a completion looks again.
+        }
+        let delay_ns = match tail.building.urgency {
+            Durability::Sync => 0,
+            Durability::Group => GROUP_DELAY_NS,
+            Durability::Async => ASYNC_DELAY_NS,
+        };
+        let due_ns = tail.building.opened_ns + delay_ns;
+        if self.closing.get() || due_ns <= now_ns {
+            self.close_frame(&mut tail);
+            return None;
+        }
+        Some(due_ns)
+    }
+
+    fn start_next(&self) -> Option<(u64, u64, Rc<Buf>)> {
+        if self.failed.borrow().is_some() {
+            return None;
+        }
+        let mut tail = self.tail.borrow_mut();
+        let in_flight = tail.pending.iter().filter(|frame| frame.started && !frame.written).count();
+        if in_flight >= FRAMES_IN_FLIGHT_MAX {
+            return None;
+        }
+        let frame = tail.pending.iter_mut().find(|frame| !frame.started)?;
+        frame.started = true;
+        Some((frame.number, frame.device_offset, frame.buf.clone()))
+    }
+
+    async fn wait_for_work(&self, due_ns: Option<u64>) {
+        let mut asked = false;
+        let woken = self.work.wait_for(|| std::mem::replace(&mut asked, true).then_some(()));
+        let Some(due_ns) = due_ns else { return woken.await };
+        let timer = self.reactor.sleep_until(due_ns);
+        futures_util::future::select(std::pin::pin!(woken), std::pin::pin!(timer)).await;
+        self.seal_if_quiet(due_ns);
+    }
+
+    /// After a quiet time, an empty frame proves that the last frame with content was durable.
+    fn seal_if_quiet(&self, due_ns: u64) {
+        let mut tail = self.tail.borrow_mut();
+        let quiet = tail.building.bytes.is_empty() && tail.pending.is_empty();
+        if self.reactor.now_ns() < due_ns || !quiet || tail.last_content <= self.proven.get() {
+            return;
+        }
+        if self.fits(&tail, 0, 0) {
+            tail.building.open(due_ns);
+            self.close_frame(&mut tail);
+        } else {
+            // The segment is full; the header of the next one will be the proof.
+            self.proven.set(tail.last_content);
+        }
+    }
+
+    fn finish(&self, number: u64, result: std::io::Result<()>) {
+        if let Err(error) = result {
+            return self.fail(&format!("writing frame {number} of partition {}: {error}", self.layout.partition));
+        }
+        self.frames_written.set(self.frames_written.get() + 1);
+        let mut tail = self.tail.borrow_mut();
+        let frame = tail.pending.iter_mut().find(|frame| frame.number == number);
+        frame.expect("a frame is written once").written = true;
+        if is_planted(Bug::OutOfOrderDurable) {
+            self.durable.set(self.durable.get().max(number));
+        }
+        while tail.pending.front().is_some_and(|frame| frame.written) {
+            let frame = tail.pending.pop_front().expect("just looked at");
+            tail.pending_bytes -= frame.buf.len();
+            assert!(is_planted(Bug::OutOfOrderDurable) || frame.number == self.durable.get() + 1);
+            self.durable.set(frame.number.max(self.durable.get()));
+            self.proven.set(self.proven.get().max(frame.number - 1));
+        }
+        let durable = self.durable.get();
+        if tail.pending_keys.len() > 64 || tail.pending.is_empty() {
+            tail.pending_keys.retain(|_, frame| *frame > durable);
+        }
+        drop(tail);
+        self.progress.wake_all();
+        self.work.wake_all();
+    }
+
+    /// Stops writing for good.
+    pub fn fail(&self, what: &str) {
+        if self.failed.borrow().is_none() {
+            tracing::error!(what, "a write failed: the partition is read-only until it is reopened");
+            *self.failed.borrow_mut() = Some(what.to_owned());
+        }
+        self.progress.wake_all();
+        self.work.wake_all();
+    }
+
+    /// Writes what is left and ends the writer.
+    pub async fn close(&self) -> Result<()> {
+        self.closing.set(true);
+        self.flush().await
+    }
+}
+
+/// Bytes of an entry of a summary: the frame's number, then the transition.
+pub const SUMMARY_ENTRY_BYTES: usize = 8 + TRANSITION_BYTES;
+
+impl Building {
+    fn new(offset: u64) -> Building {
+        assert!(offset.is_multiple_of(UNIT_BYTES));
+        Building { offset, bytes: Vec::new(), items: 0, opened_ns: 0, urgency: Durability::Async }
+    }
+
+    /// Keeps the memory of the frame before.
+    fn reuse(&mut self, mut bytes: Vec<u8>) {
+        if bytes.capacity() <= 2 * FRAME_BYTES_MAX {
+            bytes.clear();
+            self.bytes = bytes;
+        }
+    }
+
+    /// Leaves room for the header.
+    fn open(&mut self, now_ns: u64) {
+        self.bytes.resize(crate::format::frame::FRAME_HEADER_BYTES, 0);
+        self.opened_ns = now_ns;
+    }
+}

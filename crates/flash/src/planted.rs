@@ -1,0 +1,72 @@
+//! Planted bugs: each breaks one rule of the engine, to prove that the simulator's checkers see.
+//!
+//! Without the feature `planted` (never in a release) [`is_planted`] is a constant `false` and
+//! nothing of this remains in the binary.
+
+/// A rule that can be broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Bug {
+    /// Log frames are written without making them durable.
+    SkippedFlush = 1,
+    /// Log segments are given back before a checkpoint holds their deletes.
+    EarlyTombstoneDrop,
+    /// The log goes on in the block after the last frame found, rewriting the tail's segment.
+    RewrittenTail,
+    /// An anchor is written before the data that its checkpoint points to is durable.
+    CheckpointBeforeData,
+    /// A store is acknowledged when its frame is written to memory.
+    EarlyAcknowledge,
+    /// The epoch does not grow at a start.
+    EpochUsedTwice,
+    /// A segment is given back while its last transitions are not durable.
+    EarlyReclaim,
+    /// A frame counts as durable although an earlier one is still being written.
+    OutOfOrderDurable,
+    /// Keys are not compared after a read: a fingerprint is taken for the key.
+    FingerprintIsKey,
+    /// A read does not wait for a write of its key that is not durable yet.
+    DirtyRead,
+    /// A key seen expired is not deleted durably.
+    ExpiryForgotten,
+    /// The checksum of a value is not looked at.
+    UnverifiedValue,
+    /// Cleaning moves a record without looking whether it is still the current one.
+    BlindRelocation,
+    /// The uploads that a crash left open are not given up.
+    LeakedUpload,
+}
+
+#[cfg(feature = "planted")]
+mod switch {
+    use super::Bug;
+    use std::cell::Cell;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Plants a bug in this thread's engines, or none.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.set(bug);
+    }
+
+    /// True if a bug is planted.
+    #[must_use]
+    pub fn is_planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+}
+
+#[cfg(not(feature = "planted"))]
+mod switch {
+    use super::Bug;
+
+    /// True if a bug is planted: never, in this build.
+    #[must_use]
+    pub const fn is_planted(_bug: Bug) -> bool {
+        false
+    }
+}
+
+pub use switch::*;

@@ -1,0 +1,246 @@
+//! The segment table: what each segment of a partition is used for and how much of it is live.
+//!
+//! Role: gives out free segments and takes back empty ones. Place on the path: beside the index;
+//! both change by the same transitions.
+//!
+//! Invariants:
+//! * a segment is given back only when nothing in it is live, no read is under way in it, the
+//!   transitions that emptied it are durable, and (log segments) no recovery would replay it;
+//! * live units are exact: the sum over the records that index, uploads and retained versions
+//!   point to.
+
+use crate::format::SegmentKind;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// What a segment is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentState {
+    /// Nothing: it may be given out.
+    Free,
+    /// Being filled, or reserved to be.
+    Open,
+    /// Filled.
+    Closed,
+}
+
+/// One segment.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// What it is doing.
+    pub state: SegmentState,
+    /// What it is for, while it is not free.
+    pub kind: SegmentKind,
+    /// The sequence of this use.
+    pub sequence: u64,
+    /// Log segments: the number in the log.
+    pub log_number: u64,
+    /// The frame being built when it was opened: its age.
+    pub opened_frame: u64,
+    /// Units of live records.
+    pub live_units: u64,
+    /// The last frame with a transition that took live units away.
+    changed_frame: u64,
+    /// A record in it is damaged: it is never cleaned, so that the damage stays visible.
+    pub damaged: bool,
+    readers: Rc<Cell<u32>>,
+}
+
+/// A read under way: its segment is not given back before the guard is dropped.
+pub struct ReadGuard(Rc<Cell<u32>>);
+
+impl Drop for ReadGuard {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// The segments of a partition.
+pub struct SegmentTable {
+    segments: Vec<Segment>,
+    units_per_segment: u64,
+    free: BTreeSet<u32>,
+    live_units: u64,
+    /// Segments below this have been written once; see the superblock's `written_ahead`.
+    pub prepared: u32,
+}
+
+impl SegmentTable {
+    /// `count` free segments.
+    #[must_use]
+    pub fn new(count: u32, units_per_segment: u64) -> SegmentTable {
+        let segment = || Segment {
+            state: SegmentState::Free,
+            kind: SegmentKind::Log,
+            sequence: 0,
+            log_number: 0,
+            opened_frame: 0,
+            live_units: 0,
+            changed_frame: 0,
+            damaged: false,
+            readers: Rc::default(),
+        };
+        SegmentTable {
+            segments: (0..count).map(|_| segment()).collect(),
+            units_per_segment,
+            free: (0..count).collect(),
+            live_units: 0,
+            prepared: 0,
+        }
+    }
+
+    /// All segments, by place.
+    #[must_use]
+    pub fn all(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// One segment.
+    #[must_use]
+    pub fn get(&self, segment: u32) -> &Segment {
+        &self.segments[segment as usize]
+    }
+
+    /// One segment, to be changed during recovery.
+    pub(crate) fn get_mut(&mut self, segment: u32) -> &mut Segment {
+        &mut self.segments[segment as usize]
+    }
+
+    /// The segment that holds a location.
+    #[must_use]
+    pub fn of(&self, location: u64) -> u32 {
+        (location / self.units_per_segment) as u32
+    }
+
+    /// True if a location and length lie inside one segment.
+    #[must_use]
+    pub fn holds(&self, location: u64, length: u32) -> bool {
+        let last = location + u64::from(length).max(1) - 1;
+        location > 0
+            && location / self.units_per_segment == last / self.units_per_segment
+            && (last / self.units_per_segment) < self.segments.len() as u64
+    }
+
+    /// Free segments that are prepared.
+    #[must_use]
+    pub fn free_count(&self) -> u32 {
+        self.free.range(..self.prepared).count() as u32
+    }
+
+    /// Free segments, prepared or not.
+    #[must_use]
+    pub fn free_count_all(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Units of all live records.
+    #[must_use]
+    pub fn live_units(&self) -> u64 {
+        self.live_units
+    }
+
+    /// Takes the first free prepared segment.
+    pub fn allocate(&mut self, kind: SegmentKind, sequence: u64, frame: u64) -> Option<u32> {
+        let segment = *self.free.range(..self.prepared).next()?;
+        self.open(segment, kind, sequence, frame);
+        Some(segment)
+    }
+
+    /// Marks a segment as open for a use.
+    pub fn open(&mut self, segment: u32, kind: SegmentKind, sequence: u64, frame: u64) {
+        self.free.remove(&segment);
+        let info = &mut self.segments[segment as usize];
+        assert_eq!(info.live_units, 0, "a segment that is opened holds nothing live");
+        assert_eq!(info.readers.get(), 0, "a segment that is opened is read by nobody");
+        info.state = SegmentState::Open;
+        info.kind = kind;
+        info.sequence = sequence;
+        info.opened_frame = frame;
+        info.changed_frame = 0;
+        info.damaged = false;
+    }
+
+    /// Marks a segment as filled.
+    pub fn close(&mut self, segment: u32) {
+        self.segments[segment as usize].state = SegmentState::Closed;
+    }
+
+    /// Gives a segment back.
+    pub fn release(&mut self, segment: u32) {
+        let info = &mut self.segments[segment as usize];
+        assert_eq!(info.live_units, 0, "a segment given back holds nothing live");
+        assert_eq!(info.readers.get(), 0, "a segment given back is read by nobody");
+        info.state = SegmentState::Free;
+        self.free.insert(segment);
+    }
+
+    /// A record became live.
+    pub fn add_live(&mut self, location: u64, length: u32) {
+        let segment = self.of(location);
+        self.segments[segment as usize].live_units += u64::from(length);
+        self.live_units += u64::from(length);
+    }
+
+    /// A record died by a transition in `frame`.
+    pub fn remove_live(&mut self, location: u64, length: u32, frame: u64) {
+        let segment = self.of(location);
+        let info = &mut self.segments[segment as usize];
+        assert!(info.live_units >= u64::from(length), "segment {segment} has fewer live units than die");
+        info.live_units -= u64::from(length);
+        info.changed_frame = info.changed_frame.max(frame);
+        self.live_units -= u64::from(length);
+    }
+
+    /// Everything died by a transition in `frame`.
+    pub fn remove_all_live(&mut self, frame: u64) {
+        for info in &mut self.segments {
+            if info.live_units > 0 {
+                info.live_units = 0;
+                info.changed_frame = info.changed_frame.max(frame);
+            }
+        }
+        self.live_units = 0;
+    }
+
+    /// Holds the segment of a location while it is read.
+    #[must_use]
+    pub fn guard(&self, location: u64) -> ReadGuard {
+        let readers = &self.segments[self.of(location) as usize].readers;
+        readers.set(readers.get() + 1);
+        ReadGuard(readers.clone())
+    }
+
+    /// Gives back every closed segment that may be: see the invariants. Log segments numbered
+    /// `replay_from` and above would be replayed by a recovery.
+    pub fn reclaim(&mut self, durable_frame: u64, replay_from: u64) -> u32 {
+        let mut count = 0;
+        for segment in 0..self.segments.len() {
+            let info = &self.segments[segment];
+            let pinned = match info.kind {
+                SegmentKind::Log => info.log_number >= replay_from,
+                SegmentKind::Checkpoint => true,
+                SegmentKind::Cleaned | SegmentKind::Cold => false,
+            };
+            if info.state == SegmentState::Closed
+                && info.live_units == 0
+                && !pinned
+                && info.changed_frame <= durable_frame
+                && info.readers.get() == 0
+            {
+                self.release(segment as u32);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Closed log segments with nothing live that only a newer checkpoint can free.
+    #[must_use]
+    pub fn pinned_empty(&self) -> u32 {
+        let pinned = |info: &&Segment| {
+            info.state == SegmentState::Closed && info.kind == SegmentKind::Log && info.live_units == 0
+        };
+        self.segments.iter().filter(pinned).count() as u32
+    }
+}

@@ -1,0 +1,372 @@
+//! The state of a partition: index, segments, containers, uploads, retained versions, expiry
+//! overrides; and the one function that changes it.
+//!
+//! Role: [`State::apply`] executes a transition, for a request and for replay alike, so that what
+//! recovery builds is what the server had. Place on the path: after a record or note has its place
+//! in the log, before anyone waits for durability.
+//!
+//! Checkpoints are exact without stopping the world: each slot's table is written together with
+//! the number of the first frame whose transitions it does not hold yet, and replay leaves the
+//! tables of a slot alone before that frame. Everything else comes from the instant at which the
+//! checkpoint began and is changed by every transition since. So a transition always finds what it
+//! names, and asserts it.
+
+use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, FLAG_WHOLE};
+use crate::format::{SegmentKind, Transition, TransitionKind};
+use crate::index::{Entry, Index};
+use crate::segments::SegmentTable;
+use plimsoll_kv::limits::CONTAINERS_MAX;
+use plimsoll_kv::{ContainerId, Slot};
+use std::collections::BTreeMap;
+
+/// Counters of one generation of a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Keys.
+    pub keys: u64,
+    /// Keys with an expiry time.
+    pub expiring: u64,
+    /// Units of their records.
+    pub units: u64,
+}
+
+/// Where an upload stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadState {
+    /// Parts are being written.
+    Open,
+    /// It is the value of its key.
+    Live,
+    /// It is nobody's value; its parts go when its last reader has.
+    Doomed,
+}
+
+/// A value in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upload {
+    /// Where it stands.
+    pub state: UploadState,
+    /// The slot of its key.
+    pub slot: u16,
+    /// The container's generation.
+    pub generation: u32,
+    /// Location and length of each part written.
+    pub parts: BTreeMap<u32, (u64, u32)>,
+}
+
+/// A version that waits below the current one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// Where its record is.
+    pub location: u64,
+    /// How long it is.
+    pub length: u32,
+    /// True if it had an expiry time.
+    pub expiring: bool,
+    /// The slot and the fingerprint of its key.
+    pub slot: u16,
+    /// The fingerprint of its key.
+    pub fingerprint: u64,
+    /// The container's generation.
+    pub generation: u32,
+}
+
+/// Everything a partition knows without reading its flash.
+pub struct State {
+    /// Where keys are.
+    pub index: Index,
+    /// What segments are for.
+    pub segments: SegmentTable,
+    /// Containers that were emptied at least once, and their generation now.
+    pub generations: BTreeMap<u32, u32>,
+    /// The next generation to be given.
+    pub next_generation: u32,
+    /// Counters of the generations in use.
+    pub counters: BTreeMap<u32, Counters>,
+    /// Generations that were emptied while others had keys: entries that still have to be swept.
+    pub dead: BTreeMap<u32, u64>,
+    /// Values in parts.
+    pub uploads: BTreeMap<u64, Upload>,
+    /// The next upload's number.
+    pub next_upload: u64,
+    /// Versions that wait below the current one, by the current one's location.
+    pub retained: BTreeMap<u64, Retained>,
+    /// Expiry times that differ from what the record says, by location; 0: never.
+    pub expiry_overrides: BTreeMap<u64, u64>,
+    /// During replay: for each slot, the first frame that its table does not hold yet.
+    pub slot_frames: Option<Vec<u64>>,
+}
+
+impl State {
+    /// The state of an empty partition.
+    #[must_use]
+    pub fn new(slots: std::ops::Range<u32>, segments: SegmentTable) -> State {
+        State {
+            index: Index::new(slots),
+            segments,
+            generations: BTreeMap::new(),
+            next_generation: CONTAINERS_MAX,
+            counters: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            uploads: BTreeMap::new(),
+            next_upload: 1,
+            retained: BTreeMap::new(),
+            expiry_overrides: BTreeMap::new(),
+            slot_frames: None,
+        }
+    }
+
+    /// True if the table of a slot does not hold the transitions of `frame` yet.
+    fn table_follows(&self, slot: Slot, frame: u64) -> bool {
+        let first = self.index.slots().start;
+        self.slot_frames.as_ref().is_none_or(|frames| frame >= frames[(u32::from(slot.0) - first) as usize])
+    }
+
+    /// The generation of a container: its own number until it is first emptied.
+    #[must_use]
+    pub fn generation(&self, container: ContainerId) -> u32 {
+        self.generations.get(&container.0).copied().unwrap_or(container.0)
+    }
+
+    /// True if a generation has been emptied.
+    #[must_use]
+    pub fn is_dead(&self, generation: u32) -> bool {
+        if generation < CONTAINERS_MAX {
+            self.generations.contains_key(&generation)
+        } else {
+            !self.generations.values().any(|current| *current == generation)
+        }
+    }
+
+    /// Counters of a container.
+    #[must_use]
+    pub fn counters(&self, container: ContainerId) -> Counters {
+        self.counters.get(&self.generation(container)).copied().unwrap_or_default()
+    }
+
+    /// Executes a transition that stands in `frame`.
+    pub fn apply(&mut self, t: &Transition, frame: u64) {
+        match t.kind {
+            TransitionKind::Store => self.store(t, frame),
+            TransitionKind::Delete => self.delete(t, frame),
+            TransitionKind::Relocate => self.relocate(t, frame),
+            TransitionKind::SetExpiry => self.set_expiry(t),
+            TransitionKind::Clear => self.clear(t, frame),
+            TransitionKind::StorePart => self.store_part(t),
+            TransitionKind::RelocatePart => self.relocate_part(t, frame),
+            TransitionKind::UploadBegin => self.upload_begin(t),
+            TransitionKind::UploadCommit => self.set_upload_state(t.argument, UploadState::Live),
+            TransitionKind::UploadDoom => self.set_upload_state(t.argument, UploadState::Doomed),
+            TransitionKind::UploadEnd => self.upload_end(t, frame),
+            TransitionKind::Release => self.release(t, frame),
+            TransitionKind::Revert => self.revert(t, frame),
+            TransitionKind::OpenSegment => self.open_segment(t, frame),
+            TransitionKind::Sweep => self.sweep(t, frame),
+        }
+    }
+
+    /// Points a key from one record to the next.
+    fn advance(&mut self, t: &Transition, next: Option<Entry>, frame: u64) {
+        let slot = Slot(t.slot);
+        if !self.table_follows(slot, frame) {
+            return;
+        }
+        match next {
+            None => assert!(self.index.remove(slot, t.fingerprint, t.previous), "no entry to remove: {t:?}"),
+            Some(entry) if t.previous == 0 => self.index.insert(slot, entry),
+            Some(entry) => assert!(self.index.replace(slot, t.previous, entry), "no entry to replace: {t:?}"),
+        }
+    }
+
+    fn count(&mut self, generation: u32, change: impl FnOnce(&mut Counters)) {
+        change(self.counters.entry(generation).or_default());
+    }
+
+    fn store(&mut self, t: &Transition, frame: u64) {
+        let entry = Entry { fingerprint: t.fingerprint, location: t.location, length: t.length };
+        self.advance(t, Some(entry), frame);
+        self.segments.add_live(t.location, t.length);
+        let (expiring, was_expiring) = (t.flags & FLAG_EXPIRING != 0, t.flags & FLAG_PREVIOUS_EXPIRING != 0);
+        let retain = t.flags & FLAG_RETAIN != 0 && t.previous != 0;
+        self.count(t.container, |c| {
+            c.keys += u64::from(t.previous == 0);
+            c.expiring = c.expiring + u64::from(expiring) - u64::from(was_expiring);
+            c.units = c.units + u64::from(t.length) - u64::from(t.previous_length);
+        });
+        if retain {
+            let kept = Retained {
+                location: t.previous,
+                length: t.previous_length,
+                expiring: was_expiring,
+                slot: t.slot,
+                fingerprint: t.fingerprint,
+                generation: t.container,
+            };
+            self.retained.insert(t.location, kept);
+        } else if t.previous != 0 {
+            self.expiry_overrides.remove(&t.previous);
+            self.segments.remove_live(t.previous, t.previous_length, frame);
+        }
+    }
+
+    fn delete(&mut self, t: &Transition, frame: u64) {
+        self.advance(t, None, frame);
+        self.segments.remove_live(t.previous, t.previous_length, frame);
+        self.expiry_overrides.remove(&t.previous);
+        self.count(t.container, |c| {
+            c.keys -= 1;
+            c.expiring -= u64::from(t.flags & FLAG_PREVIOUS_EXPIRING != 0);
+            c.units -= u64::from(t.previous_length);
+        });
+    }
+
+    fn relocate(&mut self, t: &Transition, frame: u64) {
+        assert_eq!(t.length, t.previous_length, "a move keeps the length");
+        self.segments.add_live(t.location, t.length);
+        self.segments.remove_live(t.previous, t.length, frame);
+        if let Some(expiry_ms) = self.expiry_overrides.remove(&t.previous)
+            && expiry_ms != t.argument
+        {
+            self.expiry_overrides.insert(t.location, expiry_ms);
+        }
+        if let Some(kept) = self.retained.values_mut().find(|kept| kept.location == t.previous) {
+            kept.location = t.location;
+            return;
+        }
+        if let Some(kept) = self.retained.remove(&t.previous) {
+            self.retained.insert(t.location, kept);
+        }
+        let entry = Entry { fingerprint: t.fingerprint, location: t.location, length: t.length };
+        self.advance(t, Some(entry), frame);
+    }
+
+    fn set_expiry(&mut self, t: &Transition) {
+        self.expiry_overrides.insert(t.location, t.argument);
+        self.count(t.container, |c| {
+            c.expiring = c.expiring + u64::from(t.flags & FLAG_EXPIRING != 0)
+                - u64::from(t.flags & FLAG_PREVIOUS_EXPIRING != 0);
+        });
+    }
+
+    fn clear(&mut self, t: &Transition, frame: u64) {
+        self.generations.insert(t.fingerprint as u32, t.argument as u32);
+        self.next_generation = self.next_generation.max(t.argument as u32 + 1);
+        let gone = self.counters.remove(&t.container).unwrap_or_default();
+        for upload in self.uploads.values_mut().filter(|upload| upload.generation == t.container) {
+            upload.state = UploadState::Doomed;
+        }
+        if t.flags & FLAG_WHOLE != 0 {
+            self.clear_tables(frame);
+            self.segments.remove_all_live(frame);
+            self.uploads.clear();
+            self.retained.clear();
+            self.expiry_overrides.clear();
+            self.dead.clear();
+        } else if gone.keys > 0 {
+            self.dead.insert(t.container, gone.keys);
+        }
+    }
+
+    fn clear_tables(&mut self, frame: u64) {
+        if self.slot_frames.is_none() {
+            return self.index.clear();
+        }
+        for slot in self.index.slots().map(|slot| Slot(slot as u16)) {
+            if self.table_follows(slot, frame) {
+                self.index.clear_slot(slot);
+            }
+        }
+    }
+
+    fn sweep(&mut self, t: &Transition, frame: u64) {
+        self.advance(t, None, frame);
+        self.segments.remove_live(t.previous, t.previous_length, frame);
+        self.expiry_overrides.remove(&t.previous);
+        if let Some(kept) = self.retained.remove(&t.previous) {
+            self.segments.remove_live(kept.location, kept.length, frame);
+        }
+        let left = self.dead.get_mut(&t.container).expect("a swept generation is dead");
+        *left -= 1;
+        if *left == 0 {
+            self.dead.remove(&t.container);
+        }
+    }
+
+    fn store_part(&mut self, t: &Transition) {
+        self.segments.add_live(t.location, t.length);
+        let upload = self.uploads.get_mut(&t.argument).expect("parts belong to an upload");
+        upload.parts.insert(t.fingerprint as u32, (t.location, t.length));
+    }
+
+    fn relocate_part(&mut self, t: &Transition, frame: u64) {
+        self.segments.add_live(t.location, t.length);
+        self.segments.remove_live(t.previous, t.length, frame);
+        let upload = self.uploads.get_mut(&t.argument).expect("parts belong to an upload");
+        upload.parts.insert(t.fingerprint as u32, (t.location, t.length));
+    }
+
+    fn upload_begin(&mut self, t: &Transition) {
+        self.next_upload = self.next_upload.max(t.argument + 1);
+        let upload = Upload {
+            state: UploadState::Open,
+            slot: t.slot,
+            generation: t.container,
+            parts: BTreeMap::new(),
+        };
+        self.uploads.insert(t.argument, upload);
+    }
+
+    fn set_upload_state(&mut self, upload: u64, state: UploadState) {
+        if let Some(upload) = self.uploads.get_mut(&upload) {
+            upload.state = state;
+        }
+    }
+
+    fn upload_end(&mut self, t: &Transition, frame: u64) {
+        let Some(upload) = self.uploads.remove(&t.argument) else { return };
+        for (location, length) in upload.parts.into_values() {
+            self.segments.remove_live(location, length, frame);
+        }
+    }
+
+    fn release(&mut self, t: &Transition, frame: u64) {
+        let Some(kept) = self.retained.remove(&t.location) else { return };
+        self.expiry_overrides.remove(&kept.location);
+        self.segments.remove_live(kept.location, kept.length, frame);
+    }
+
+    fn revert(&mut self, t: &Transition, frame: u64) {
+        self.retained.remove(&t.previous).expect("a version to revert to is retained");
+        let entry = Entry { fingerprint: t.fingerprint, location: t.location, length: t.length };
+        self.advance(t, Some(entry), frame);
+        self.segments.remove_live(t.previous, t.previous_length, frame);
+        self.expiry_overrides.remove(&t.previous);
+        self.count(t.container, |c| {
+            c.expiring = c.expiring + u64::from(t.flags & FLAG_EXPIRING != 0)
+                - u64::from(t.flags & FLAG_PREVIOUS_EXPIRING != 0);
+            c.units = c.units + u64::from(t.length) - u64::from(t.previous_length);
+        });
+    }
+
+    fn open_segment(&mut self, t: &Transition, frame: u64) {
+        let kind = SegmentKind::from_byte(t.flags).expect("only known kinds are noted");
+        let segment = t.location as u32;
+        if self.segments.get(segment).sequence != t.argument {
+            self.segments.open(segment, kind, t.argument, frame);
+        }
+    }
+
+    /// Live units as the index, the uploads and the retained versions have them, for checkers.
+    #[must_use]
+    pub fn recount_live_units(&self) -> u64 {
+        let slots = self.index.slots();
+        let indexed: u64 = slots
+            .flat_map(|slot| self.index.from(Slot(slot as u16), 0))
+            .map(|entry| u64::from(entry.length))
+            .sum();
+        let parts = self.uploads.values().flat_map(|upload| upload.parts.values());
+        let parts: u64 = parts.map(|(_, length)| u64::from(*length)).sum();
+        let retained: u64 = self.retained.values().map(|kept| u64::from(kept.length)).sum();
+        indexed + parts + retained
+    }
+}
