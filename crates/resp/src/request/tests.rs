@@ -274,3 +274,25 @@ fn parse_while_streaming_is_the_callers_bug() {
 fn inconsistent_limits_are_the_callers_bug() {
     let _ = Parser::new(Limits { large_bulk_bytes_min: usize::MAX, ..Limits::DEFAULT });
 }
+
+#[test]
+fn query_buffer_bound_is_exact() {
+    // 248 bytes of 256, then what follows.
+    let run = |rest: &str| {
+        let stream = format!("*11\r\n{}{rest}", "$20\r\n01234567890123456789\r\n".repeat(9));
+        let whole = connection(stream.as_bytes(), SMALL_LIMITS, true, &[usize::MAX]);
+        for cuts in [&[0][..], &[1], &[247, 1]] {
+            assert_eq!(whole, connection(stream.as_bytes(), SMALL_LIMITS, true, cuts), "{rest:?}");
+        }
+        whole.error
+    };
+    assert_eq!(run("$2\r\nab\r\n"), None);
+    assert_eq!(run("$3\r\n"), Some(ProtocolError::QueryBufferFull));
+    // A header line counts, whole or not, wrong or not, a large argument's too.
+    assert_eq!(run("$1234567"), None);
+    assert_eq!(run("$12345678"), Some(ProtocolError::QueryBufferFull));
+    assert_eq!(run("$bad\r\n"), Some(ProtocolError::InvalidBulkLength));
+    assert_eq!(run("$abcdefgh\r\n"), Some(ProtocolError::QueryBufferFull));
+    assert_eq!(run("$32\r\n"), None);
+    assert_eq!(run("$0\r\n\r\n$32\r\n"), Some(ProtocolError::QueryBufferFull));
+}
