@@ -175,6 +175,11 @@ fn nothing_is_read_twice() {
         assert!(matches!(parser.parse(&vec![b'a'; len]), Step::Incomplete { .. }));
         assert_eq!(parser.searched, len);
     }
+    let mut parser = Parser::new(Limits::DEFAULT);
+    assert!(parser.is_between_commands());
+    assert!(matches!(parser.parse(b"*1"), Step::Incomplete { .. }));
+    assert_eq!(parser.searched, 2);
+    assert!(!parser.is_between_commands());
 }
 
 #[test]
