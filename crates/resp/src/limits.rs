@@ -34,7 +34,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Redis' values; 1 MiB to stream an argument, 64 MiB for one command.
+    /// Redis' values (`args_max`: those of Redis before 7); 1 MiB to stream an argument, 64 MiB for one
+    /// command.
     pub const DEFAULT: Self = Self {
         args_max: 1024 * 1024,
         bulk_bytes_max: 512 * 1024 * 1024,

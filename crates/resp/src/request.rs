@@ -4,6 +4,15 @@
 //! for clients. The work is in `parser.rs` (multibulk, states) and `inline.rs` (quoting). Place: between
 //! the connection's input buffer and the command table. Invariants: an argument is a view into the caller's
 //! buffer (multibulk) or the parser's scratch (inline), never a copy. Never: interpret an argument.
+//!
+//! Where we differ from Redis (7.0), on purpose:
+//! * `args_max` is 1,048,576 (Redis 7 takes any `int`);
+//! * the bytes after a header's carriage return and after an argument must be what the protocol says; Redis
+//!   skips them unseen, and runs what follows a miscounted argument as commands;
+//! * a line's limit holds however the line was cut into reads; Redis takes a longer one that came in one
+//!   read;
+//! * a NUL in an inline command is a byte like others;
+//! * a command beyond the query buffer's limit is told so before the connection closes.
 
 mod inline;
 mod parser;
