@@ -17,4 +17,10 @@ pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 pub trait Device {
     /// Executes a request.
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>>;
+
+    /// Bytes of the longest value that one store takes; longer ones are uploaded in parts.
+    fn value_bytes_max(&self) -> usize;
+
+    /// Bytes of every part of an upload but the last.
+    fn part_bytes(&self) -> usize;
 }

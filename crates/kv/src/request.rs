@@ -77,7 +77,7 @@ pub struct UploadId(pub u64);
 /// The value of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// The bytes themselves, at most [`crate::limits::RECORD_VALUE_BYTES_MAX`].
+    /// The bytes themselves, at most [`crate::Device::value_bytes_max`].
     Bytes(Vec<u8>),
     /// The parts written under this upload.
     Upload(UploadId),
@@ -103,8 +103,8 @@ pub enum Op {
         /// Give the replaced value back in the completion.
         want_previous: bool,
     },
-    /// Reads a key, or a range of its value: as much of it as there is, at most
-    /// [`crate::limits::RECORD_VALUE_BYTES_MAX`] at a time.
+    /// Reads a key, or a range of its value: as much of it as there is. A value in parts is not
+    /// read whole: its completion names the upload, whose parts `RetrievePart` reads.
     Retrieve {
         /// Where.
         container: ContainerId,
@@ -112,8 +112,24 @@ pub enum Op {
         key: Vec<u8>,
         /// First byte and number of bytes; all of it if absent.
         range: Option<(u64, u64)>,
-        /// Read this version and no other: the pin of a value read in pieces.
-        version: Option<Version>,
+        /// If the value stands in parts, keep them until `Unpin`, whatever happens to the key.
+        pin: bool,
+    },
+    /// Reads a part of a pinned value.
+    RetrievePart {
+        /// Of which upload.
+        upload: UploadId,
+        /// The key it is the value of.
+        key: Vec<u8>,
+        /// Which part, from 0.
+        part: u32,
+    },
+    /// Gives up a pin.
+    Unpin {
+        /// Of which upload.
+        upload: UploadId,
+        /// The key it is the value of.
+        key: Vec<u8>,
     },
     /// Removes a key for good.
     Delete {
@@ -193,7 +209,7 @@ pub enum Op {
         /// Bytes in all.
         length: u64,
     },
-    /// The next part: [`crate::limits::PART_BYTES_MAX`] bytes, the last one what remains.
+    /// The next part: [`crate::Device::part_bytes`] bytes, the last one what remains.
     UploadPart {
         /// Of which upload.
         upload: UploadId,
@@ -226,6 +242,8 @@ impl Op {
             Op::Store { key, .. }
             | Op::Retrieve { key, .. }
             | Op::Delete { key, .. }
+            | Op::RetrievePart { key, .. }
+            | Op::Unpin { key, .. }
             | Op::Exist { key, .. }
             | Op::SetExpiry { key, .. }
             | Op::Release { key, .. }
@@ -284,6 +302,8 @@ pub struct Item {
     pub bytes: Vec<u8>,
     /// Bytes on flash behind this key, headers and padding included.
     pub stored_bytes: u64,
+    /// If the value stands in parts: the upload that holds them.
+    pub upload: Option<UploadId>,
 }
 
 /// A page of keys in order.
