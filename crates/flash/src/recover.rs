@@ -7,6 +7,7 @@
 //! * the log ends at the first frame that is not whole, and only if nothing after it states that
 //!   this frame was durable: then it is damage, and the partition refuses to open rather than lose
 //!   what was acknowledged;
+//! * the device is flushed before anything is read: recovery builds on durable bytes alone;
 //! * blocks of the old tail are never written again: the log goes on in the segment that the old
 //!   tail had reserved.
 
@@ -85,6 +86,10 @@ struct Walked {
 
 /// Recovers the state of a partition.
 pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recovered, OpenError> {
+    // A process that died may have left writes in the device's volatile cache: what is read here
+    // must not be taken away by a later power loss.
+    let flushed = block.flush(Origin::FOREGROUND).await;
+    flushed.map_err(|error| OpenError::Io { partition: layout.partition, error })?;
     let anchor = read_anchor(block, &layout).await?;
     let slots = Slot::range_of(layout.partition, layout.partitions);
     let state = State::new(slots.clone(), SegmentTable::new(layout.segments, layout.segment_units()));
@@ -325,6 +330,13 @@ impl Recovery<'_> {
     fn finish(mut self, next_segment: u32, log_number: u64) -> Recovered {
         self.state.slot_frames = None;
         let checkpoint = &self.anchor.checkpoint_segments;
+        for segment in checkpoint {
+            // The snapshot was taken before the checkpoint took its own segments.
+            if self.state.segments.get(*segment).state == SegmentState::Free {
+                self.state.segments.open(*segment, SegmentKind::Checkpoint, self.anchor.checkpoint_id, 0);
+            }
+            self.state.segments.get_mut(*segment).kind = SegmentKind::Checkpoint;
+        }
         for segment in 0..self.layout.segments {
             let info = self.state.segments.get(segment);
             if info.state == SegmentState::Free {
@@ -333,9 +345,6 @@ impl Recovery<'_> {
             let in_log = info.kind == SegmentKind::Log && info.log_number >= self.anchor.log_number;
             let used_log = in_log && info.log_number < log_number && segment != next_segment;
             if info.live_units > 0 || used_log || checkpoint.contains(&segment) {
-                if checkpoint.contains(&segment) {
-                    self.state.segments.get_mut(segment).kind = SegmentKind::Checkpoint;
-                }
                 self.state.segments.close(segment);
                 self.state.segments.prepared = self.state.segments.prepared.max(segment + 1);
             } else {
