@@ -5,7 +5,8 @@
 //!
 //! Invariants: messages of one core to another arrive in the order sent; a ring holds at most
 //! [`MESH_MESSAGES_MAX`] messages and a sender past that waits; a message in a ring always has a
-//! receiver that is awake or was woken after the message was in.
+//! receiver that is awake or was woken after the message was in, and a sender that waits for room
+//! is woken after there is some.
 
 use crate::limits::{CORES_MAX, MESH_MESSAGES_MAX};
 use crate::reactor::{CoreId, Reactor};
@@ -13,6 +14,9 @@ use crate::sync::WaitList;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::task::Poll;
 
 /// Messages taken from one ring in one turn, so that no sender starves the others.
 const MESSAGES_PER_TURN_MAX: usize = 64;
@@ -20,17 +24,30 @@ const MESSAGES_PER_TURN_MAX: usize = 64;
 /// The rings of one process, made before its cores start.
 pub struct Mesh;
 
+/// The sending end of a ring.
+struct Outgoing<M> {
+    producer: Producer<M>,
+    /// Set by a sender that found the ring full, taken by the receiver when it has made room.
+    waits: Arc<AtomicBool>,
+}
+
+/// The receiving end of a ring.
+struct Incoming<M> {
+    consumer: Consumer<M>,
+    waits: Arc<AtomicBool>,
+}
+
 /// One core's ends of the rings, to be given to that core.
 pub struct Port<M> {
     core: CoreId,
-    producers: Vec<Producer<M>>,
-    consumers: Vec<Consumer<M>>,
+    outgoing: Vec<Outgoing<M>>,
+    incoming: Vec<Incoming<M>>,
 }
 
 /// A port in use.
 pub struct Mailbox<M> {
     reactor: Reactor,
-    producers: RefCell<Vec<Producer<M>>>,
+    outgoing: RefCell<Vec<Outgoing<M>>>,
     /// Senders that wait for room, by destination.
     full: Vec<WaitList>,
 }
@@ -41,14 +58,15 @@ impl Mesh {
     pub fn ports<M>(cores: usize) -> Vec<Port<M>> {
         assert!((1..=CORES_MAX).contains(&cores));
         let mut ports: Vec<Port<M>> = (0..cores)
-            .map(|core| Port { core: CoreId(core as u16), producers: Vec::new(), consumers: Vec::new() })
+            .map(|core| Port { core: CoreId(core as u16), outgoing: Vec::new(), incoming: Vec::new() })
             .collect();
         for from in 0..cores {
             for to in 0..cores {
                 let (producer, consumer) = RingBuffer::new(MESH_MESSAGES_MAX);
-                ports[from].producers.push(producer);
-                ports[to].consumers.push(consumer);
-                debug_assert!(ports[from].producers.len() == to + 1);
+                let waits = Arc::new(AtomicBool::new(false));
+                ports[from].outgoing.push(Outgoing { producer, waits: waits.clone() });
+                ports[to].incoming.push(Incoming { consumer, waits });
+                debug_assert!(ports[from].outgoing.len() == to + 1);
             }
         }
         ports
@@ -59,23 +77,54 @@ impl<M: 'static> Port<M> {
     /// Starts receiving on `reactor`: `on_message` gets each message and its sender.
     pub fn open(self, reactor: &Reactor, mut on_message: impl FnMut(CoreId, M) + 'static) -> Rc<Mailbox<M>> {
         assert_eq!(self.core, reactor.core());
-        let full = self.producers.iter().map(|_| WaitList::default()).collect();
+        let full = self.outgoing.iter().map(|_| WaitList::default()).collect();
         let mailbox =
-            Rc::new(Mailbox { reactor: reactor.clone(), producers: RefCell::new(self.producers), full });
-        let mut consumers = self.consumers;
-        let sender = mailbox.clone();
+            Rc::new(Mailbox { reactor: reactor.clone(), outgoing: RefCell::new(self.outgoing), full });
+        let mut incoming = self.incoming;
+        let own = mailbox.clone();
         reactor.add_poller(Box::new(move || {
             let mut worked = false;
-            for (from, consumer) in consumers.iter_mut().enumerate() {
-                for _ in 0..MESSAGES_PER_TURN_MAX {
-                    let Ok(message) = consumer.pop() else { break };
-                    on_message(CoreId(from as u16), message);
+            for (from, ring) in incoming.iter_mut().enumerate() {
+                let from = CoreId(from as u16);
+                if ring.take(|message| on_message(from, message)) {
                     worked = true;
+                    if ring.has_waiting_sender() {
+                        own.reactor.wake_core(from);
+                    }
                 }
             }
-            sender.wake_senders() || worked
+            own.wake_senders() || worked
         }));
         mailbox
+    }
+}
+
+impl<M> Incoming<M> {
+    /// Hands over a bounded number of messages; true if there was one.
+    fn take(&mut self, mut on_message: impl FnMut(M)) -> bool {
+        for taken in 0..MESSAGES_PER_TURN_MAX {
+            let Ok(message) = self.consumer.pop() else { return taken > 0 };
+            on_message(message);
+        }
+        true
+    }
+
+    /// To be asked after messages were taken: whether their sender waits for the room.
+    fn has_waiting_sender(&self) -> bool {
+        // Pairs with the fence in `Outgoing::push`: either that sender sees the room made before
+        // this fence, or it is seen waiting here.
+        fence(Ordering::SeqCst);
+        self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl<M> Outgoing<M> {
+    /// Puts a message into the ring, or gives it back after leaving word that a sender waits.
+    fn push(&mut self, message: M) -> Result<(), M> {
+        let Err(rtrb::PushError::Full(message)) = self.producer.push(message) else { return Ok(()) };
+        self.waits.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.producer.push(message).map_err(|rtrb::PushError::Full(refused)| refused)
     }
 }
 
@@ -85,12 +134,12 @@ impl<M> Mailbox<M> {
         let mut message = Some(message);
         std::future::poll_fn(|cx| {
             let kept = message.take().expect("polled once after each refusal");
-            match self.producers.borrow_mut()[to.0 as usize].push(kept) {
-                Ok(()) => std::task::Poll::Ready(()),
-                Err(rtrb::PushError::Full(refused)) => {
+            match self.outgoing.borrow_mut()[to.0 as usize].push(kept) {
+                Ok(()) => Poll::Ready(()),
+                Err(refused) => {
                     message = Some(refused);
                     self.full[to.0 as usize].register(cx.waker());
-                    std::task::Poll::Pending
+                    Poll::Pending
                 }
             }
         })
@@ -101,7 +150,7 @@ impl<M> Mailbox<M> {
     fn wake_senders(&self) -> bool {
         let mut woke = false;
         for (to, waiting) in self.full.iter().enumerate() {
-            if !waiting.is_empty() && self.producers.borrow()[to].slots() > 0 {
+            if !waiting.is_empty() && self.outgoing.borrow()[to].producer.slots() > 0 {
                 waiting.wake_all();
                 woke = true;
             }

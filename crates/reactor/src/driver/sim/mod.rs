@@ -25,7 +25,7 @@ use crate::reactor::{CoreId, Reactor};
 use net::{Connection, Owner};
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -67,8 +67,9 @@ struct Core {
     life: u64,
     process: ProcessId,
     busy_until_ns: u64,
-    /// The earliest time at which a Run event is queued.
-    run_at_ns: Option<u64>,
+    /// The times at which Run events are queued. Each stands: an early one does not see what
+    /// arrives between it and a later one.
+    runs_at_ns: BTreeSet<u64>,
     done: Vec<(Token, io::Result<u64>)>,
     /// Network operations that could not go on when started.
     blocked: Vec<Token>,
@@ -173,7 +174,7 @@ impl World {
                     life,
                     process,
                     busy_until_ns: 0,
-                    run_at_ns: None,
+                    runs_at_ns: BTreeSet::new(),
                     done: Vec::new(),
                     blocked: Vec::new(),
                 };
@@ -297,8 +298,7 @@ impl State {
 
     fn run_core_at(&mut self, core: usize, at_ns: u64) {
         let at_ns = at_ns.max(self.now_ns).max(self.cores[core].busy_until_ns);
-        if self.cores[core].run_at_ns.is_none_or(|queued| queued > at_ns) {
-            self.cores[core].run_at_ns = Some(at_ns);
+        if self.cores[core].runs_at_ns.insert(at_ns) {
             self.push(at_ns, core, Token(0), Action::Run);
         }
     }
@@ -317,10 +317,12 @@ impl State {
         let token = Token(event.token);
         match event.action {
             Action::Run => {
-                if self.cores[core].run_at_ns != Some(event.at_ns) {
-                    return None; // An earlier Run replaced this one.
+                self.cores[core].runs_at_ns.remove(&event.at_ns);
+                let busy_until_ns = self.cores[core].busy_until_ns;
+                if busy_until_ns > self.now_ns {
+                    self.run_core_at(core, busy_until_ns);
+                    return None;
                 }
-                self.cores[core].run_at_ns = None;
                 return Some((core, self.cores[core].reactor.clone()?));
             }
             Action::Read(bytes) => self.cores[core].done.push((token, Ok(bytes))),
