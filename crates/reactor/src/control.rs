@@ -19,9 +19,12 @@ use std::sync::{Arc, OnceLock};
 /// The rings between the control thread and the cores, made before the cores start.
 pub struct Control;
 
+/// Known when the core has opened its port.
+type SharedWaker = Arc<OnceLock<Arc<WakeCell>>>;
+
 /// The control thread's ends.
 pub struct ControlSender<M> {
-    lanes: Vec<(Producer<M>, Arc<OnceLock<Arc<WakeCell>>>)>,
+    lanes: Vec<(Producer<M>, SharedWaker)>,
 }
 
 /// One core's end, to be given to that core.
@@ -30,7 +33,7 @@ pub struct ControlPort<M> {
     consumer: Consumer<M>,
     /// Filled when the core opens the port. A command sent before waits in the ring: the core
     /// looks into it after it has said how to be woken.
-    waker: Arc<OnceLock<Arc<WakeCell>>>,
+    waker: SharedWaker,
 }
 
 impl Control {

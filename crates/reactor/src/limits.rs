@@ -34,4 +34,4 @@ pub const ARENA_BYTES_PER_CORE: usize = 16 << 20;
 /// The finest alignment any device asks of memory, offset and length.
 pub const ALIGN_BYTES: usize = 4096;
 
-const _: () = assert!(IO_BYTES_MAX % ALIGN_BYTES == 0);
+const _: () = assert!(IO_BYTES_MAX.is_multiple_of(ALIGN_BYTES));

@@ -10,13 +10,13 @@
 
 use crate::limits::{CORES_MAX, MESH_MESSAGES_MAX};
 use crate::reactor::{CoreId, Reactor};
-use crate::sync::WaitList;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 /// Messages taken from one ring in one turn, so that no sender starves the others.
 const MESSAGES_PER_TURN_MAX: usize = 64;
@@ -49,7 +49,7 @@ pub struct Mailbox<M> {
     reactor: Reactor,
     outgoing: RefCell<Vec<Outgoing<M>>>,
     /// Senders that wait for room, by destination.
-    full: Vec<WaitList>,
+    full: Vec<RefCell<Queue>>,
 }
 
 impl Mesh {
@@ -77,7 +77,7 @@ impl<M: 'static> Port<M> {
     /// Starts receiving on `reactor`: `on_message` gets each message and its sender.
     pub fn open(self, reactor: &Reactor, mut on_message: impl FnMut(CoreId, M) + 'static) -> Rc<Mailbox<M>> {
         assert_eq!(self.core, reactor.core());
-        let full = self.outgoing.iter().map(|_| WaitList::default()).collect();
+        let full = self.outgoing.iter().map(|_| RefCell::default()).collect();
         let mailbox =
             Rc::new(Mailbox { reactor: reactor.clone(), outgoing: RefCell::new(self.outgoing), full });
         let mut incoming = self.incoming;
@@ -129,32 +129,94 @@ impl<M> Outgoing<M> {
 }
 
 impl<M> Mailbox<M> {
-    /// Sends a message, after waiting for room in the ring if need be.
+    /// Sends a message, after waiting for room in the ring if need be. Senders of this core to
+    /// one other are served in the order in which they came.
     pub async fn send(&self, to: CoreId, message: M) {
+        let queue = &self.full[to.0 as usize];
         let mut message = Some(message);
+        let mut place = Place { queue, ticket: None };
         std::future::poll_fn(|cx| {
-            let kept = message.take().expect("polled once after each refusal");
-            match self.outgoing.borrow_mut()[to.0 as usize].push(kept) {
-                Ok(()) => Poll::Ready(()),
-                Err(refused) => {
-                    message = Some(refused);
-                    self.full[to.0 as usize].register(cx.waker());
-                    Poll::Pending
+            if place.is_first() {
+                let kept = message.take().expect("polled once after each refusal");
+                match self.outgoing.borrow_mut()[to.0 as usize].push(kept) {
+                    Ok(()) => return Poll::Ready(()),
+                    Err(refused) => message = Some(refused),
                 }
             }
+            place.wait(cx.waker());
+            Poll::Pending
         })
         .await;
+        drop(place);
         self.reactor.wake_core(to);
     }
 
     fn wake_senders(&self) -> bool {
         let mut woke = false;
-        for (to, waiting) in self.full.iter().enumerate() {
-            if !waiting.is_empty() && self.outgoing.borrow()[to].producer.slots() > 0 {
-                waiting.wake_all();
+        for (queue, ring) in self.full.iter().zip(self.outgoing.borrow().iter()) {
+            if !queue.borrow().waiting.is_empty() && ring.producer.slots() > 0 {
+                queue.borrow().wake_first();
                 woke = true;
             }
         }
         woke
+    }
+}
+
+/// Senders that wait for room in one ring, oldest first.
+#[derive(Default)]
+struct Queue {
+    next_ticket: u64,
+    waiting: VecDeque<(u64, Waker)>,
+}
+
+impl Queue {
+    fn wake_first(&self) {
+        if let Some((_, waker)) = self.waiting.front() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// A sender's place in a queue, left when the sender is done or dropped.
+struct Place<'a> {
+    queue: &'a RefCell<Queue>,
+    ticket: Option<u64>,
+}
+
+impl Place<'_> {
+    /// True if nobody came before.
+    fn is_first(&self) -> bool {
+        self.queue.borrow().waiting.front().map(|(first, _)| *first) == self.ticket
+    }
+
+    /// Takes a place at the end, or keeps the one it has.
+    fn wait(&mut self, waker: &Waker) {
+        let mut queue = self.queue.borrow_mut();
+        match self.ticket {
+            None => {
+                let ticket = queue.next_ticket;
+                queue.next_ticket += 1;
+                queue.waiting.push_back((ticket, waker.clone()));
+                self.ticket = Some(ticket);
+            }
+            Some(ticket) => {
+                let kept = queue.waiting.iter_mut().find(|(kept, _)| *kept == ticket);
+                kept.expect("a sender keeps its place").1.clone_from(waker);
+            }
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let mut queue = self.queue.borrow_mut();
+        if queue.waiting.front().is_some_and(|(first, _)| *first == ticket) {
+            queue.waiting.pop_front();
+            queue.wake_first();
+        } else {
+            queue.waiting.retain(|(kept, _)| *kept != ticket);
+        }
     }
 }

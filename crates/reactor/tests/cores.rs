@@ -103,6 +103,43 @@ fn a_full_ring_makes_senders_wait() {
     assert!(loads[0].snapshot().parks > 5, "the test means nothing if the sender never slept");
 }
 
+/// Tasks that send one message each are served in the order in which they were started, also
+/// those that come while others wait for room.
+#[test]
+fn a_full_ring_keeps_the_order_of_tasks() {
+    const TASKS: u64 = 20_000;
+    let ports = Mutex::new(Mesh::ports::<u64>(2).into_iter().map(Some).collect::<Vec<_>>());
+    let running = start_uring(&options(2), move |reactor| {
+        let core = reactor.core();
+        let port = ports.lock().unwrap()[core.0 as usize].take().unwrap();
+        let (own, expected) = (reactor.clone(), Cell::new(0));
+        let mailbox = port.open(reactor, move |_, message| {
+            assert_eq!(message, expected.replace(message + 1));
+            if message + 1 == TASKS {
+                own.stop();
+            }
+        });
+        if core == CoreId(0) {
+            let own = reactor.clone();
+            reactor.spawn(Work::Kv, async move {
+                for message in 0..TASKS {
+                    let mailbox = mailbox.clone();
+                    own.spawn(Work::Kv, async move { mailbox.send(CoreId(1), message).await });
+                    if message % 50 == 0 {
+                        own.yield_now().await;
+                    }
+                }
+                // Behind all others: when it is served, they were.
+                while own.tasks_live() > 1 {
+                    own.yield_now().await;
+                }
+                own.stop();
+            });
+        }
+    });
+    join(running.unwrap());
+}
+
 #[test]
 fn commands_reach_a_sleeping_core() {
     let (mut sender, ports) = Control::ports::<u64>(2);
