@@ -8,7 +8,8 @@
 //! 2017). Keys are checked one by one: linearizability is local (M. P. Herlihy and J. M. Wing,
 //! "Linearizability: A Correctness Condition for Concurrent Objects", TOPLAS 12(3), 1990).
 //!
-//! Invariants: `Ok` and `Violation` are proven under the model; the budget bounds time and memory, and
+//! Invariants: `Ok` and `Violation` are proven under the model (of wall times, `search.rs` says which
+//! orders count); the budget bounds time and memory, and
 //! is counted in work, so that the verdict does not depend on the machine.
 //!
 //! Must never: call a history `Ok` that was not searched to its end.

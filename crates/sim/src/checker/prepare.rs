@@ -113,11 +113,7 @@ pub(super) fn prepare(history: &KeyHistory, initial: &[State], model: &Model) ->
     for operation in operations {
         let seen_as = operation.input.written().and_then(|value| observed.get(&value));
         let mut step = step_of(operation, &observed, seen_as);
-        let tells_absence = || {
-            let from_absent = model.step(None, &step.input, step.expectation, step.wall);
-            !from_absent.as_slice().is_empty()
-        };
-        step.at_once = changes_nothing(&step) && !(prepared.deadlines && tells_absence());
+        step.at_once = changes_nothing(&step);
         match (operation.outcome, seen_as) {
             (Some(outcome), _) => line.require(operation.invoked, outcome.at, step),
             // Somebody saw the value, and only this operation can have written it: it did apply, before
@@ -169,10 +165,12 @@ fn sets_deadline(input: &Input) -> bool {
 /// overwrites or removes W's value. With the answer `false` none of them can depend on W:
 /// * an operation that shows a value would show W's, which nobody observed;
 /// * an operation that tells presence without the value (EXISTS or DEL with yes, an applied XX, a refused
-///   NX, a deadline answered or changed) or that takes over W's deadline (KEEPTTL) is not in the history,
-///   nor one of unknown outcome that could (XX, PEXPIREAT, KEEPTTL);
+///   NX, a deadline answered or changed), that tells there is no deadline (PERSIST with no), or that takes
+///   over W's deadline (KEEPTTL) is not in the history, nor one of unknown outcome that needs the presence
+///   to change anything but W (XX, KEEPTTL; PEXPIREAT is counted too, as it brings a deadline);
 /// * an operation that tells absence cannot come there, as W's deadline is never reached in the history;
-/// * an NX of unknown outcome there was refused, so it can be left out with W.
+/// * an NX of unknown outcome there was refused, and a PERSIST of unknown outcome changed W alone, so they
+///   can be left out with W.
 ///
 /// What remains are operations of unknown outcome without effect, and then an overwrite or removal that
 /// does not look at what was there. So W can be left out and the rest of the order still holds. With W,
@@ -202,7 +200,8 @@ fn blind_writes_matter(
                 tells_presence || (droppable && expires)
             }
             Input::Expire { .. } => unknown || told == Some(Output::Flag(true)),
-            Input::Delete | Input::Exists | Input::Persist => told == Some(Output::Flag(true)),
+            Input::Delete | Input::Exists => told == Some(Output::Flag(true)),
+            Input::Persist => !unknown,
             Input::Ttl => !unknown && told != Some(Output::Lifetime(Lifetime::Absent)),
             Input::Get | Input::Clear => false,
         }
@@ -232,7 +231,8 @@ fn step_of(
     Step { input, expectation, wall: operation.wall, observes, at_once: false, priority: 0 }
 }
 
-/// Whether an operation with this answer leaves every state as it is, but for seeing that a key expired.
+/// Whether an operation with this answer, wherever it stands, leaves every state as it is, but for seeing
+/// that a key expired.
 fn changes_nothing(step: &Step) -> bool {
     let Expectation::Exactly(output) = step.expectation else {
         return false;

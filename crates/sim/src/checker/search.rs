@@ -13,27 +13,31 @@
 //! * *Observers.* A value is written once, so it must not be overwritten, removed or expired while an
 //!   operation that observed it is still to be ordered.
 //! * *Reads at once.* An operation that, given its answer, changes nothing wherever it stands, and that fits
-//!   here, can go first in every completion, so nothing else is tried. Not so if it told absence and the
-//!   key may have had a deadline: elsewhere in the order it might be the one that saw the key expire.
+//!   here, can go first in every completion, so nothing else is tried. If elsewhere in the order it would
+//!   have been the first to see that the key expired, then the next one can be, for the wall clock had
+//!   passed the deadline before that one's response too. (So said, the search looks for orders in which no
+//!   operation comes after one that saw a deadline pass, but met only wall times before that deadline.
+//!   The model allows such an order, of operations that ran at once; no run has one.)
 //! * *Optional operations must be of use.* After one, the next operation must be one that would not have
 //!   led to the same state without it: else the optional one can be left out.
 //!
 //! The number of ways to use up optional operations can be exponential, so the search first runs with
 //! [`Supply::Endless`]: each optional operation may be used again and again, and the memory need not tell
 //! how many were used. That allows more orders: if it finds none, there is none. If the order it finds
-//! uses none too often, it is an order; only otherwise is the search run again, with exact supply.
+//! uses none too often, it is an order; only otherwise is the search run again, with exact supply, and
+//! then it need not enter the configurations that the first search found to be dead ends.
 //!
-//! That the prunings do so together: take, of all configurations entered, one with the shortest completion, and
-//! the first operation of it. If the configuration that leads to was not entered, a pruning refused it in
-//! favour of one that was entered, or of one that the parent of an unused optional operation tries, whose
-//! completion is no longer: a contradiction, or, in the latter case, one optional operation fewer to
-//! argue about.
+//! That the prunings do so together: take, of all configurations entered, one with the shortest completion,
+//! and the first operation of it. If the configuration that leads to was not entered, a pruning refused it
+//! in favour of one that was entered and whose completion is no longer, which contradicts the choice; or in
+//! favour of what the configuration before a useless optional operation leads to, and then the same holds
+//! of that one, with one optional operation fewer to argue about.
 //!
 //! Invariants: deterministic; what is undone is undone in the reverse order of doing.
 //!
 //! Must never: recurse (histories are long), or exceed its budget.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Model, State};
 use super::prepare::{Class, Event, Prepared};
@@ -91,14 +95,16 @@ struct Frame {
     next_candidate: usize,
 }
 
-/// The required operations ordered so far, and the state. Sets are stored from their first word that is
-/// not full to their last that is not empty.
+/// The required operations ordered so far: from the first word that is not full to the last that is not
+/// empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Configuration {
-    state: State,
+struct Ordered {
     first_word: usize,
     words: Box<[u64]>,
 }
+
+/// What has been ordered, and the state it led to.
+type Configuration = (Ordered, State);
 
 /// The invocations and responses still on the time line: a doubly linked list over ranks, in which rank r
 /// is node r + 1 and node 0 is both ends.
@@ -157,7 +163,11 @@ struct Search<'a> {
     /// How many of them were overdrawn.
     overdrafts: u32,
     observers_left: Vec<u32>,
+    /// Configurations entered, each with the least used optional operations.
     memory: BTreeMap<Configuration, Vec<Box<[u32]>>>,
+    /// Configurations that cannot be completed even with endless supply.
+    dead: BTreeSet<Configuration>,
+    stack: Vec<Frame>,
     candidates: Vec<Candidate>,
     spent: Budget,
 }
@@ -178,6 +188,7 @@ pub(super) fn search(prepared: &Prepared, model: &Model, allowed: Budget) -> (En
         return (ending, search.spent);
     }
     let mut exact = Search::new(prepared, model, Supply::Exact);
+    exact.dead = search.dead_ends();
     let ending = exact.run(allowed);
     let (first, second) = (search.spent, exact.spent);
     let spent = Budget { states: first.states + second.states, steps: first.steps + second.steps };
@@ -207,28 +218,29 @@ impl<'a> Search<'a> {
             overdrafts: 0,
             observers_left: prepared.observers.clone(),
             memory: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            stack: Vec::new(),
             candidates: Vec::new(),
             spent: Budget::default(),
         }
     }
 
     fn run(&mut self, allowed: Budget) -> Ending {
-        let mut stack: Vec<Frame> = Vec::new();
         let mut starts = self.prepared.initial.iter();
         let mut entered: Option<(Candidate, Option<State>)> = None;
         loop {
             if let Some((led_here, before_optional)) = entered.take() {
+                let first_candidate = self.candidates.len();
+                self.stack.push(Frame { led_here, first_candidate, next_candidate: first_candidate });
                 if self.remaining == 0 {
                     return Ending::Ordered;
                 }
                 if self.spent.states >= allowed.states || self.spent.steps >= allowed.steps {
                     return Ending::Exhausted;
                 }
-                let first_candidate = self.candidates.len();
                 self.gather(led_here.state, before_optional);
-                stack.push(Frame { led_here, first_candidate, next_candidate: first_candidate });
             }
-            let Some(top) = stack.last_mut() else {
+            let Some(top) = self.stack.last_mut() else {
                 let Some(state) = starts.next().copied() else {
                     return Ending::Impossible;
                 };
@@ -251,7 +263,7 @@ impl<'a> Search<'a> {
             } else {
                 let led_here = top.led_here;
                 self.candidates.truncate(top.first_candidate);
-                stack.pop();
+                self.stack.pop();
                 self.undo(&led_here);
             }
         }
@@ -334,6 +346,7 @@ impl<'a> Search<'a> {
         let successors = self.model.step(state, &step.input, step.expectation, step.wall);
         for after in successors.as_slice().iter().copied() {
             let useless = before_optional.is_some_and(|before| {
+                self.spent.steps += 1;
                 let without = self.model.step(before, &step.input, step.expectation, step.wall);
                 without.contains(after)
             });
@@ -398,17 +411,38 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Notes the present configuration; `false` if it, or a better one, was noted before.
-    fn remember(&mut self, state: State) -> bool {
+    /// After a run of endless supply: configurations that cannot be completed. They were entered and left
+    /// again, and no configuration that is still under way has the same set of ordered operations: only
+    /// from one that has could a way have been refused as already under way, for there is no way back
+    /// from a larger set.
+    fn dead_ends(&mut self) -> BTreeSet<Configuration> {
+        let mut under_way = BTreeSet::new();
+        while let Some(frame) = self.stack.pop() {
+            under_way.insert(self.ordered_now());
+            self.undo(&frame.led_here);
+        }
+        let memory = std::mem::take(&mut self.memory);
+        memory.into_keys().filter(|(ordered, _)| !under_way.contains(ordered)).collect()
+    }
+
+    fn ordered_now(&self) -> Ordered {
         let words = &self.ordered[self.full_words..];
         let length = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
-        let configuration =
-            Configuration { state, first_word: self.full_words, words: words[..length].into() };
+        Ordered { first_word: self.full_words, words: words[..length].into() }
+    }
+
+    /// Notes the present configuration; `false` if it, or a better one, was noted before.
+    fn remember(&mut self, state: State) -> bool {
+        let configuration = (self.ordered_now(), state);
+        if self.dead.contains(&configuration) {
+            return false;
+        }
         let used: &[u32] = match self.supply {
             Supply::Exact => &self.used,
             Supply::Endless => &[],
         };
         let entered = self.memory.entry(configuration).or_default();
+        self.spent.steps += entered.len() as u64;
         let covers = |a: &[u32], b: &[u32]| a.iter().zip(b).all(|(a, b)| a <= b);
         if entered.iter().any(|other| covers(other, used)) {
             return false;
