@@ -6,7 +6,9 @@
 //! Prints one line of figures a step.
 
 use plimsoll_flash::{FormatOptions, Options, Partition, format, inspect};
-use plimsoll_kv::{Block, Condition, ContainerId, Device, Durability, Expiry, Op, Output, Request, Slot, Value};
+use plimsoll_kv::{
+    Block, Condition, ContainerId, Device, Durability, Expiry, Op, Output, Request, Slot, Value,
+};
 use plimsoll_reactor::{FileOptions, Reactor, UringOptions, Work, start_uring};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,7 +39,12 @@ fn store(number: u64, durability: Durability) -> Request {
     Request::new(durability, op)
 }
 
-async fn many(reactor: &Reactor, partitions: &[Rc<Partition>], count: u64, number: impl Fn(u64) -> u64 + Copy + 'static) {
+async fn many(
+    reactor: &Reactor,
+    partitions: &[Rc<Partition>],
+    count: u64,
+    number: impl Fn(u64) -> u64 + Copy + 'static,
+) {
     let next = Rc::new(Cell::new(0));
     let done = Rc::new(Cell::new(0));
     let finished = Rc::new(plimsoll_reactor::sync::WaitList::default());
@@ -65,7 +72,9 @@ async fn run(reactor: Reactor, args: Vec<String>) {
     let bytes = gib.parse::<u64>().expect("GIB") << 30;
     let seconds = |from_ns: u64, reactor: &Reactor| (reactor.now_ns() - from_ns) as f64 / 1e9;
     let start = reactor.now_ns();
-    let file = reactor.open_file(path, &FileOptions { create_bytes: Some(bytes), ..FileOptions::default() }).expect("open");
+    let file = reactor
+        .open_file(path, &FileOptions { create_bytes: Some(bytes), ..FileOptions::default() })
+        .expect("open");
     let block: Rc<dyn Block> = Rc::new(file.clone());
     let superblock = if mode == "load" {
         let options = FormatOptions {
@@ -107,7 +116,8 @@ async fn run(reactor: Reactor, args: Vec<String>) {
             let number = draw() % objects;
             let partition = Slot::of(&key(number)).partition(PARTITIONS);
             let op = Op::Retrieve { container: ContainerId(0), key: key(number), range: None, pin: false };
-            let got = partitions[partition as usize].clone().execute(Request::new(Durability::Sync, op)).await;
+            let got =
+                partitions[partition as usize].clone().execute(Request::new(Durability::Sync, op)).await;
             let Ok(Output::Found(item)) = got.map(|c| c.output) else { panic!("key {number} is gone") };
             assert_eq!(item.bytes, vec![number as u8; 100]);
         }
@@ -132,7 +142,12 @@ async fn run(reactor: Reactor, args: Vec<String>) {
         println!("index {:.2} bytes an object", metrics.index_bytes as f64 / metrics.objects as f64);
         partition.close().await.expect("close");
     }
-    println!("closed; device {:?}; peak {:.0} MiB, {:.1} bytes an object", file.stats(), rss_mib(), rss_mib() * 1048576.0 / objects as f64);
+    println!(
+        "closed; device {:?}; peak {:.0} MiB, {:.1} bytes an object",
+        file.stats(),
+        rss_mib(),
+        rss_mib() * 1048576.0 / objects as f64
+    );
     reactor.stop();
 }
 

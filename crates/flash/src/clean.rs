@@ -20,7 +20,7 @@ use crate::metrics::add;
 use crate::partition::{Partition, fingerprint};
 use crate::planted::{Bug, is_planted};
 use crate::segments::{Segment, SegmentState};
-use crate::walk::{frame_at, read_segment, read_summary};
+use crate::walk::{read_segment, record_locations};
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Durability, Error, Result, Slot};
 use plimsoll_reactor::Buf;
@@ -96,7 +96,7 @@ impl Partition {
         let read = read_segment(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
         let mut bytes =
             read.map_err(|error| self.unreadable(self.layout.location(segment, 0), &error.to_string()))?;
-        let records = self.records_of(segment, &info, &bytes).await?;
+        let records = record_locations(&*self.block, &self.layout, segment, &info, &bytes).await;
         let kind = if info.kind == SegmentKind::Log { SegmentKind::Cleaned } else { SegmentKind::Cold };
         let mut pending: Vec<(Move, Vec<u8>)> = Vec::new();
         let mut pending_bytes = 0;
@@ -141,44 +141,6 @@ impl Partition {
             self.state.borrow_mut().segments.get_mut(segment).damaged = true;
         }
         add(&self.counts.cleaned_segments, 1);
-    }
-
-    /// The locations of the records in a segment.
-    async fn records_of(&self, segment: u32, info: &Segment, bytes: &[u8]) -> Result<Vec<u64>> {
-        if info.kind != SegmentKind::Log {
-            return Ok(self.records_in_row(segment, info.sequence, bytes));
-        }
-        let summary = read_summary(&*self.block, &self.layout, segment, info.sequence).await;
-        if let Ok(Some((_, transitions))) = summary {
-            let stored = |kind| matches!(kind, TransitionKind::Store | TransitionKind::StorePart);
-            return Ok(transitions.iter().filter(|(_, t)| stored(t.kind)).map(|(_, t)| t.location).collect());
-        }
-        let mut locations = Vec::new();
-        let mut offset = self.layout.block_bytes;
-        while let Some(frame) = frame_at(bytes, &self.layout, segment, info.sequence, offset) {
-            let stored = |kind| matches!(kind, TransitionKind::Store | TransitionKind::StorePart);
-            locations.extend(frame.transitions.iter().filter(|t| stored(t.kind)).map(|t| t.location));
-            offset = frame.end;
-        }
-        Ok(locations)
-    }
-
-    /// Records of a cleaned segment stand one after the other; writes begin on fresh blocks.
-    fn records_in_row(&self, segment: u32, sequence: u64, bytes: &[u8]) -> Vec<u64> {
-        let mut locations = Vec::new();
-        let mut at = self.layout.block_bytes;
-        while at < self.layout.segment_bytes {
-            let location = self.layout.location(segment, at);
-            match record::verify_head(&bytes[at as usize..], sequence, location) {
-                Ok(header) => {
-                    locations.push(location);
-                    at += header.record_bytes();
-                }
-                // The rest of a block, or a damaged record: look for the next one.
-                Err(_) => at += UNIT_BYTES,
-            }
-        }
-        locations
     }
 
     fn describe(&self, bytes: &[u8], header: RecordHeader, from: u64) -> Move {
@@ -405,7 +367,7 @@ impl Partition {
         let read = read_segment(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
         let bytes =
             read.map_err(|error| self.unreadable(self.layout.location(segment, 0), &error.to_string()))?;
-        for location in self.records_of(segment, &info, &bytes).await? {
+        for location in record_locations(&*self.block, &self.layout, segment, &info, &bytes).await {
             let at = ((location - u64::from(segment) * self.layout.segment_units()) * UNIT_BYTES) as usize;
             let Ok(header) = record::verify_head(&bytes[at..], info.sequence, location) else { continue };
             if !self.state.borrow().is_dead(header.container) {

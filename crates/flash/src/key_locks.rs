@@ -21,13 +21,13 @@ struct Queue {
 
 /// The keys that are held or waited for.
 #[derive(Default)]
-pub struct KeyLocks {
+pub(crate) struct KeyLocks {
     queues: RefCell<BTreeMap<KeyId, Queue>>,
     next_ticket: Cell<u64>,
 }
 
 /// A key held (or its place in the queue); dropping gives it to the next.
-pub struct KeyGuard {
+pub(crate) struct KeyGuard {
     locks: Rc<KeyLocks>,
     key: KeyId,
     ticket: u64,
@@ -36,12 +36,12 @@ pub struct KeyGuard {
 impl KeyLocks {
     /// True if nobody holds or waits for a key.
     #[must_use]
-    pub fn is_free(&self, slot: u16, fingerprint: u64) -> bool {
+    pub(crate) fn is_free(&self, slot: u16, fingerprint: u64) -> bool {
         !self.queues.borrow().contains_key(&(slot, fingerprint))
     }
 
     /// Waits for a key. Keys with one fingerprint share a queue, which only costs time.
-    pub async fn lock(self: &Rc<Self>, slot: u16, fingerprint: u64) -> KeyGuard {
+    pub(crate) async fn lock(self: &Rc<Self>, slot: u16, fingerprint: u64) -> KeyGuard {
         let ticket = self.next_ticket.replace(self.next_ticket.get() + 1);
         let key = (slot, fingerprint);
         self.queues.borrow_mut().entry(key).or_default().waiting.push_back((ticket, None));

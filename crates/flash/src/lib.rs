@@ -33,6 +33,7 @@ mod snapshot;
 mod space;
 pub mod state;
 mod upload;
+mod verify;
 pub mod walk;
 mod write;
 
@@ -41,3 +42,4 @@ pub use format::Superblock;
 pub use metrics::PartitionMetrics;
 pub use partition::{Options, Partition};
 pub use recover::OpenError;
+pub use verify::{VerifyError, VerifyReport, verify};

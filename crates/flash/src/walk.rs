@@ -8,9 +8,13 @@
 
 use crate::format::record::{self, verify_value};
 use crate::format::transition::{NOTE_KIND, decode_note};
-use crate::format::{FrameHeader, SegmentFooter, SegmentHeader, Transition, crc32c, round_up};
+use crate::format::{
+    FrameHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, crc32c,
+    round_up,
+};
 use crate::layout::Layout;
 use crate::log::SUMMARY_ENTRY_BYTES;
+use crate::segments::Segment;
 use futures_util::future::join_all;
 use plimsoll_kv::block::{Block, Origin};
 use std::io;
@@ -162,4 +166,47 @@ pub fn durable_stated_after(bytes: &[u8], layout: &Layout, segment: u32, sequenc
         at += layout.block_bytes;
     }
     highest
+}
+
+/// The locations of the records in a segment whose bytes are given: from its summary or its frames
+/// if it is of the log, else one after the other.
+pub async fn record_locations(
+    block: &dyn Block,
+    layout: &Layout,
+    segment: u32,
+    info: &Segment,
+    bytes: &[u8],
+) -> Vec<u64> {
+    let stored = |t: &Transition| matches!(t.kind, TransitionKind::Store | TransitionKind::StorePart);
+    if info.kind != SegmentKind::Log {
+        return records_in_row(layout, segment, info.sequence, bytes);
+    }
+    if let Ok(Some((_, transitions))) = read_summary(block, layout, segment, info.sequence).await {
+        return transitions.iter().filter(|(_, t)| stored(t)).map(|(_, t)| t.location).collect();
+    }
+    let mut locations = Vec::new();
+    let mut offset = layout.block_bytes;
+    while let Some(frame) = frame_at(bytes, layout, segment, info.sequence, offset) {
+        locations.extend(frame.transitions.iter().filter(|t| stored(t)).map(|t| t.location));
+        offset = frame.end;
+    }
+    locations
+}
+
+/// Records of a cleaned segment stand one after the other; writes begin on fresh blocks.
+fn records_in_row(layout: &Layout, segment: u32, sequence: u64, bytes: &[u8]) -> Vec<u64> {
+    let mut locations = Vec::new();
+    let mut at = layout.block_bytes;
+    while at < layout.segment_bytes {
+        let location = layout.location(segment, at);
+        match record::verify_head(&bytes[at as usize..], sequence, location) {
+            Ok(header) => {
+                locations.push(location);
+                at += header.record_bytes();
+            }
+            // The rest of a block, or a damaged record: look for the next one.
+            Err(_) => at += UNIT_BYTES,
+        }
+    }
+    locations
 }

@@ -116,7 +116,7 @@ async fn client(run: Rc<Run>, partition: Rc<Partition>, shape: Shape, number: u6
                     Err(error) => panic!("delete failed: {error}"),
                 }
             }
-            60 if shape.clears && run.operations.get() % 97 == 0 && clients == 1 => {
+            60 if shape.clears && run.operations.get().is_multiple_of(97) && clients == 1 => {
                 for key in known_keys(&run) {
                     may_become(&run, &key, None);
                 }
