@@ -16,8 +16,8 @@ use std::rc::Rc;
 
 /// Cleaning begins when fewer segments than this share are free, in per cent.
 const FREE_LOW_PERCENT: u32 = 8;
-/// Segments written ahead of use.
-const PREPARED_AHEAD: u32 = 12;
+/// Segments written ahead of use, beyond those that stores leave to the background.
+const PREPARED_AHEAD: u32 = 10;
 /// Bytes of one write while segments are written ahead.
 const PREPARE_BYTES: usize = 1 << 20;
 /// After a failed piece of work the background rests this long.
@@ -130,7 +130,7 @@ impl Partition {
             let state = self.state.borrow();
             (state.segments.prepared, state.segments.free_count())
         };
-        if prepared >= self.layout.segments || free >= PREPARED_AHEAD {
+        if prepared >= self.layout.segments || free >= self.store_reserve() + PREPARED_AHEAD {
             return Ok(false);
         }
         self.prepare(prepared).await?;
