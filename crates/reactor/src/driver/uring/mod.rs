@@ -44,8 +44,6 @@ const CANCEL_DATA: u64 = u64::MAX - 1;
 const RETRIES_MAX: u8 = 64;
 /// What a receive reserves of its own when the shared buffers have run out.
 const RECEIVE_SPARE_BYTES: usize = 4 << 10;
-/// `IORING_RECVSEND_POLL_FIRST`: wait for readiness without trying in vain first.
-const POLL_FIRST: u16 = 1;
 /// How long a stop waits for operations in flight.
 const DRAIN_NS_MAX: u64 = 5_000_000_000;
 
@@ -206,18 +204,17 @@ impl Uring {
         shared: bool,
     ) -> squeue::Entry {
         let descriptor = types::Fd(self.sockets.descriptor(socket));
-        let poll_first = if self.sockets.is_drained(socket) { POLL_FIRST } else { 0 };
         if shared {
             let len = bytes_max.min(receive::BUFFER_BYTES) as u32;
             let receive = opcode::Recv::new(descriptor, std::ptr::null_mut(), len);
-            let entry = receive.buf_group(receive::GROUP).ioprio(poll_first).build();
+            let entry = receive.buf_group(receive::GROUP).build();
             return entry.flags(squeue::Flags::BUFFER_SELECT);
         }
         let most = if bytes_max < RECEIVE_DIRECT_BYTES_MIN { RECEIVE_SPARE_BYTES } else { RECEIVE_BYTES_MAX };
         let len = bytes_max.min(most);
         into.reserve(len);
         let spare = into.spare_capacity_mut().as_mut_ptr().cast();
-        opcode::Recv::new(descriptor, spare, len as u32).ioprio(poll_first).build()
+        opcode::Recv::new(descriptor, spare, len as u32).build()
     }
 
     pub(crate) fn cancel(&mut self, token: Token) {
@@ -294,9 +291,9 @@ impl Uring {
                 let progress = self.files.judge(*file, buf.len(), flight.moved, result);
                 return progress.step(buf.len(), &mut flight.moved, &mut flight.retries);
             }
-            Op::Receive { socket, into, .. } => {
+            Op::Receive { into, .. } => {
                 let shared = flight.shared;
-                self.take_received(*socket, into, result, flags, shared);
+                self.take_received(into, result, flags, shared);
             }
             Op::Flush { .. } | Op::Accept { .. } | Op::Send { .. } => {}
         }
@@ -322,11 +319,8 @@ impl Uring {
     }
 
     /// Appends what a receive brought to `into`, and gives its buffer back.
-    fn take_received(&mut self, socket: SocketId, into: &mut Vec<u8>, result: i32, flags: u32, shared: bool) {
+    fn take_received(&mut self, into: &mut Vec<u8>, result: i32, flags: u32, shared: bool) {
         let count = result.max(0) as usize;
-        if result >= 0 {
-            self.sockets.set_drained(socket, !cqueue::sock_nonempty(flags));
-        }
         // A completion may own a buffer whatever its result.
         if let Some(id) = cqueue::buffer_select(flags) {
             let receive = self.receive.as_mut().expect("buffers are named only if registered");

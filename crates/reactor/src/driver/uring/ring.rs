@@ -137,21 +137,10 @@ fn tolerate(entered: io::Result<usize>) {
     }
 }
 
+/// Makes the best ring that this kernel has.
 fn build() -> io::Result<IoUring> {
     for setup in [Setup::Deferred, Setup::Cooperative, Setup::Plain] {
-        let mut builder = IoUring::builder();
-        builder.dontfork().setup_clamp().setup_cqsize(COMPLETIONS_MAX);
-        match setup {
-            Setup::Deferred => {
-                builder.setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
-                builder.setup_single_issuer().setup_defer_taskrun();
-            }
-            Setup::Cooperative => {
-                builder.setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
-            }
-            Setup::Plain => {}
-        }
-        match builder.build(SUBMISSIONS_MAX) {
+        match build_as(setup) {
             Ok(ring) => {
                 tracing::debug!(?setup, "io_uring is ready");
                 return Ok(ring);
@@ -162,6 +151,18 @@ fn build() -> io::Result<IoUring> {
         }
     }
     Err(io::Error::new(io::ErrorKind::Unsupported, TOO_OLD))
+}
+
+fn build_as(setup: Setup) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_clamp().setup_cqsize(COMPLETIONS_MAX);
+    if setup != Setup::Plain {
+        builder.setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
+    }
+    if setup == Setup::Deferred {
+        builder.setup_single_issuer().setup_defer_taskrun();
+    }
+    builder.build(SUBMISSIONS_MAX)
 }
 
 const TOO_OLD: &str = "this kernel's io_uring is too old: Linux 5.19 or newer is needed";
@@ -188,3 +189,6 @@ fn explain(error: io::Error) -> io::Error {
     };
     io::Error::new(error.kind(), format!("{words} ({error})"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,8 +23,6 @@ struct Slot {
     /// Operations that name the descriptor.
     in_flight: u32,
     closing: bool,
-    /// The last receive emptied the socket: the next one should wait before it looks.
-    drained: bool,
 }
 
 #[derive(Default)]
@@ -46,7 +44,7 @@ impl Sockets {
         let index = self.free.pop().expect("made room above");
         let kept = &mut self.slots[index as usize];
         assert!(kept.is_none(), "a free slot holds no socket");
-        *kept = Some(Slot { descriptor, in_flight: 0, closing: false, drained: false });
+        *kept = Some(Slot { descriptor, in_flight: 0, closing: false });
         Ok(SocketId(index))
     }
 
@@ -77,14 +75,6 @@ impl Sockets {
 
     pub(super) fn descriptor(&mut self, socket: SocketId) -> RawFd {
         self.slot(socket).descriptor.as_raw_fd()
-    }
-
-    pub(super) fn is_drained(&mut self, socket: SocketId) -> bool {
-        self.slot(socket).drained
-    }
-
-    pub(super) fn set_drained(&mut self, socket: SocketId, drained: bool) {
-        self.slot(socket).drained = drained;
     }
 
     /// Closes the socket now or, while operations name it, when the last of them is over.
