@@ -44,7 +44,8 @@ impl Packed {
     fn pack(entry: Entry) -> Packed {
         assert!(entry.fingerprint >> FINGERPRINT_BITS == 0 && entry.location >> LOCATION_BITS == 0);
         assert!(entry.location != 0 && entry.length >> LENGTH_BITS == 0);
-        let high = (entry.fingerprint >> 32) as u32 | entry.length << 8 | ((entry.location >> 32) as u32) << 26;
+        let high =
+            (entry.fingerprint >> 32) as u32 | entry.length << 8 | ((entry.location >> 32) as u32) << 26;
         Packed([entry.fingerprint as u32, high, entry.location as u32])
     }
     fn location(self) -> u64 {
@@ -84,7 +85,10 @@ impl Table {
     /// The first cell at or after the home that is empty or has a fingerprint not below.
     fn lower_bound(&self, fingerprint: u64) -> usize {
         let mut at = self.home(fingerprint);
-        while at < self.cells.len() && !self.cells[at].is_empty() && self.cells[at].fingerprint() < fingerprint {
+        while at < self.cells.len()
+            && !self.cells[at].is_empty()
+            && self.cells[at].fingerprint() < fingerprint
+        {
             at += 1;
         }
         at
@@ -276,7 +280,8 @@ impl Index {
         let table = self.table(slot);
         let from = if table.homes == 0 { 0 } else { table.lower_bound(fingerprint) };
         let rest = table.cells[from.min(table.cells.len())..].iter();
-        rest.filter(move |cell| !cell.is_empty() && cell.fingerprint() >= fingerprint).map(|cell| cell.unpack())
+        rest.filter(move |cell| !cell.is_empty() && cell.fingerprint() >= fingerprint)
+            .map(|cell| cell.unpack())
     }
 
     /// Appends a slot's entries to a checkpoint: their number, then 12 bytes each.

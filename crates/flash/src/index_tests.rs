@@ -14,7 +14,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     // Few fingerprints, at both ends and in the middle of the range, so that they collide often.
-    let fingerprint = prop_oneof![0_u64..8, (1_u64 << 40) - 8..1_u64 << 40, (0_u64..128).prop_map(|f| f << 33)];
+    let fingerprint =
+        prop_oneof![0_u64..8, (1_u64 << 40) - 8..1_u64 << 40, (0_u64..128).prop_map(|f| f << 33)];
     let location = 1_u64..64;
     prop_oneof![
         5 => (fingerprint.clone(), location.clone()).prop_map(|(f, l)| Step::Insert(f, l)),

@@ -1,4 +1,45 @@
-//! The flash engine.
+//! The flash engine: a log-structured KV device on a file or block device.
+//!
+//! Role: keeps keys and values on flash and their places in memory. Place on the path: stage 3,
+//! above the gate and the block device; `docs/on-flash-format.md` draws what it writes.
+//!
+//! A reader's order: `format` (bytes), `layout` (where), `index`, `segments`, `state` (what is
+//! known), `log` (how it becomes durable), `partition`, `read`, `write`, `upload`, `scan` (what
+//! requests do), `checkpoint`, `recover`, `walk` (what a restart does), `space`, `background`,
+//! `clean` (what keeps it going), `device` (formatting).
+//!
+//! Invariants: `docs/architecture.md` names the seven of the whole; the engine keeps 2 (acknowledged
+//! means durable), 3 (versions), 4 (nothing unverified leaves) and 5 (everything is bounded).
 #![forbid(unsafe_code)]
+
+mod background;
+mod checkpoint;
+mod clean;
+mod device;
 pub mod format;
 pub mod index;
+mod key_locks;
+pub mod layout;
+pub mod log;
+mod metrics;
+mod open;
+mod partition;
+pub mod planted;
+mod read;
+mod recover;
+mod scan;
+pub mod segments;
+mod snapshot;
+mod space;
+pub mod state;
+mod upload;
+mod verify;
+pub mod walk;
+mod write;
+
+pub use device::{DeviceError, FormatOptions, format, inspect};
+pub use format::Superblock;
+pub use metrics::PartitionMetrics;
+pub use partition::{Options, Partition};
+pub use recover::OpenError;
+pub use verify::{VerifyError, VerifyReport, verify};

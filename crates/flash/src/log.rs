@@ -14,8 +14,8 @@
 
 use crate::format::transition::{TRANSITION_BYTES, encode_note};
 use crate::format::{
-    FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, UNIT_BYTES, crc32c, record,
-    round_up,
+    FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, UNIT_BYTES, crc32c,
+    record, round_up,
 };
 use crate::layout::Layout;
 use crate::planted::{Bug, is_planted};
@@ -211,14 +211,19 @@ impl Log {
     ///
     /// # Errors
     /// `NoSpace`: no segment is free to go on in; try again when one is.
-    pub fn reserve(&self, bytes: usize, transitions: usize, segments: &RefCell<SegmentTable>) -> Result<()> {
+    pub fn reserve(
+        self: &Rc<Self>,
+        bytes: usize,
+        transitions: usize,
+        segments: &mut SegmentTable,
+    ) -> Result<()> {
         let mut tail = self.tail.borrow_mut();
         let used = tail.building.bytes.len();
         if used > 0 && used + bytes > FRAME_BYTES_MAX {
             self.close_frame(&mut tail);
         }
         if !self.fits(&tail, bytes, transitions) {
-            self.next_segment(&mut tail, &mut segments.borrow_mut())?;
+            self.next_segment(&mut tail, segments)?;
             assert!(self.fits(&tail, bytes, transitions), "an append fits an empty segment");
         }
         if tail.building.bytes.is_empty() {
@@ -387,7 +392,7 @@ impl Log {
     }
 
     /// Goes on in the reserved segment, after closing the current one.
-    fn next_segment(&self, tail: &mut Tail, segments: &mut SegmentTable) -> Result<()> {
+    fn next_segment(self: &Rc<Self>, tail: &mut Tail, segments: &mut SegmentTable) -> Result<()> {
         let frame = self.frame.get();
         let reserved = segments.allocate(SegmentKind::Log, 0, frame).ok_or(Error::NoSpace)?;
         if !tail.building.bytes.is_empty() {
@@ -406,9 +411,9 @@ impl Log {
         Ok(())
     }
 
-    /// Writes summary and footer of the segment being closed. Nobody waits for it: recovery walks
-    /// the frames if it is not whole.
-    fn write_summary(&self, tail: &mut Tail, segments: &SegmentTable) {
+    /// Writes summary and footer of the segment being closed, once all its frames are durable, so
+    /// that a footer proves them. Nobody waits for it: without it recovery walks the frames.
+    fn write_summary(self: &Rc<Self>, tail: &mut Tail, segments: &SegmentTable) {
         let block = self.layout.block_bytes;
         let summary = std::mem::take(&mut tail.summary);
         let summary_bytes = round_up(summary.len() as u64, block);
@@ -426,8 +431,12 @@ impl Log {
         let end = self.layout.segment_offset(tail.segment) + self.layout.segment_bytes;
         let offset = end - summary_bytes - block;
         let guard = segments.guard(self.layout.location(tail.segment, 0));
-        let write = self.block.write(Origin::BACKGROUND, offset, Rc::new(buf), false);
+        let (log, last_frame) = (self.clone(), footer.last_frame);
         self.reactor.spawn(Work::Device, async move {
+            if log.wait_durable(last_frame).await.is_err() {
+                return;
+            }
+            let write = log.block.write(Origin::BACKGROUND, offset, Rc::new(buf), false);
             if let Err(error) = write.await {
                 tracing::warn!(%error, "a segment's summary was not written; recovery will walk its frames");
             }
@@ -526,7 +535,8 @@ impl Log {
 
     fn finish(&self, number: u64, result: std::io::Result<()>) {
         if let Err(error) = result {
-            return self.fail(&format!("writing frame {number} of partition {}: {error}", self.layout.partition));
+            return self
+                .fail(&format!("writing frame {number} of partition {}: {error}", self.layout.partition));
         }
         self.frames_written.set(self.frames_written.get() + 1);
         let mut tail = self.tail.borrow_mut();
@@ -559,6 +569,13 @@ impl Log {
         }
         self.progress.wake_all();
         self.work.wake_all();
+    }
+
+    /// Writes an empty frame and waits until it is durable: the segment then has its header, and
+    /// every frame before is proved.
+    pub async fn seal(self: &Rc<Self>, segments: &RefCell<crate::state::State>) -> Result<()> {
+        self.reserve(0, 0, &mut segments.borrow_mut().segments)?;
+        self.flush().await
     }
 
     /// Writes what is left and ends the writer.

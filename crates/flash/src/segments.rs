@@ -90,6 +90,12 @@ impl SegmentTable {
         }
     }
 
+    /// Units of a segment.
+    #[must_use]
+    pub fn units_per_segment(&self) -> u64 {
+        self.units_per_segment
+    }
+
     /// All segments, by place.
     #[must_use]
     pub fn all(&self) -> &[Segment] {

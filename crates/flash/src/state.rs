@@ -50,6 +50,8 @@ pub struct Upload {
     pub slot: u16,
     /// The container's generation.
     pub generation: u32,
+    /// Bytes of the whole value.
+    pub length: u64,
     /// Location and length of each part written.
     pub parts: BTreeMap<u32, (u64, u32)>,
 }
@@ -311,6 +313,7 @@ impl State {
             state: UploadState::Open,
             slot: t.slot,
             generation: t.container,
+            length: t.previous,
             parts: BTreeMap::new(),
         };
         self.uploads.insert(t.argument, upload);

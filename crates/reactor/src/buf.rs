@@ -4,14 +4,20 @@
 //! to the completion of the operation. Freed blocks of the common sizes are kept a thread for
 //! reuse, so that a read costs no system allocation.
 //!
+//! Blocks of those sizes come from one arena of the process while it lasts: the rings register it
+//! with the kernel, which then need not pin a block's pages for every operation.
+//!
 //! Invariants: address and capacity are multiples of [`ALIGN_BYTES`]; memory is always
-//! initialised (a fresh block is zeroed, a reused one holds old bytes of this process).
+//! initialised (a fresh block is zeroed, a reused one holds old bytes of this process); the arena
+//! is never freed, and a block of it goes back into a pool, never to the system allocator.
 
 use crate::limits::ALIGN_BYTES;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Blocks up to this many bytes are pooled.
 const POOLED_BYTES_MAX: usize = 64 << 10;
@@ -24,9 +30,85 @@ thread_local! {
     static POOL: RefCell<[Vec<Block>; CLASSES]> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
 }
 
+/// Memory for the pooled blocks of every core.
+struct Arena {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// Bytes handed out; blocks are cut from the front and never come back here.
+    used: AtomicUsize,
+}
+
+// SAFETY: the arena is plain memory, cut into disjoint blocks by an atomic counter.
+unsafe impl Send for Arena {}
+// SAFETY: as above; nothing is reached through a shared reference but the counter.
+unsafe impl Sync for Arena {}
+
+/// Absent where nobody made it: in the simulator and in tools.
+static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
+
+/// The kernel pins memory by the page; big pages make for few.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Makes the arena of this process; the first call decides its size.
+pub(crate) fn make_arena(bytes: usize) {
+    ARENA.get_or_init(|| match Arena::new(bytes) {
+        Ok(arena) => Some(arena),
+        Err(error) => {
+            tracing::debug!(%error, "no arena: disk operations cost about a tenth more");
+            None
+        }
+    });
+}
+
+/// Where the arena lies and how long it is.
+pub(crate) fn arena() -> Option<(NonNull<u8>, usize)> {
+    let arena = ARENA.get()?.as_ref()?;
+    Some((arena.base, arena.bytes))
+}
+
+impl Arena {
+    fn new(bytes: usize) -> std::io::Result<Arena> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+        assert!(bytes > 0 && bytes.is_multiple_of(ALIGN_BYTES));
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let mapped = bytes + HUGE_PAGE_BYTES;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let raw = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, MapFlags::PRIVATE) }?;
+        let raw = NonNull::new(raw.cast::<u8>()).expect("the kernel maps nothing at null");
+        let skipped = raw.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        assert!(skipped <= mapped - bytes);
+        // SAFETY: `skipped` is less than a huge page, by which the mapping is longer than `bytes`.
+        let base = unsafe { raw.add(skipped) };
+        // SAFETY: advice on memory that we just mapped; it changes no content.
+        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        Ok(Arena { base, bytes, used: AtomicUsize::new(0) })
+    }
+
+    fn cut(&self, capacity: usize) -> Option<Block> {
+        // Looked at first, so that an exhausted arena costs no locked addition.
+        if self.used.load(Ordering::Relaxed) + capacity > self.bytes {
+            return None;
+        }
+        let start = self.used.fetch_add(capacity, Ordering::Relaxed);
+        if start + capacity > self.bytes {
+            return None;
+        }
+        // SAFETY: `start + capacity` lies within the mapping; the counter gives each range once.
+        let address = unsafe { self.base.add(start) };
+        Some(Block { address, capacity, origin: Origin::Arena })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Heap,
+    Arena,
+}
+
 struct Block {
     address: NonNull<u8>,
     capacity: usize,
+    origin: Origin,
 }
 
 // SAFETY: a Block is plain owned memory; nothing about it is tied to the thread that made it.
@@ -39,17 +121,26 @@ impl Block {
 
     fn new(capacity: usize) -> Block {
         assert!(capacity > 0 && capacity.is_multiple_of(ALIGN_BYTES));
+        if class_of(capacity).is_some()
+            && let Some(arena) = ARENA.get().and_then(Option::as_ref)
+            && let Some(block) = arena.cut(capacity)
+        {
+            return block;
+        }
         let layout = Block::layout(capacity);
         // SAFETY: the layout has a size above zero, asserted above.
         let raw = unsafe { alloc_zeroed(layout) };
         let address = NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout));
-        Block { address, capacity }
+        Block { address, capacity, origin: Origin::Heap }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout, freed once.
+        if self.origin == Origin::Arena {
+            return; // Its thread is ending: the arena's memory ends with the process.
+        }
+        // SAFETY: allocated in `new` from the heap with the same layout, freed once.
         unsafe { dealloc(self.address.as_ptr(), Block::layout(self.capacity)) }
     }
 }
@@ -103,8 +194,9 @@ impl Drop for Buf {
         };
         // The pool is gone while a thread shuts down: the block is then freed by its own drop.
         let _ = POOL.try_with(|pool| {
+            // Blocks of the arena are always kept: the arena bounds them.
             if let Ok(mut pool) = pool.try_borrow_mut()
-                && pool[class].len() < POOLED_BLOCKS_MAX
+                && (pool[class].len() < POOLED_BLOCKS_MAX || block.origin == Origin::Arena)
             {
                 pool[class].push(block);
             }

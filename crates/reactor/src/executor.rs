@@ -194,12 +194,8 @@ fn with_executor(id: TaskId, f: impl FnOnce(&Executor)) {
 }
 
 fn waker(id: TaskId) -> Waker {
-    const VTABLE: RawWakerVTable = RawWakerVTable::new(
-        |data| RawWaker::new(data, &VTABLE),
-        |data| wake_raw(data),
-        |data| wake_raw(data),
-        |_| {},
-    );
+    const VTABLE: RawWakerVTable =
+        RawWakerVTable::new(|data| RawWaker::new(data, &VTABLE), wake_raw, wake_raw, |_| {});
     // SAFETY: the data is a number, never dereferenced; clone copies it and drop does nothing, so
     // the contract of RawWakerVTable holds trivially on every thread. `wake_raw` touches only
     // executors registered in the calling thread.

@@ -17,6 +17,7 @@
 //! Never: it knows no key, no protocol and no policy; nothing above it may ask which driver runs.
 
 pub mod buf;
+mod control;
 mod driver;
 mod executor;
 mod file;
@@ -30,8 +31,9 @@ pub mod sync;
 mod timer;
 
 pub use buf::Buf;
+pub use control::{Control, ControlPort, ControlSender};
 pub use driver::sim;
-pub use driver::uring::{UringOptions, start_uring};
+pub use driver::uring::{Running, UringOptions, start_uring};
 pub use file::{File, FileOptions, FileStats};
 pub use load::{Load, LoadSnapshot, Work};
 pub use mesh::{Mailbox, Mesh, Port};

@@ -15,7 +15,23 @@ pub const POLLS_PER_TURN_MAX: usize = 256;
 /// Bytes of one disk operation. Larger transfers are cut by their callers.
 pub const IO_BYTES_MAX: usize = 8 << 20;
 
+/// Sockets of one core. Past it, accepting fails with `EMFILE`.
+pub const SOCKETS_MAX: usize = 65_536;
+
+/// A receive of at least this many bytes goes straight into the caller's memory; a smaller one
+/// takes a shared buffer when its bytes arrive, and holds none while it waits.
+pub const RECEIVE_DIRECT_BYTES_MIN: usize = 32 << 10;
+
+/// Bytes of one receive: more than a socket's buffer ever holds is reserved in vain.
+pub const RECEIVE_BYTES_MAX: usize = 1 << 20;
+
+/// Commands of the control thread that one core can have waiting.
+pub const CONTROL_MESSAGES_MAX: usize = 64;
+
+/// Memory a core that is registered with the kernel for disk operations.
+pub const ARENA_BYTES_PER_CORE: usize = 16 << 20;
+
 /// The finest alignment any device asks of memory, offset and length.
 pub const ALIGN_BYTES: usize = 4096;
 
-const _: () = assert!(IO_BYTES_MAX % ALIGN_BYTES == 0);
+const _: () = assert!(IO_BYTES_MAX.is_multiple_of(ALIGN_BYTES));

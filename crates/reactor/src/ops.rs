@@ -27,6 +27,13 @@ pub(crate) struct SocketId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(pub(crate) u64);
 
+impl Token {
+    /// The slot it names: below [`OPS_MAX`], and its alone while the operation is in flight.
+    pub(crate) fn slot(self) -> usize {
+        self.0 as u32 as usize
+    }
+}
+
 /// One operation with all the memory it needs. The result of each is a count:
 /// bytes moved, or the id of the accepted socket.
 pub(crate) enum Op {
@@ -67,7 +74,7 @@ pub(crate) struct Ops {
 }
 
 fn split(token: Token) -> (usize, u32) {
-    (token.0 as u32 as usize, (token.0 >> 32) as u32)
+    (token.slot(), (token.0 >> 32) as u32)
 }
 
 impl Ops {
@@ -157,6 +164,15 @@ impl Ops {
     /// Operations with the driver.
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.iter().filter(|s| matches!(s.state, State::Waiting(_) | State::Abandoned)).count()
+    }
+
+    /// Leaves the memory of operations in flight to a kernel that may still write to it.
+    pub(crate) fn leak_in_flight(&mut self) {
+        for slot in &mut self.slots {
+            if matches!(slot.state, State::Waiting(_) | State::Abandoned) {
+                std::mem::forget(slot.op.take());
+            }
+        }
     }
 
     /// Forgets the wakers: the tasks behind them are being dropped.

@@ -8,6 +8,7 @@
 //! ready task, no due timer and no unread message.
 
 use crate::driver::Driver;
+use crate::driver::wake::WakeCell;
 use crate::executor::{self, Executor};
 use crate::limits::POLLS_PER_TURN_MAX;
 use crate::load::{Load, Work};
@@ -18,6 +19,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Idle turns are spun through for this long before the core sleeps: about the time of one flash
@@ -132,6 +134,11 @@ impl Reactor {
     /// Wakes another core if it sleeps. Called after a message to it is in its ring.
     pub(crate) fn wake_core(&self, core: CoreId) {
         self.0.driver.borrow_mut().wake(core);
+    }
+
+    /// By what another thread wakes this core.
+    pub(crate) fn waker(&self) -> Arc<WakeCell> {
+        self.0.driver.borrow_mut().waker()
     }
 
     /// Ends [`Reactor::run`] after the current turn. Tasks that still live are dropped.

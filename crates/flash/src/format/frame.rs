@@ -70,7 +70,12 @@ impl FrameHeader {
     ///
     /// # Errors
     /// Not a frame, damaged, of another place, or of another use of the segment.
-    pub fn decode(bytes: &[u8], identity: u64, offset: u64, sequence: u64) -> Result<FrameHeader, DecodeError> {
+    pub fn decode(
+        bytes: &[u8],
+        identity: u64,
+        offset: u64,
+        sequence: u64,
+    ) -> Result<FrameHeader, DecodeError> {
         const NAME: &str = "frame";
         let (mut raw, _) = Raw::read_from_prefix(bytes).map_err(|_| DecodeError::Short(NAME))?;
         if raw.magic != MAGIC {

@@ -158,7 +158,14 @@ pub fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
 }
 
 /// Appends a record to `out` for its place: the sequence of its segment and its location in units.
-pub fn encode(header: &RecordHeader, key: &[u8], value: &[u8], sequence: u64, location: u64, out: &mut Vec<u8>) {
+pub fn encode(
+    header: &RecordHeader,
+    key: &[u8],
+    value: &[u8],
+    sequence: u64,
+    location: u64,
+    out: &mut Vec<u8>,
+) {
     assert_eq!(header.key_bytes as usize, key.len());
     assert_eq!(header.value_bytes as usize, value.len());
     let start = out.len();
@@ -227,7 +234,12 @@ pub fn verify_value<'a>(bytes: &'a [u8], header: &RecordHeader) -> Result<&'a [u
 ///
 /// # Errors
 /// Damaged.
-pub fn verify_spans(head: &[u8], header: &RecordHeader, first: usize, spans: &[u8]) -> Result<(), DecodeError> {
+pub fn verify_spans(
+    head: &[u8],
+    header: &RecordHeader,
+    first: usize,
+    spans: &[u8],
+) -> Result<(), DecodeError> {
     let table = header.head_bytes() - 4 * checksums(header.value_bytes);
     for (index, span) in spans.chunks(CHECKSUM_SPAN_BYTES).enumerate() {
         let at = table + 4 * (first + index);

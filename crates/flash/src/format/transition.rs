@@ -28,7 +28,7 @@ pub enum TransitionKind {
     StorePart = 6,
     /// Part `fingerprint` of upload `argument` was moved from `previous` to `location`.
     RelocatePart = 7,
-    /// Upload `argument` began.
+    /// Upload `argument` began, for a value of `previous` bytes.
     UploadBegin = 8,
     /// Upload `argument` became the value of its key.
     UploadCommit = 9,
@@ -200,7 +200,11 @@ pub fn encode_note(transitions: &[Transition], sequence: u64, location: u64) -> 
 ///
 /// # Errors
 /// Not a note, cut short or damaged.
-pub fn decode_note(bytes: &[u8], sequence: u64, location: u64) -> Result<(Vec<Transition>, usize), DecodeError> {
+pub fn decode_note(
+    bytes: &[u8],
+    sequence: u64,
+    location: u64,
+) -> Result<(Vec<Transition>, usize), DecodeError> {
     const NAME: &str = "note";
     let header = bytes.get(..NOTE_HEADER_BYTES).ok_or(DecodeError::Short(NAME))?;
     if header[4] != NOTE_KIND {

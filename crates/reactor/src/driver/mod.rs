@@ -9,16 +9,20 @@
 //! * `reap` submits what was started and hands over completions, without blocking;
 //! * `park` sleeps until a completion, the timeout or a wake-up; it may return early;
 //! * `announce_sleep` comes before the last look for messages, `announce_awake` after the sleep;
+//! * `waker` is what another thread wakes this core by;
 //! * `drain` returns when no operation is in flight any more.
 
 pub mod sim;
 pub(crate) mod uring;
+pub(crate) mod wake;
 
 use crate::file::{FileOptions, Opened};
 use crate::ops::{FileId, Op, Ops, SocketId, Token};
 use crate::reactor::CoreId;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use wake::WakeCell;
 
 pub(crate) enum Driver {
     Uring(Box<uring::Uring>),
@@ -46,6 +50,7 @@ dispatch! {
     fn announce_awake(&mut self);
     fn park(&mut self, timeout_ns: Option<u64>);
     fn wake(&mut self, core: CoreId);
+    fn waker(&mut self) -> Arc<WakeCell>;
     fn drain(&mut self, ops: &mut Ops);
     fn now_ns(&mut self) -> u64;
     fn wall_ms(&mut self) -> u64;

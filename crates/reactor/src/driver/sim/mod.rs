@@ -9,24 +9,27 @@
 //! Never: it knows no key, no engine and no protocol.
 
 mod disk;
+mod driver;
 mod net;
 mod random;
 
 pub use disk::{Classify, Disk, Fault, FaultCounts, FaultRates, SECTOR_BYTES};
+pub(crate) use driver::SimDriver;
 pub use random::Random;
 
 use super::Driver;
-use crate::file::{FileOptions, Opened};
+use super::wake::WakeCell;
 use crate::load::Load;
-use crate::ops::{FileId, Op, Ops, SocketId, Token};
+use crate::ops::{Op, SocketId, Token};
 use crate::reactor::{CoreId, Reactor};
 use net::{Connection, Owner};
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A simulated process: its cores die together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +67,9 @@ struct Core {
     life: u64,
     process: ProcessId,
     busy_until_ns: u64,
-    /// The earliest time at which a Run event is queued.
-    run_at_ns: Option<u64>,
+    /// The times at which Run events are queued. Each stands: an early one does not see what
+    /// arrives between it and a later one.
+    runs_at_ns: BTreeSet<u64>,
     done: Vec<(Token, io::Result<u64>)>,
     /// Network operations that could not go on when started.
     blocked: Vec<Token>,
@@ -99,6 +103,8 @@ struct State {
     random_net: Random,
     random_product: Random,
     classify: Classify,
+    /// How code outside the simulated cores, such as a control sender, makes them look for work.
+    waker: Arc<WakeCell>,
     /// A running hash of every event: two runs of a seed must agree on it.
     trace: u64,
 }
@@ -134,6 +140,7 @@ impl World {
             random_net: Random::stream(seed, "net"),
             random_product: Random::stream(seed, "product"),
             classify,
+            waker: Arc::new(WakeCell::for_simulation()),
             trace: 0,
         })))
     }
@@ -167,7 +174,7 @@ impl World {
                     life,
                     process,
                     busy_until_ns: 0,
-                    run_at_ns: None,
+                    runs_at_ns: BTreeSet::new(),
                     done: Vec::new(),
                     blocked: Vec::new(),
                 };
@@ -248,6 +255,12 @@ impl World {
     fn step(&self, deadline_ns: u64) -> bool {
         let running = {
             let mut state = self.0.borrow_mut();
+            if state.waker.take_woken() {
+                let now_ns = state.now_ns;
+                for core in 0..state.cores.len() {
+                    state.run_core_at(core, now_ns);
+                }
+            }
             if state.events.peek().is_none_or(|Reverse(event)| event.at_ns > deadline_ns) {
                 return false;
             }
@@ -285,8 +298,7 @@ impl State {
 
     fn run_core_at(&mut self, core: usize, at_ns: u64) {
         let at_ns = at_ns.max(self.now_ns).max(self.cores[core].busy_until_ns);
-        if self.cores[core].run_at_ns.is_none_or(|queued| queued > at_ns) {
-            self.cores[core].run_at_ns = Some(at_ns);
+        if self.cores[core].runs_at_ns.insert(at_ns) {
             self.push(at_ns, core, Token(0), Action::Run);
         }
     }
@@ -305,10 +317,12 @@ impl State {
         let token = Token(event.token);
         match event.action {
             Action::Run => {
-                if self.cores[core].run_at_ns != Some(event.at_ns) {
-                    return None; // An earlier Run replaced this one.
+                self.cores[core].runs_at_ns.remove(&event.at_ns);
+                let busy_until_ns = self.cores[core].busy_until_ns;
+                if busy_until_ns > self.now_ns {
+                    self.run_core_at(core, busy_until_ns);
+                    return None;
                 }
-                self.cores[core].run_at_ns = None;
                 return Some((core, self.cores[core].reactor.clone()?));
             }
             Action::Read(bytes) => self.cores[core].done.push((token, Ok(bytes))),
@@ -356,10 +370,6 @@ impl State {
         for core in wake {
             self.run_core_at(core, self.now_ns);
         }
-    }
-
-    fn disk_of(&mut self, file: FileId) -> &mut Disk {
-        &mut self.disks[file.0 as usize].disk
     }
 
     fn connection(&mut self, socket: SocketId) -> (&mut Connection, usize) {
@@ -414,202 +424,5 @@ impl State {
                 unreachable!("not a network operation")
             }
         }
-    }
-}
-
-/// One simulated core's way into the world.
-pub(crate) struct SimDriver {
-    world: World,
-    index: usize,
-    life: u64,
-}
-
-impl SimDriver {
-    fn state(&self) -> std::cell::RefMut<'_, State> {
-        self.world.0.borrow_mut()
-    }
-
-    pub(crate) fn start(&mut self, token: Token, op: &mut Op) {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let now_ns = state.now_ns;
-        match op {
-            Op::Read { file, buf, .. } => {
-                let disk = &mut state.disks[file.0 as usize].disk;
-                let latency_ns = disk.latency_ns(&mut state.random_disk, buf.len());
-                state.push(now_ns + latency_ns, self.index, token, Action::Read(buf.len() as u64));
-            }
-            Op::Write { file, offset, buf, durable } => {
-                let write = state.next_write;
-                state.next_write += 1;
-                let disk = &mut state.disks[file.0 as usize].disk;
-                let latency_ns = disk.latency_ns(&mut state.random_disk, buf.len());
-                disk.start_write(write, *offset, buf);
-                let (bytes, durable, disk) = (buf.len() as u64, *durable, file.0);
-                let action = Action::Write { write, durable, disk, bytes };
-                state.push(now_ns + latency_ns, self.index, token, action);
-            }
-            Op::Flush { file } => {
-                let disk = &mut state.disks[file.0 as usize].disk;
-                let latency_ns = disk.latency_ns(&mut state.random_disk, 0);
-                let action = Action::Flush { disk: file.0, covered: disk.start_flush() };
-                state.push(now_ns + latency_ns, self.index, token, action);
-            }
-            Op::Accept { .. } | Op::Receive { .. } | Op::Send { .. } => {
-                state.cores[self.index].blocked.push(token);
-                state.run_core_at(self.index, now_ns);
-            }
-        }
-    }
-
-    pub(crate) fn cancel(&mut self, token: Token) {
-        let mut state = self.state();
-        let core = &mut state.cores[self.index];
-        if core.blocked.contains(&token) {
-            core.blocked.retain(|blocked| *blocked != token);
-            core.done.push((token, Err(error(libc::ECANCELED))));
-            let now_ns = state.now_ns;
-            state.run_core_at(self.index, now_ns);
-        }
-    }
-
-    pub(crate) fn reap(&mut self, ops: &mut Ops) -> usize {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let mut done = std::mem::take(&mut state.cores[self.index].done);
-        let blocked = std::mem::take(&mut state.cores[self.index].blocked);
-        for token in blocked {
-            match state.try_network((self.index, self.life), ops.op_mut(token)) {
-                Some(result) => done.push((token, result)),
-                None => state.cores[self.index].blocked.push(token),
-            }
-        }
-        let count = done.len();
-        for (token, mut result) in done {
-            if let (Op::Read { file, offset, buf }, Ok(_)) = (ops.op_mut(token), &result) {
-                let disk = &mut state.disks[file.0 as usize].disk;
-                if !disk.read(&mut state.random_disk, *offset, buf) {
-                    result = Err(error(libc::EIO));
-                }
-            }
-            if let Some(socket) = ops.complete(token, result) {
-                let (connection, end) = state.connection(socket);
-                connection.close(end);
-            }
-        }
-        count
-    }
-
-    pub(crate) fn announce_sleep(&mut self) {}
-    pub(crate) fn announce_awake(&mut self) {}
-    pub(crate) fn park(&mut self, _timeout_ns: Option<u64>) {
-        unreachable!("the world decides when a simulated core runs");
-    }
-
-    pub(crate) fn wake(&mut self, core: CoreId) {
-        let mut state = self.state();
-        let process = state.cores[self.index].process;
-        let sought = |c: &Core| {
-            c.process == process && c.reactor.as_ref().is_some_and(|reactor| reactor.core() == core)
-        };
-        let Some(index) = state.cores.iter().position(sought) else {
-            return;
-        };
-        let delay_ns = state.random_schedule.range(200, 5_000);
-        let at_ns = state.now_ns + delay_ns;
-        state.run_core_at(index, at_ns);
-    }
-
-    pub(crate) fn drain(&mut self, _ops: &mut Ops) {
-        let mut state = self.state();
-        state.cores[self.index].blocked.clear();
-        state.cores[self.index].done.clear();
-    }
-
-    pub(crate) fn now_ns(&mut self) -> u64 {
-        self.state().now_ns
-    }
-    pub(crate) fn wall_ms(&mut self) -> u64 {
-        self.state().wall_ms()
-    }
-    pub(crate) fn random_u64(&mut self) -> u64 {
-        self.state().random_product.next_u64()
-    }
-
-    pub(crate) fn open_file(&mut self, path: &str, options: &FileOptions) -> io::Result<Opened> {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let process = state.cores[self.index].process;
-        let found = state.disks.iter().position(|disk| disk.path == path);
-        let index = match (found, options.create_bytes) {
-            (Some(index), _) => index,
-            (None, None) => return Err(error(libc::ENOENT)),
-            (None, Some(bytes)) => {
-                let disk = Disk::new(bytes as usize, state.classify);
-                state.disks.push(NamedDisk { path: path.to_owned(), disk, locked_by: None, created: true });
-                state.disks.len() - 1
-            }
-        };
-        let disk = &mut state.disks[index];
-        if !options.read_only && disk.locked_by.is_some_and(|owner| owner != process) {
-            return Err(error(libc::EWOULDBLOCK));
-        }
-        if !options.read_only {
-            disk.locked_by = Some(process);
-        }
-        let created = std::mem::take(&mut disk.created);
-        let size_bytes = disk.disk.size_bytes();
-        Ok(Opened { id: FileId(index as u32), size_bytes, block_bytes: SECTOR_BYTES as u32, created })
-    }
-
-    pub(crate) fn close_file(&mut self, _file: FileId) {}
-
-    pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
-        let owner = (self.index, self.life);
-        let mut state = self.state();
-        let id = state.listeners.len() as u32;
-        state.listeners.push(Some(ListenerState { address, owner, backlog: VecDeque::new() }));
-        Ok((SocketId(id | LISTENER_BIT), address))
-    }
-
-    pub(crate) fn connect(&mut self, address: SocketAddr) -> io::Result<SocketId> {
-        let owner = (self.index, self.life);
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let open = |l: &Option<ListenerState>| l.as_ref().is_some_and(|l| l.address == address);
-        let listening: Vec<usize> =
-            (0..state.listeners.len()).filter(|index| open(&state.listeners[*index])).collect();
-        if listening.is_empty() {
-            return Err(error(libc::ECONNREFUSED));
-        }
-        let chosen = listening[state.random_net.below(listening.len() as u64) as usize];
-        let connection = state.connections.len();
-        state.connections.push(Connection::new(owner));
-        let listener = state.listeners[chosen].as_mut().expect("chosen among the open ones");
-        listener.backlog.push_back(connection);
-        let core = listener.owner.0;
-        let at_ns = state.now_ns + state.random_net.range(5_000, 60_000);
-        state.run_core_at(core, at_ns);
-        Ok(SocketId(connection as u32 * 2))
-    }
-
-    pub(crate) fn close_socket(&mut self, socket: SocketId) {
-        if socket.0 & LISTENER_BIT != 0 {
-            self.state().listeners[(socket.0 & !LISTENER_BIT) as usize] = None;
-            return;
-        }
-        self.shutdown_socket(socket);
-    }
-
-    pub(crate) fn shutdown_socket(&mut self, socket: SocketId) {
-        let mut state = self.state();
-        let now_ns = state.now_ns;
-        let (connection, end) = state.connection(socket);
-        connection.close(end);
-        state.run_peer(socket, now_ns);
-    }
-
-    pub(crate) fn peer(&mut self, socket: SocketId) -> Option<SocketAddr> {
-        Some(SocketAddr::from(([127, 0, 0, 1], 10_000 + (socket.0 % 50_000) as u16)))
     }
 }

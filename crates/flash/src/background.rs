@@ -1,0 +1,153 @@
+//! The background task of a partition: reclaim, checkpoint, clean, sweep, write ahead.
+//!
+//! Place on the path: none; it sleeps until something wakes it, and then does one bounded piece of
+//! work after the other until nothing is due.
+//!
+//! Invariant: when it finds nothing to do and stores wait for space, it says so (`stuck`), so that
+//! they fail rather than wait for ever.
+
+use crate::clean::Heads;
+use crate::index::ENTRY_BYTES;
+use crate::partition::Partition;
+use plimsoll_kv::block::Origin;
+use plimsoll_kv::{Error, Result};
+use plimsoll_reactor::Buf;
+use std::rc::Rc;
+
+/// Cleaning begins when fewer segments than this share are free, in per cent.
+const FREE_LOW_PERCENT: u32 = 8;
+/// Segments written ahead of use, beyond those that stores leave to the background.
+const PREPARED_AHEAD: u32 = 10;
+/// Bytes of one write while segments are written ahead.
+const PREPARE_BYTES: usize = 1 << 20;
+/// After a failed piece of work the background rests this long.
+const RETRY_DELAY_NS: u64 = 100_000_000;
+
+impl Partition {
+    /// Runs until the partition closes.
+    pub(crate) async fn run_background(self: Rc<Self>) {
+        let mut heads = Heads::default();
+        let mut swept = 0;
+        while !self.closing.get() && self.log.failure().is_none() {
+            match self.background_step(&mut heads, &mut swept).await {
+                Ok(true) => self.reactor.yield_now().await,
+                Ok(false) => self.rest().await,
+                Err(error) => {
+                    if error != Error::NoSpace {
+                        tracing::warn!(partition = self.layout.partition, %error, "background work failed; it will be tried again");
+                    }
+                    self.give_up_waiters();
+                    self.reactor.sleep_ns(RETRY_DELAY_NS).await;
+                }
+            }
+        }
+        self.background_done.set(true);
+        self.space.wake_all();
+    }
+
+    /// Nothing is left to do: whoever still waits for space waits in vain.
+    fn give_up_waiters(&self) {
+        if self.hungry.get() > 0 {
+            self.stuck.set(true);
+        }
+        self.space.wake_all();
+    }
+
+    async fn rest(&self) {
+        self.give_up_waiters();
+        let mut asked = false;
+        self.background.wait_for(|| std::mem::replace(&mut asked, true).then_some(())).await;
+    }
+
+    /// One piece of work; true if there may be more.
+    async fn background_step(self: &Rc<Self>, heads: &mut Heads, swept: &mut u32) -> Result<bool> {
+        self.reclaim();
+        if self.end_uploads().await? || self.prepare_ahead().await? {
+            return Ok(true);
+        }
+        if self.checkpoint_is_due() {
+            self.checkpoint(false).await?;
+            return Ok(true);
+        }
+        if self.sweep(heads, swept).await? {
+            return Ok(true);
+        }
+        if !self.is_short() {
+            return Ok(false);
+        }
+        // What died lately comes free once its transitions are durable.
+        if self.log.durable() + 1 < self.log.frame() || self.hungry.get() > 0 {
+            self.log.flush().await?;
+            self.reclaim();
+        }
+        if !self.is_short() {
+            return Ok(true);
+        }
+        if self.state.borrow().segments.pinned_empty() > 0 && self.is_hard_pressed() {
+            self.checkpoint(false).await?;
+            return Ok(true);
+        }
+        if let Some(victim) = self.victim() {
+            self.clean(victim, heads).await?;
+            return Ok(true);
+        }
+        // Nothing to clean but what recovery would replay: a checkpoint makes it cleanable.
+        let newer = self.log.position().1 > self.anchor.borrow().log_number;
+        if newer {
+            self.checkpoint(false).await?;
+        }
+        Ok(newer)
+    }
+
+    /// Free segments below which cleaning begins.
+    fn free_low(&self) -> u32 {
+        self.store_reserve() + (self.layout.segments * FREE_LOW_PERCENT / 100).max(2)
+    }
+
+    /// True if segments should be made free.
+    fn is_short(&self) -> bool {
+        self.state.borrow().segments.free_count_all() < self.free_low()
+    }
+
+    fn is_hard_pressed(&self) -> bool {
+        self.state.borrow().segments.free_count_all() < self.store_reserve() + 2
+    }
+
+    /// A checkpoint is due when replay would take long, or hold many segments.
+    fn checkpoint_is_due(&self) -> bool {
+        let quarter = self.state.borrow().index.len() / 4;
+        let many = self.transitions_since.get() > quarter.max(self.options.checkpoint_transitions_min);
+        let log_segments = self.log.position().1 - self.anchor.borrow().log_number;
+        let checkpoint_bytes = self.state.borrow().index.len() * ENTRY_BYTES as u64;
+        let long = log_segments > u64::from(self.layout.segments / 4).max(4)
+            && log_segments * self.layout.segment_bytes > 4 * checkpoint_bytes;
+        many || long
+    }
+
+    /// Writes the next segment ahead of its use; true if there may be more to write.
+    pub(crate) async fn prepare_ahead(&self) -> Result<bool> {
+        let (prepared, free) = {
+            let state = self.state.borrow();
+            (state.segments.prepared, state.segments.free_count())
+        };
+        if prepared >= self.layout.segments || free >= self.store_reserve() + PREPARED_AHEAD {
+            return Ok(false);
+        }
+        self.prepare(prepared).await?;
+        self.state.borrow_mut().segments.prepared = prepared + 1;
+        self.space.wake_all();
+        Ok(true)
+    }
+
+    /// Writes a segment with zeros, so that writing it later changes no file-system metadata.
+    async fn prepare(&self, segment: u32) -> Result<()> {
+        let zeros = Rc::new(Buf::zeroed(PREPARE_BYTES.min(self.layout.segment_bytes as usize)));
+        let start = self.layout.segment_offset(segment);
+        let failed = |error| Error::ReadOnly(format!("writing segment {segment} ahead: {error}"));
+        for offset in (0..self.layout.segment_bytes).step_by(zeros.len()) {
+            let write = self.block.write(Origin::BACKGROUND, start + offset, zeros.clone(), false);
+            write.await.map_err(failed)?;
+        }
+        self.block.flush(Origin::BACKGROUND).await.map_err(failed)
+    }
+}

@@ -1,0 +1,420 @@
+//! Cleaning: live records of sparse segments move together, so that whole segments come free.
+//!
+//! Place on the path: in the background. Victims are chosen by cost and benefit (Rosenblum and
+//! Ousterhout, 1992): (1 - u) x age / (1 + u). Records that were moved once and records that were
+//! moved more often go to segments of their own, so that what lives long does not travel with what
+//! does not.
+//!
+//! Invariants:
+//! * a moved record is durable before the index points to it, and the old place is given back only
+//!   after the note of the move is durable;
+//! * only what is still current is moved, looked at when the note is appended;
+//! * a damaged record is not moved and not forgotten: its segment stays, and reads keep failing.
+
+use crate::format::record::{self, verify_value};
+use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, NOTE_HEADER_BYTES, TRANSITION_BYTES};
+use crate::format::{
+    RecordHeader, RecordKind, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, round_up,
+};
+use crate::metrics::add;
+use crate::partition::{Partition, fingerprint};
+use crate::planted::{Bug, is_planted};
+use crate::segments::{Segment, SegmentState};
+use crate::walk::{read_segment, record_locations};
+use plimsoll_kv::block::Origin;
+use plimsoll_kv::{Durability, Error, Result, Slot};
+use plimsoll_reactor::Buf;
+use std::rc::Rc;
+
+/// Bytes moved in one write.
+const MOVE_BYTES: usize = 256 << 10;
+/// Notes of this many moves at a time.
+const MOVES_PER_NOTE: usize = 256;
+
+/// A segment into which records are moved.
+pub(crate) struct Head {
+    segment: u32,
+    sequence: u64,
+    offset: u64,
+}
+
+/// The open heads: for records moved once, and for those moved more often.
+#[derive(Default)]
+pub(crate) struct Heads {
+    cleaned: Option<Head>,
+    cold: Option<Head>,
+}
+
+/// A record on its way from one place to another.
+struct Move {
+    header: RecordHeader,
+    slot: Slot,
+    fingerprint: u64,
+    from: u64,
+    to: u64,
+    length: u32,
+    /// The expiry time written into the moved record.
+    expiry_ms: u64,
+    /// For parts: upload and number.
+    part: Option<(u64, u32)>,
+}
+
+/// What is to be done with a record found in a victim.
+enum Fate {
+    Dead,
+    Move,
+    Forget(Transition),
+}
+
+impl Partition {
+    /// The best victim, if there is one worth cleaning. Segments that recovery would replay come
+    /// free only with the next checkpoint, so others go first.
+    pub(crate) fn victim(&self) -> Option<u32> {
+        let state = self.state.borrow();
+        let units = self.layout.segment_units();
+        let now = self.log.frame();
+        let replay_from = self.anchor.borrow().log_number;
+        let score = |segment: &Segment| {
+            let used = segment.live_units as f64 / units as f64;
+            let age = (now - segment.opened_frame.min(now) + 1) as f64;
+            (1.0 - used) * age / (1.0 + used)
+        };
+        let candidates = state.segments.all().iter().enumerate().filter(|(_, segment)| {
+            segment.state == SegmentState::Closed
+                && segment.kind != SegmentKind::Checkpoint
+                && !segment.damaged
+                && segment.live_units > 0
+                && segment.live_units * 100 < units * 97
+                && (segment.kind != SegmentKind::Log || segment.log_number < replay_from)
+        });
+        candidates.max_by(|(_, a), (_, b)| score(a).total_cmp(&score(b))).map(|(segment, _)| segment as u32)
+    }
+
+    /// Moves or forgets everything live in a segment.
+    pub(crate) async fn clean(&self, segment: u32, heads: &mut Heads) -> Result<()> {
+        let info = self.state.borrow().segments.get(segment).clone();
+        let read = read_segment(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
+        let mut bytes =
+            read.map_err(|error| self.unreadable(self.layout.location(segment, 0), &error.to_string()))?;
+        let records = record_locations(&*self.block, &self.layout, segment, &info, &bytes).await;
+        let kind = if info.kind == SegmentKind::Log { SegmentKind::Cleaned } else { SegmentKind::Cold };
+        let mut pending: Vec<(Move, Vec<u8>)> = Vec::new();
+        let mut pending_bytes = 0;
+        for location in records {
+            let at = ((location - u64::from(segment) * self.layout.segment_units()) * UNIT_BYTES) as usize;
+            let Ok(header) = record::verify_head(&bytes[at..], info.sequence, location) else { continue };
+            let length = header.record_bytes() as usize;
+            if verify_value(&bytes[at..], &header).is_err() {
+                continue; // It stays where it is; see below.
+            }
+            let moved = self.describe(&bytes[at..at + length], header, location);
+            match self.fate(&moved) {
+                Fate::Dead => {}
+                Fate::Forget(transition) => self.note_all(&[transition], heads).await?,
+                Fate::Move => {
+                    pending_bytes += length;
+                    pending.push((moved, bytes[at..at + length].to_vec()));
+                    if pending_bytes >= MOVE_BYTES.min(self.layout.segment_bytes as usize / 4) {
+                        self.move_records(std::mem::take(&mut pending), kind, heads).await?;
+                        pending_bytes = 0;
+                    }
+                }
+            }
+            self.reactor.yield_now().await;
+        }
+        self.move_records(pending, kind, heads).await?;
+        bytes.clear();
+        self.finish_victim(segment);
+        Ok(())
+    }
+
+    /// After a victim was cleaned: what is still live in it could not be read.
+    fn finish_victim(&self, segment: u32) {
+        let left = self.state.borrow().segments.get(segment).live_units;
+        if left > 0 {
+            tracing::error!(
+                partition = self.layout.partition,
+                segment,
+                bytes = left * UNIT_BYTES,
+                "live records in this segment are damaged; it is kept, and reads of them fail"
+            );
+            self.state.borrow_mut().segments.get_mut(segment).damaged = true;
+        }
+        add(&self.counts.cleaned_segments, 1);
+    }
+
+    fn describe(&self, bytes: &[u8], header: RecordHeader, from: u64) -> Move {
+        let key = record::key(bytes, &header);
+        let part = (header.kind == RecordKind::Part && key.len() == 12).then(|| {
+            let upload = u64::from_le_bytes(key[..8].try_into().expect("eight bytes"));
+            (upload, u32::from_le_bytes(key[8..].try_into().expect("four bytes")))
+        });
+        let bits = self.options.fingerprint_bits;
+        Move {
+            slot: Slot(header.slot),
+            fingerprint: fingerprint(self.layout.hash_secret, header.container, key, bits),
+            from,
+            to: 0,
+            length: (header.record_bytes() / UNIT_BYTES) as u32,
+            expiry_ms: header.expiry_ms,
+            part,
+            header,
+        }
+    }
+
+    /// What is to be done with a record now.
+    fn fate(&self, moved: &Move) -> Fate {
+        let state = self.state.borrow();
+        if let Some((upload, part)) = moved.part {
+            let current = state.uploads.get(&upload).and_then(|upload| upload.parts.get(&part));
+            return if current == Some(&(moved.from, moved.length)) { Fate::Move } else { Fate::Dead };
+        }
+        let indexed = state.index.contains(moved.slot, moved.fingerprint, moved.from);
+        let retained = state.retained.values().any(|kept| kept.location == moved.from);
+        if is_planted(Bug::BlindRelocation)
+            && state.index.find(moved.slot, moved.fingerprint).next().is_some()
+        {
+            return Fate::Move;
+        }
+        if !indexed {
+            return if retained { Fate::Move } else { Fate::Dead };
+        }
+        let transition = Transition {
+            slot: moved.slot.0,
+            container: moved.header.container,
+            fingerprint: moved.fingerprint,
+            previous: moved.from,
+            previous_length: moved.length,
+            ..Transition::new(TransitionKind::Sweep)
+        };
+        if state.is_dead(moved.header.container) {
+            return Fate::Forget(transition);
+        }
+        let expiry_ms = state.expiry_overrides.get(&moved.from).copied().unwrap_or(moved.header.expiry_ms);
+        let plain = moved.header.kind == RecordKind::Value && !state.retained.contains_key(&moved.from);
+        if plain && expiry_ms != 0 && expiry_ms <= self.now_ms() {
+            let flags = FLAG_PREVIOUS_EXPIRING;
+            return Fate::Forget(Transition { kind: TransitionKind::Delete, flags, ..transition });
+        }
+        Fate::Move
+    }
+
+    /// Writes records to a head and then notes their moves.
+    async fn move_records(
+        &self,
+        records: Vec<(Move, Vec<u8>)>,
+        kind: SegmentKind,
+        heads: &mut Heads,
+    ) -> Result<()> {
+        let mut records = records.into_iter().peekable();
+        while records.peek().is_some() {
+            let mut head = self.take_head(kind, heads).await?;
+            let (moves, buf, offset) = self.fill(&mut head, &mut records);
+            let device_offset = self.layout.segment_offset(head.segment) + offset;
+            let segment = head.segment;
+            heads.put(kind, head);
+            if moves.is_empty() {
+                heads.take(kind);
+                self.state.borrow_mut().segments.close(segment);
+                continue;
+            }
+            add(&self.counts.cleaned_bytes, buf.len() as u64);
+            let written = self.block.write(Origin::BACKGROUND, device_offset, Rc::new(buf), true).await;
+            if let Err(error) = written {
+                // Nothing points to what was to be written; the head is not used again.
+                heads.take(kind);
+                self.state.borrow_mut().segments.close(segment);
+                return Err(Error::ReadOnly(format!("moving records: {error}")));
+            }
+            self.note_moves(&moves, heads).await?;
+        }
+        Ok(())
+    }
+
+    /// Encodes as many records as fit the head, for their new places.
+    fn fill(
+        &self,
+        head: &mut Head,
+        records: &mut std::iter::Peekable<std::vec::IntoIter<(Move, Vec<u8>)>>,
+    ) -> (Vec<Move>, Buf, u64) {
+        let layout = &self.layout;
+        let fresh = head.offset == 0;
+        let start = if fresh { layout.block_bytes } else { head.offset };
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut moves = Vec::new();
+        while let Some((moved, record_bytes)) = records.peek() {
+            if start + round_up((bytes.len() + record_bytes.len()) as u64, layout.block_bytes)
+                > layout.segment_bytes
+            {
+                break;
+            }
+            let expiry_ms = self
+                .state
+                .borrow()
+                .expiry_overrides
+                .get(&moved.from)
+                .copied()
+                .unwrap_or(moved.header.expiry_ms);
+            let (mut moved, mut record_bytes) = records.next().expect("just peeked");
+            moved.to = layout.location(head.segment, start + bytes.len() as u64);
+            moved.expiry_ms = expiry_ms;
+            record::relocate(&mut record_bytes, &moved.header, expiry_ms, head.sequence, moved.to);
+            bytes.extend_from_slice(&record_bytes);
+            moves.push(moved);
+        }
+        let header_bytes = if fresh { layout.block_bytes as usize } else { 0 };
+        let length = round_up(bytes.len() as u64, layout.block_bytes);
+        let mut buf = Buf::zeroed(header_bytes + length as usize);
+        if fresh {
+            let encoded = self.head_header(head).encode(layout.identity);
+            buf[..encoded.len()].copy_from_slice(&encoded);
+        }
+        buf[header_bytes..header_bytes + bytes.len()].copy_from_slice(&bytes);
+        head.offset = start + length;
+        (moves, buf, start - header_bytes as u64)
+    }
+
+    fn head_header(&self, head: &Head) -> SegmentHeader {
+        SegmentHeader {
+            kind: self.state.borrow().segments.get(head.segment).kind,
+            segment: head.segment,
+            sequence: head.sequence,
+            epoch: self.log.epoch(),
+            next_segment: 0,
+            log_number: 0,
+            first_frame: self.log.frame(),
+            durable_frame: self.log.durable(),
+            created_ms: self.now_ms(),
+        }
+    }
+
+    /// The open head of a kind, or a fresh one.
+    async fn take_head(&self, kind: SegmentKind, heads: &mut Heads) -> Result<Head> {
+        if let Some(head) = heads.take(kind) {
+            if head.offset + self.layout.block_bytes <= self.layout.segment_bytes {
+                return Ok(head);
+            }
+            self.state.borrow_mut().segments.close(head.segment);
+        }
+        self.reserve(NOTE_HEADER_BYTES + TRANSITION_BYTES, 1)?;
+        let (sequence, frame) = (self.log.take_sequence(), self.log.frame());
+        let allocated = self.state.borrow_mut().segments.allocate(kind, sequence, frame);
+        let segment = allocated.ok_or(Error::NoSpace)?;
+        let transition = Transition {
+            flags: kind as u8,
+            location: u64::from(segment),
+            argument: sequence,
+            ..Transition::new(TransitionKind::OpenSegment)
+        };
+        self.commit_note(&[transition], Durability::Async);
+        Ok(Head { segment, sequence, offset: 0 })
+    }
+
+    /// Notes the moves that are still right, and points the index to the new places.
+    async fn note_moves(&self, moves: &[Move], heads: &Heads) -> Result<()> {
+        for moves in moves.chunks(MOVES_PER_NOTE) {
+            self.reserve_patiently(moves.len(), heads).await?;
+            let mut transitions = Vec::new();
+            for moved in moves {
+                if !matches!(self.fate(moved), Fate::Move) {
+                    continue; // Overwritten, deleted or cleared while it was written.
+                }
+                transitions.push(relocation(moved));
+            }
+            self.commit_note(&transitions, Durability::Async);
+        }
+        Ok(())
+    }
+
+    async fn note_all(&self, transitions: &[Transition], heads: &Heads) -> Result<()> {
+        self.reserve_patiently(transitions.len(), heads).await?;
+        self.commit_note(transitions, Durability::Async);
+        Ok(())
+    }
+
+    /// Makes room for a note. The background is last in the queue for segments and first to need
+    /// them: if there is none it looks whether one came free meanwhile.
+    async fn reserve_patiently(&self, transitions: usize, _heads: &Heads) -> Result<()> {
+        let bytes = NOTE_HEADER_BYTES + transitions * TRANSITION_BYTES;
+        self.log.wait_for_room().await?;
+        if let Err(Error::NoSpace) = self.reserve(bytes, transitions) {
+            self.log.flush().await?;
+            self.reclaim();
+            return self.reserve(bytes, transitions);
+        }
+        Ok(())
+    }
+
+    /// Forgets the records of emptied containers, segment by segment; true if it did something.
+    pub(crate) async fn sweep(&self, heads: &mut Heads, swept: &mut u32) -> Result<bool> {
+        if self.state.borrow().dead.is_empty() {
+            return Ok(false);
+        }
+        let segments = self.layout.segments;
+        let next = (0..segments).map(|step| (*swept + step) % segments).find(|segment| {
+            let state = self.state.borrow();
+            let info = state.segments.get(*segment);
+            info.state == SegmentState::Closed && info.live_units > 0 && info.kind != SegmentKind::Checkpoint
+        });
+        let Some(segment) = next else { return Ok(false) };
+        *swept = (segment + 1) % segments;
+        self.sweep_segment(segment, heads).await?;
+        Ok(true)
+    }
+
+    async fn sweep_segment(&self, segment: u32, heads: &Heads) -> Result<()> {
+        let info = self.state.borrow().segments.get(segment).clone();
+        let read = read_segment(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
+        let bytes =
+            read.map_err(|error| self.unreadable(self.layout.location(segment, 0), &error.to_string()))?;
+        for location in record_locations(&*self.block, &self.layout, segment, &info, &bytes).await {
+            let at = ((location - u64::from(segment) * self.layout.segment_units()) * UNIT_BYTES) as usize;
+            let Ok(header) = record::verify_head(&bytes[at..], info.sequence, location) else { continue };
+            if !self.state.borrow().is_dead(header.container) {
+                continue;
+            }
+            self.reserve_patiently(1, heads).await?;
+            let moved = self.describe(&bytes[at..at + header.head_bytes()], header, location);
+            if let Fate::Forget(transition) = self.fate(&moved) {
+                self.commit_note(&[transition], Durability::Async);
+            }
+            self.reactor.yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+fn relocation(moved: &Move) -> Transition {
+    let transition = Transition {
+        slot: moved.slot.0,
+        container: moved.header.container,
+        fingerprint: moved.fingerprint,
+        location: moved.to,
+        previous: moved.from,
+        length: moved.length,
+        previous_length: moved.length,
+        argument: moved.expiry_ms,
+        ..Transition::new(TransitionKind::Relocate)
+    };
+    match moved.part {
+        None => transition,
+        Some((upload, part)) => Transition {
+            fingerprint: u64::from(part),
+            argument: upload,
+            kind: TransitionKind::RelocatePart,
+            ..transition
+        },
+    }
+}
+
+impl Heads {
+    fn slot(&mut self, kind: SegmentKind) -> &mut Option<Head> {
+        if kind == SegmentKind::Cleaned { &mut self.cleaned } else { &mut self.cold }
+    }
+    fn take(&mut self, kind: SegmentKind) -> Option<Head> {
+        self.slot(kind).take()
+    }
+    fn put(&mut self, kind: SegmentKind, head: Head) {
+        *self.slot(kind) = Some(head);
+    }
+}

@@ -1,0 +1,59 @@
+//! What a partition counts.
+
+use std::cell::Cell;
+
+/// Counters that the operations of a partition keep.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) record_reads: Cell<u64>,
+    pub(crate) unreadable: Cell<u64>,
+    pub(crate) checkpoints: Cell<u64>,
+    pub(crate) checkpoint_bytes: Cell<u64>,
+    pub(crate) cleaned_segments: Cell<u64>,
+    pub(crate) cleaned_bytes: Cell<u64>,
+    pub(crate) stored_bytes: Cell<u64>,
+    pub(crate) expired: Cell<u64>,
+    pub(crate) no_space: Cell<u64>,
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &Cell<u64>, amount: u64) {
+    counter.set(counter.get() + amount);
+}
+
+/// One reading of a partition's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartitionMetrics {
+    /// Entries of the index.
+    pub objects: u64,
+    /// Bytes of memory that the index takes.
+    pub index_bytes: u64,
+    /// Bytes of live records.
+    pub live_bytes: u64,
+    /// Bytes of all segments.
+    pub capacity_bytes: u64,
+    /// Segments that hold nothing.
+    pub free_segments: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Frames written since the start.
+    pub frames: u64,
+    /// Flash reads of records since the start.
+    pub record_reads: u64,
+    /// Records that could not be read since the start.
+    pub unreadable: u64,
+    /// Checkpoints written since the start.
+    pub checkpoints: u64,
+    /// Bytes of them.
+    pub checkpoint_bytes: u64,
+    /// Segments cleaned since the start.
+    pub cleaned_segments: u64,
+    /// Bytes of live records that cleaning moved.
+    pub cleaned_bytes: u64,
+    /// Bytes of records stored by requests since the start.
+    pub stored_bytes: u64,
+    /// Keys deleted because they had expired.
+    pub expired: u64,
+    /// Stores refused for want of space.
+    pub no_space: u64,
+}

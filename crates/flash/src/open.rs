@@ -1,0 +1,153 @@
+//! Opening and closing a partition.
+
+use crate::format::Superblock;
+use crate::key_locks::KeyLocks;
+use crate::layout::Layout;
+use crate::log::Log;
+use crate::partition::{Options, Partition};
+use crate::planted::{Bug, is_planted};
+use crate::recover::{OpenError, Recovered, recover};
+use crate::state::UploadState;
+use plimsoll_kv::{Block, Error, Result};
+use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::{Buf, Reactor, Work};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Prepared free segments that opening waits for: enough to begin with, within the first second.
+const PREPARED_AT_OPEN: u32 = 6;
+
+impl Partition {
+    /// Recovers a partition and starts its background task.
+    ///
+    /// # Errors
+    /// The device fails, is damaged, or has no room to go on.
+    pub async fn open(
+        reactor: &Reactor,
+        block: Rc<dyn Block>,
+        superblock: &Superblock,
+        partition: u16,
+        options: Options,
+    ) -> std::result::Result<Rc<Partition>, OpenError> {
+        let layout = Layout::new(superblock, partition);
+        let start_ns = reactor.now_ns();
+        let mut recovered = recover(&*block, layout).await?;
+        if superblock.written_ahead {
+            recovered.state.segments.prepared = layout.segments;
+        } else {
+            prepare_first(&*block, &layout, &mut recovered).await?;
+        }
+        let full = |_| OpenError::Full(partition);
+        let segments = &mut recovered.state.segments;
+        let (position, first) = (recovered.position, recovered.next_segment);
+        let log = Log::open(reactor, block.clone(), layout, position, first, segments).map_err(full)?;
+        let (replayed, keys) = (recovered.replayed, recovered.state.index.len());
+        let partition = Partition::assemble(reactor, block, layout, options, recovered, log);
+        partition.begin().await?;
+        let recovery_ms = (reactor.now_ns() - start_ns) / 1_000_000;
+        tracing::info!(partition = layout.partition, keys, replayed, recovery_ms, "partition open");
+        reactor.spawn(Work::Background, partition.clone().run_background());
+        Ok(partition)
+    }
+
+    fn assemble(
+        reactor: &Reactor,
+        block: Rc<dyn Block>,
+        layout: Layout,
+        options: Options,
+        recovered: Recovered,
+        log: Rc<Log>,
+    ) -> Rc<Partition> {
+        let mut state = recovered.state;
+        if !is_planted(Bug::LeakedUpload) {
+            for upload in state.uploads.values_mut().filter(|upload| upload.state == UploadState::Open) {
+                upload.state = UploadState::Doomed;
+            }
+        }
+        Rc::new(Partition {
+            reactor: reactor.clone(),
+            block,
+            layout,
+            options,
+            state: RefCell::new(state),
+            log,
+            locks: Rc::new(KeyLocks::default()),
+            version: Cell::new(recovered.version),
+            wall_ms: Cell::new(0),
+            pins: RefCell::new(BTreeMap::new()),
+            space: WaitList::default(),
+            background: WaitList::default(),
+            anchor: RefCell::new(recovered.anchor),
+            transitions_since: Cell::new(recovered.replayed),
+            hungry: Cell::new(0),
+            stuck: Cell::new(false),
+            closing: Cell::new(false),
+            background_done: Cell::new(false),
+            counts: crate::metrics::Counts::default(),
+        })
+    }
+
+    /// Makes the new epoch durable before anything uses it: first a frame of it, so that the log
+    /// always has a header where it goes on, then the anchor.
+    async fn begin(self: &Rc<Self>) -> std::result::Result<(), OpenError> {
+        let io = |error: Error| OpenError::Io {
+            partition: self.layout.partition,
+            error: std::io::Error::other(error.to_string()),
+        };
+        self.log.seal(&self.state).await.map_err(io)?;
+        let mut anchor = self.anchor.borrow().clone();
+        anchor.generation += 1;
+        anchor.epoch = self.log.epoch();
+        anchor.clean = false;
+        let written = crate::checkpoint::write_anchor(&*self.block, &self.layout, &anchor).await;
+        written.map_err(|error| OpenError::Io { partition: self.layout.partition, error })?;
+        self.anchor.replace(anchor);
+        Ok(())
+    }
+
+    /// Writes everything, then a checkpoint, and ends the background task. Requests must have ended.
+    ///
+    /// # Errors
+    /// The device failed; what was acknowledged is in the log all the same.
+    pub async fn close(&self) -> Result<()> {
+        self.closing.set(true);
+        self.background.wake_all();
+        self.space.wake_all();
+        self.space.wait_for(|| self.background_done.get().then_some(())).await;
+        if let Some(error) = self.log.failure() {
+            return Err(error);
+        }
+        self.reclaim();
+        self.checkpoint(true).await?;
+        self.log.close().await
+    }
+}
+
+/// Writes the first free segments ahead, so that the log can begin.
+async fn prepare_first(
+    block: &dyn Block,
+    layout: &Layout,
+    recovered: &mut Recovered,
+) -> std::result::Result<(), OpenError> {
+    let io = |error| OpenError::Io { partition: layout.partition, error };
+    let step = (1 << 20).min(layout.segment_bytes as usize);
+    let zeros = Rc::new(Buf::zeroed(step));
+    let origin = plimsoll_kv::block::Origin::FOREGROUND;
+    // The segment in which the log goes on counts as prepared once it is below the mark.
+    recovered.state.segments.prepared = recovered.state.segments.prepared.min(layout.segments);
+    let mut first = recovered.next_segment == 0 && recovered.anchor.epoch == 0;
+    while recovered.state.segments.free_count() < PREPARED_AT_OPEN || first {
+        let segment = if first { 0 } else { recovered.state.segments.prepared };
+        if segment >= layout.segments {
+            break;
+        }
+        let start = layout.segment_offset(segment);
+        for offset in (0..layout.segment_bytes).step_by(step) {
+            block.write(origin, start + offset, zeros.clone(), false).await.map_err(io)?;
+        }
+        first = false;
+        recovered.state.segments.prepared = recovered.state.segments.prepared.max(segment + 1);
+    }
+    block.flush(origin).await.map_err(io)
+}

@@ -1,0 +1,418 @@
+//! A partition: one log-structured store of a share of the slots, owned by one reactor.
+//!
+//! Role: the KV device that the layers above see; this file holds what its operations share and
+//! sends each operation to its file. Place on the path: stage 3 of a request.
+//!
+//! Invariants:
+//! * a transition is applied to the state in the same breath in which its record or note gets its
+//!   place in the log: no await between them;
+//! * a reply waits for the durability its request asks for, and a reader waits for what it would
+//!   otherwise reveal too early;
+//! * whatever was learnt before an await is looked at again after it.
+
+use crate::format::record::{self, RecordHeader};
+use crate::format::{RecordKind, Transition, UNIT_BYTES, round_up};
+use crate::index::{Entry, FINGERPRINT_BITS};
+use crate::key_locks::KeyLocks;
+use crate::layout::Layout;
+use crate::log::Log;
+use crate::metrics::{Counts, PartitionMetrics};
+use crate::planted::{Bug, is_planted};
+use crate::segments::ReadGuard;
+use crate::state::State;
+use plimsoll_kv::block::{Block, Origin};
+use plimsoll_kv::{
+    Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
+    Version,
+};
+use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::{Buf, Reactor};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How a partition is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bits of a fingerprint that are used. Fewer only in tests, to make keys collide.
+    pub fingerprint_bits: u32,
+    /// Write a checkpoint after this many transitions, if a quarter of the keys is fewer.
+    pub checkpoint_transitions_min: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { fingerprint_bits: FINGERPRINT_BITS, checkpoint_transitions_min: 256 << 10 }
+    }
+}
+
+/// The partition of a device.
+pub struct Partition {
+    pub(crate) reactor: Reactor,
+    pub(crate) block: Rc<dyn Block>,
+    pub(crate) layout: Layout,
+    pub(crate) options: Options,
+    pub(crate) state: RefCell<State>,
+    pub(crate) log: Rc<Log>,
+    pub(crate) locks: Rc<KeyLocks>,
+    pub(crate) version: Cell<Version>,
+    /// The latest wall time seen: time never runs backwards here.
+    pub(crate) wall_ms: Cell<u64>,
+    /// Readers of values in parts.
+    pub(crate) pins: RefCell<BTreeMap<u64, u32>>,
+    /// Tasks that wait for space.
+    pub(crate) space: WaitList,
+    /// Wakes the background task.
+    pub(crate) background: WaitList,
+    pub(crate) anchor: RefCell<crate::format::Anchor>,
+    /// Transitions since the last checkpoint began.
+    pub(crate) transitions_since: Cell<u64>,
+    /// Stores that wait for space: the background task must make some.
+    pub(crate) hungry: Cell<u32>,
+    /// Nothing can be cleaned: stores fail rather than wait.
+    pub(crate) stuck: Cell<bool>,
+    pub(crate) closing: Cell<bool>,
+    pub(crate) background_done: Cell<bool>,
+    pub(crate) counts: Counts,
+}
+
+/// Where a key belongs: everything that follows from its bytes and its container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) container: ContainerId,
+    pub(crate) generation: u32,
+    pub(crate) slot: Slot,
+    pub(crate) fingerprint: u64,
+}
+
+/// A record that was found, its head proved.
+pub(crate) struct Found {
+    pub(crate) entry: Entry,
+    pub(crate) header: RecordHeader,
+    /// When it expires, overrides included; 0: never.
+    pub(crate) expiry_ms: u64,
+    /// The record's bytes, as many as were read.
+    pub(crate) bytes: RecordBytes,
+}
+
+/// Bytes of a record: in a read buffer, or copied from a frame in memory.
+pub(crate) enum RecordBytes {
+    Read(Buf, usize),
+    Copied(Vec<u8>),
+}
+
+impl std::ops::Deref for RecordBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            RecordBytes::Read(buf, from) => &buf[*from..],
+            RecordBytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Found {
+    pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
+        self.expiry_ms != 0 && self.expiry_ms <= now_ms
+    }
+}
+
+/// What a look for a key gave.
+pub(crate) enum Lookup {
+    Found(Found),
+    Absent,
+    /// A candidate moved or went while it was read: look again.
+    Moved,
+}
+
+/// How much of a record to read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Head,
+    Whole,
+}
+
+impl Device for Partition {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        Box::pin(async move {
+            let output = self.dispatch(request).await?;
+            Ok(Completion::new(output))
+        })
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.layout.record_value_bytes_max()
+    }
+
+    fn part_bytes(&self) -> usize {
+        self.layout.part_bytes() as usize
+    }
+}
+
+impl Partition {
+    async fn dispatch(self: &Rc<Self>, request: Request) -> Result<Output> {
+        let durability = request.durability;
+        if let Some(key) = request.op.key()
+            && key.len() >= plimsoll_kv::limits::KEY_BYTES_MAX
+        {
+            return Err(Error::KeyTooLong);
+        }
+        match request.op {
+            op @ Op::Store { .. } => self.store(op, request.lifetime, durability).await,
+            Op::Retrieve { container, key, range, pin } => self.retrieve(container, &key, range, pin).await,
+            Op::RetrievePart { upload, part, .. } => self.retrieve_part(upload, part).await,
+            Op::Unpin { upload, .. } => self.unpin(upload),
+            Op::Delete { container, key, condition } => {
+                self.delete(container, &key, condition, durability).await
+            }
+            Op::Exist { container, key } => self.exist(container, &key).await,
+            Op::SetExpiry { container, key, expiry, condition } => {
+                self.set_expiry(container, &key, expiry, condition, durability).await
+            }
+            Op::List { .. } => Err(Error::Unsupported("listing in order")),
+            Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit).await,
+            Op::Clear { container } => self.clear(container, durability).await,
+            Op::Batch(ops) => self.batch(ops, request.lifetime, durability).await,
+            Op::Release { container, key } => self.release(container, &key, durability).await,
+            Op::Revert { container, key } => self.revert(container, &key, durability).await,
+            Op::UploadBegin { container, key, length } => self.upload_begin(container, &key, length).await,
+            Op::UploadPart { upload, key, bytes } => self.upload_part(upload, &key, &bytes).await,
+            Op::UploadAbort { upload, .. } => self.upload_abort(upload),
+            Op::Stats { container } => Ok(Output::Stats(self.stats(container))),
+            Op::Sync => self.log.flush().await.map(|()| Output::Done),
+        }
+    }
+
+    /// Which partition of the device this is.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.layout.partition
+    }
+
+    /// Wall time that never runs backwards.
+    pub(crate) fn now_ms(&self) -> u64 {
+        let now_ms = self.wall_ms.get().max(self.reactor.wall_ms());
+        self.wall_ms.set(now_ms);
+        now_ms
+    }
+
+    pub(crate) fn next_version(&self) -> Version {
+        let version = self.version.get().next(self.now_ms());
+        assert!(version > self.version.get(), "versions grow");
+        self.version.set(version);
+        version
+    }
+
+    pub(crate) fn place(&self, container: ContainerId, key: &[u8]) -> Place {
+        let generation = self.state.borrow().generation(container);
+        let slot = Slot::of(key);
+        assert!(
+            slot.partition(self.layout.partitions) == self.layout.partition,
+            "a key of another partition"
+        );
+        Place { container, generation, slot, fingerprint: self.fingerprint(generation, key) }
+    }
+
+    pub(crate) fn fingerprint(&self, generation: u32, key: &[u8]) -> u64 {
+        fingerprint(self.layout.hash_secret, generation, key, self.options.fingerprint_bits)
+    }
+
+    /// True if the entry is what the index (or a retained version) holds now.
+    pub(crate) fn is_current(&self, place: &Place, entry: &Entry) -> bool {
+        let state = self.state.borrow();
+        state.generation(place.container) == place.generation
+            && state.index.contains(place.slot, place.fingerprint, entry.location)
+    }
+
+    /// Looks for a key's record: reads the candidates until one has the key.
+    pub(crate) async fn find(&self, place: &Place, key: &[u8], extent: Extent) -> Result<Lookup> {
+        let candidates: Vec<Entry> = self.state.borrow().index.find(place.slot, place.fingerprint).collect();
+        let mut unreadable = None;
+        for entry in candidates {
+            match self.read_record(entry, extent).await {
+                Ok(found) if self.is_same_key(&found, place, key) => return Ok(Lookup::Found(found)),
+                Ok(_) => {}
+                Err(error) => unreadable = Some(error),
+            }
+            if !self.is_current(place, &entry) {
+                return Ok(Lookup::Moved);
+            }
+        }
+        unreadable.map_or(Ok(Lookup::Absent), Err)
+    }
+
+    fn is_same_key(&self, found: &Found, place: &Place, key: &[u8]) -> bool {
+        if is_planted(Bug::FingerprintIsKey) {
+            return true;
+        }
+        found.header.container == place.generation
+            && found.header.kind != RecordKind::Part
+            && record::key(&found.bytes, &found.header) == key
+    }
+
+    /// Reads and proves the record of an entry, from memory if it is not on flash yet.
+    pub(crate) async fn read_record(&self, entry: Entry, extent: Extent) -> Result<Found> {
+        let record_bytes = u64::from(entry.length) * UNIT_BYTES;
+        let (guard, sequence, expiry_override) = {
+            let state = self.state.borrow();
+            let sequence = state.segments.get(state.segments.of(entry.location)).sequence;
+            let expiry = state.expiry_overrides.get(&entry.location).copied();
+            (state.segments.guard(entry.location), sequence, expiry)
+        };
+        let bytes = match self.log.read_pending(entry.location, record_bytes) {
+            Some(bytes) => RecordBytes::Copied(bytes),
+            None => self.read_flash(entry.location, record_bytes, extent, guard).await?,
+        };
+        let mut header = record::verify_head(&bytes, sequence, entry.location);
+        if header == Err(crate::format::DecodeError::Short("record")) && extent == Extent::Head {
+            // A long key: its head is longer than what was read at first.
+            let guard = self.state.borrow().segments.guard(entry.location);
+            let bytes = self.read_flash(entry.location, record_bytes, Extent::Whole, guard).await?;
+            header = record::verify_head(&bytes, sequence, entry.location);
+            return self.found(entry, header, expiry_override, bytes);
+        }
+        self.found(entry, header, expiry_override, bytes)
+    }
+
+    fn found(
+        &self,
+        entry: Entry,
+        header: std::result::Result<RecordHeader, crate::format::DecodeError>,
+        expiry_override: Option<u64>,
+        bytes: RecordBytes,
+    ) -> Result<Found> {
+        let header = header.map_err(|error| self.unreadable(entry.location, &error.to_string()))?;
+        if header.record_bytes() != u64::from(entry.length) * UNIT_BYTES {
+            return Err(self.unreadable(entry.location, "record of another length"));
+        }
+        let expiry_ms = expiry_override.unwrap_or(header.expiry_ms);
+        Ok(Found { entry, header, expiry_ms, bytes })
+    }
+
+    async fn read_flash(
+        &self,
+        location: u64,
+        bytes: u64,
+        extent: Extent,
+        guard: ReadGuard,
+    ) -> Result<RecordBytes> {
+        let block = self.layout.block_bytes;
+        let bytes = if extent == Extent::Head { bytes.min(HEAD_READ_BYTES) } else { bytes };
+        let start = self.layout.device_offset(location);
+        let first = start / block * block;
+        let length = round_up(start + bytes, block) - first;
+        self.counts.record_reads.set(self.counts.record_reads.get() + 1);
+        let read = self.block.read(Origin::FOREGROUND, first, length as usize).await;
+        drop(guard);
+        let mut buf = read.map_err(|error| self.unreadable(location, &error.to_string()))?;
+        buf.truncate((start - first + bytes) as usize);
+        Ok(RecordBytes::Read(buf, (start - first) as usize))
+    }
+
+    /// An error that says where stored data could not be read.
+    pub(crate) fn unreadable(&self, location: u64, what: &str) -> Error {
+        let offset = self.layout.device_offset(location);
+        self.counts.unreadable.set(self.counts.unreadable.get() + 1);
+        tracing::error!(partition = self.layout.partition, offset, what, "a record cannot be read");
+        Error::Unreadable(format!("{what}, partition {}, device offset {offset}", self.layout.partition))
+    }
+
+    /// The value of a whole record, proved.
+    pub(crate) fn value<'a>(&self, found: &'a Found) -> Result<&'a [u8]> {
+        if is_planted(Bug::UnverifiedValue) {
+            let start = found.header.head_bytes();
+            return Ok(&found.bytes[start..start + found.header.value_bytes as usize]);
+        }
+        let value = record::verify_value(&found.bytes, &found.header);
+        value.map_err(|error| self.unreadable(found.entry.location, &error.to_string()))
+    }
+
+    /// Applies a transition whose record or note was just pushed.
+    pub(crate) fn commit(&self, transition: &Transition, urgency: Durability) {
+        self.log.note_transition(transition, urgency);
+        self.state.borrow_mut().apply(transition, self.log.frame());
+        self.transitions_since.set(self.transitions_since.get() + 1);
+    }
+
+    /// Pushes a note after [`Partition::reserve`] and applies its transitions.
+    pub(crate) fn commit_note(&self, transitions: &[Transition], urgency: Durability) {
+        if transitions.is_empty() {
+            return;
+        }
+        self.log.push_note(transitions, urgency);
+        for transition in transitions {
+            self.commit(transition, urgency);
+        }
+    }
+
+    /// Makes room in the log; no await until the items are pushed.
+    pub(crate) fn reserve(&self, bytes: usize, transitions: usize) -> Result<()> {
+        let number = self.log.position().1;
+        let reserved = self.log.reserve(bytes, transitions, &mut self.state.borrow_mut().segments);
+        if self.log.position().1 != number {
+            self.background.wake_all();
+        }
+        reserved
+    }
+
+    /// Waits as long as the durability of a request asks.
+    pub(crate) async fn acknowledge(&self, frame: u64, durability: Durability) -> Result<()> {
+        if durability == Durability::Async {
+            return self.log.failure().map_or(Ok(()), Err);
+        }
+        self.log.wait_durable(frame).await
+    }
+
+    /// What the partition counts, for metrics and tests.
+    #[must_use]
+    pub fn metrics(&self) -> PartitionMetrics {
+        let state = self.state.borrow();
+        PartitionMetrics {
+            objects: state.index.len(),
+            index_bytes: state.index.memory_bytes(),
+            live_bytes: state.segments.live_units() * UNIT_BYTES,
+            capacity_bytes: u64::from(self.layout.segments) * self.layout.segment_bytes,
+            free_segments: u64::from(state.segments.free_count_all()),
+            segments: u64::from(self.layout.segments),
+            frames: self.log.frames_written.get(),
+            record_reads: self.counts.record_reads.get(),
+            unreadable: self.counts.unreadable.get(),
+            checkpoints: self.counts.checkpoints.get(),
+            checkpoint_bytes: self.counts.checkpoint_bytes.get(),
+            cleaned_segments: self.counts.cleaned_segments.get(),
+            cleaned_bytes: self.counts.cleaned_bytes.get(),
+            stored_bytes: self.counts.stored_bytes.get(),
+            expired: self.counts.expired.get(),
+            no_space: self.counts.no_space.get(),
+        }
+    }
+
+    /// Looks whether the counters agree with what they count; for tests and the simulator.
+    ///
+    /// # Errors
+    /// Says what does not agree.
+    pub fn check_accounts(&self) -> std::result::Result<(), String> {
+        let state = self.state.borrow();
+        let (counted, kept) = (state.recount_live_units(), state.segments.live_units());
+        if counted != kept {
+            return Err(format!("live units: {kept} kept, {counted} counted"));
+        }
+        let keys: u64 = state.counters.values().map(|c| c.keys).sum();
+        let dead: u64 = state.dead.values().sum();
+        if keys + dead != state.index.len() {
+            return Err(format!("keys: {keys} and {dead} dead kept, {} in the index", state.index.len()));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a record read to see its key: header, a usual key, checksums.
+const HEAD_READ_BYTES: u64 = 512;
+
+/// The fingerprint of a key in a generation of a container: the top bits of a keyed hash.
+#[must_use]
+pub(crate) fn fingerprint(secret: u64, generation: u32, key: &[u8], bits: u32) -> u64 {
+    let seed = secret ^ u64::from(generation).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, seed);
+    hash >> (64 - bits) << (FINGERPRINT_BITS - bits)
+}

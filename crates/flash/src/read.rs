@@ -1,0 +1,238 @@
+//! Reading: retrieve, exist, parts of long values.
+//!
+//! Place on the path: index to flash read to reply. A value that fits a record costs exactly one
+//! flash read.
+//!
+//! Invariant: nothing is revealed that a crash could take back: a reader waits for the write of
+//! its key that is not durable yet, and an expired key is deleted durably before its absence is told.
+
+use crate::format::record::{CHECKSUM_SPAN_BYTES, Manifest, verify_spans};
+use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, NOTE_HEADER_BYTES, TRANSITION_BYTES};
+use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::index::Entry;
+use crate::metrics::add;
+use crate::partition::{Extent, Found, Lookup, Partition, Place};
+use crate::planted::{Bug, is_planted};
+use crate::state::UploadState;
+use plimsoll_kv::{ContainerId, Durability, Error, Item, Output, Result, Stats, UploadId};
+use std::rc::Rc;
+
+impl Partition {
+    /// The place of a key once no write of it is under way or not durable.
+    async fn settled(&self, container: ContainerId, key: &[u8]) -> Result<Place> {
+        loop {
+            let place = self.place(container, key);
+            if !self.locks.is_free(place.slot.0, place.fingerprint) {
+                drop(self.locks.lock(place.slot.0, place.fingerprint).await);
+                continue;
+            }
+            let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
+            let of_container = self.log.pending_frame(0, u64::from(container.0));
+            match of_key.max(of_container) {
+                Some(frame) if !is_planted(Bug::DirtyRead) => self.log.wait_durable(frame).await?,
+                _ => return Ok(place),
+            }
+        }
+    }
+
+    /// The live record of a key.
+    async fn look_up(self: &Rc<Self>, container: ContainerId, key: &[u8], extent: Extent) -> Result<Found> {
+        loop {
+            let place = self.settled(container, key).await?;
+            match self.find(&place, key, extent).await? {
+                Lookup::Moved => {}
+                Lookup::Absent => return Err(Error::NotFound),
+                Lookup::Found(found) if found.is_expired(self.now_ms()) => {
+                    self.expire(&place, found.entry).await?;
+                    return Err(Error::NotFound);
+                }
+                Lookup::Found(found) => return Ok(found),
+            }
+        }
+    }
+
+    /// Deletes an expired record durably, unless it was replaced meanwhile.
+    pub(crate) async fn expire(&self, place: &Place, entry: Entry) -> Result<()> {
+        if is_planted(Bug::ExpiryForgotten) {
+            return Ok(());
+        }
+        let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
+        loop {
+            let Lookup::Found(found) = self.find_entry(place, entry).await? else { return Ok(()) };
+            if !found.is_expired(self.now_ms()) || !self.is_current(place, &found.entry) {
+                return Ok(());
+            }
+            let doomed = self.doomed_upload(&found)?;
+            match self.append_delete(place, &found, doomed, Durability::Sync) {
+                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        add(&self.counts.expired, 1);
+        let frame = self.log.frame();
+        drop(guard);
+        self.log.wait_durable(frame).await
+    }
+
+    /// Reads the record of an entry again, if the index still has it.
+    async fn find_entry(&self, place: &Place, entry: Entry) -> Result<Lookup> {
+        if !self.is_current(place, &entry) {
+            return Ok(Lookup::Moved);
+        }
+        self.read_record(entry, Extent::Whole).await.map(Lookup::Found)
+    }
+
+    /// Appends the delete of a record that was found and is current.
+    pub(crate) fn append_delete(
+        &self,
+        place: &Place,
+        found: &Found,
+        doomed: Option<u64>,
+        urgency: Durability,
+    ) -> Result<()> {
+        self.reserve(NOTE_HEADER_BYTES + 3 * TRANSITION_BYTES, 3)?;
+        self.push_delete(place, found, doomed, urgency);
+        Ok(())
+    }
+
+    /// Pushes a delete for which there is room, and applies it.
+    pub(crate) fn push_delete(&self, place: &Place, found: &Found, doomed: Option<u64>, urgency: Durability) {
+        let transition = Transition {
+            slot: place.slot.0,
+            container: place.generation,
+            fingerprint: place.fingerprint,
+            previous: found.entry.location,
+            previous_length: found.entry.length,
+            flags: if found.expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING },
+            ..Transition::new(TransitionKind::Delete)
+        };
+        let mut note: Vec<Transition> = self.release_note(place, found.entry.location).into_iter().collect();
+        note.push(transition);
+        note.extend(doomed.map(|upload| Partition::upload_note(TransitionKind::UploadDoom, upload)));
+        self.commit_note(&note, urgency);
+    }
+
+    /// The upload of a manifest record, which goes with it.
+    pub(crate) fn doomed_upload(&self, found: &Found) -> Result<Option<u64>> {
+        if found.header.kind != RecordKind::Manifest {
+            return Ok(None);
+        }
+        Ok(Some(self.manifest(found)?.upload))
+    }
+
+    pub(crate) fn manifest(&self, found: &Found) -> Result<Manifest> {
+        let value = self.value(found)?;
+        Manifest::decode(value).map_err(|error| self.unreadable(found.entry.location, &error.to_string()))
+    }
+
+    pub(crate) fn item(&self, found: &Found, bytes: Vec<u8>) -> Result<Item> {
+        let mut item = Item {
+            version: found.header.version,
+            length: u64::from(found.header.value_bytes),
+            expiry_ms: (found.expiry_ms != 0).then_some(found.expiry_ms),
+            bytes,
+            stored_bytes: u64::from(found.entry.length) * UNIT_BYTES,
+            upload: None,
+        };
+        if found.header.kind == RecordKind::Manifest {
+            let manifest = self.manifest(found)?;
+            item.length = manifest.length;
+            item.upload = Some(UploadId(manifest.upload));
+            if let Some(upload) = self.state.borrow().uploads.get(&manifest.upload) {
+                item.stored_bytes +=
+                    upload.parts.values().map(|(_, length)| u64::from(*length) * UNIT_BYTES).sum::<u64>();
+            }
+        }
+        Ok(item)
+    }
+
+    pub(crate) async fn retrieve(
+        self: &Rc<Self>,
+        container: ContainerId,
+        key: &[u8],
+        range: Option<(u64, u64)>,
+        pin: bool,
+    ) -> Result<Output> {
+        let found = self.look_up(container, key, Extent::Whole).await?;
+        if found.header.kind == RecordKind::Manifest {
+            let upload = self.manifest(&found)?.upload;
+            if pin {
+                // The parts may have been doomed and ended while the manifest was read.
+                if !self.state.borrow().uploads.contains_key(&upload) {
+                    return Box::pin(self.retrieve(container, key, range, pin)).await;
+                }
+                *self.pins.borrow_mut().entry(upload).or_default() += 1;
+            }
+            return Ok(Output::Found(self.item(&found, Vec::new())?));
+        }
+        let length = u64::from(found.header.value_bytes);
+        let bytes = match range {
+            None => self.value(&found)?.to_vec(),
+            Some((first, count)) => {
+                let end = first.saturating_add(count).min(length);
+                self.ranged(&found, first.min(end) as usize, end as usize)?
+            }
+        };
+        Ok(Output::Found(self.item(&found, bytes)?))
+    }
+
+    /// A range of a value, of which only the checksum spans that it touches are proved.
+    fn ranged(&self, found: &Found, first: usize, end: usize) -> Result<Vec<u8>> {
+        if first == end {
+            return Ok(Vec::new());
+        }
+        let span = first / CHECKSUM_SPAN_BYTES;
+        let from = span * CHECKSUM_SPAN_BYTES;
+        let to = end.next_multiple_of(CHECKSUM_SPAN_BYTES).min(found.header.value_bytes as usize);
+        let head = found.header.head_bytes();
+        let spans = &found.bytes[head + from..head + to];
+        let proved = verify_spans(&found.bytes, &found.header, span, spans);
+        proved.map_err(|error| self.unreadable(found.entry.location, &error.to_string()))?;
+        Ok(spans[first - from..end - from].to_vec())
+    }
+
+    pub(crate) async fn retrieve_part(&self, upload: UploadId, part: u32) -> Result<Output> {
+        let part_location = {
+            let state = self.state.borrow();
+            let upload = state.uploads.get(&upload.0).filter(|upload| upload.state != UploadState::Open);
+            upload.and_then(|upload| upload.parts.get(&part).copied())
+        };
+        let (location, length) = part_location.ok_or(Error::NotFound)?;
+        let entry = Entry { fingerprint: 0, location, length };
+        let found = self.read_record(entry, Extent::Whole).await?;
+        let bytes = self.value(&found)?.to_vec();
+        Ok(Output::Found(self.item(&found, bytes)?))
+    }
+
+    pub(crate) fn unpin(&self, upload: UploadId) -> Result<Output> {
+        let mut pins = self.pins.borrow_mut();
+        let Some(count) = pins.get_mut(&upload.0) else { return Err(Error::Invalid("no such pin")) };
+        *count -= 1;
+        if *count == 0 {
+            pins.remove(&upload.0);
+            self.background.wake_all();
+        }
+        Ok(Output::Done)
+    }
+
+    pub(crate) async fn exist(self: &Rc<Self>, container: ContainerId, key: &[u8]) -> Result<Output> {
+        let found = self.look_up(container, key, Extent::Head).await?;
+        let found = self.with_manifest(found).await?;
+        Ok(Output::Found(self.item(&found, Vec::new())?))
+    }
+
+    /// Reads the rest of a manifest whose long key left its value out of the first read.
+    pub(crate) async fn with_manifest(&self, found: Found) -> Result<Found> {
+        let whole = found.header.record_bytes() as usize;
+        if found.header.kind == RecordKind::Manifest && found.bytes.len() < whole {
+            return self.read_record(found.entry, Extent::Whole).await;
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn stats(&self, container: ContainerId) -> Stats {
+        let counters = self.state.borrow().counters(container);
+        Stats { keys: counters.keys, expiring_keys: counters.expiring, bytes: counters.units * UNIT_BYTES }
+    }
+}

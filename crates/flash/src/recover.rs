@@ -1,0 +1,390 @@
+//! Recovery: from the anchor, the checkpoint and the log after it to the state of a partition.
+//!
+//! Place on the path: before the first request. It reads the checkpoint, the summaries of closed
+//! log segments after it and the frames of the open one; never the whole device.
+//!
+//! Invariants:
+//! * the log ends at the first frame that is not whole, and only if nothing after it states that
+//!   this frame was durable: then it is damage, and the partition refuses to open rather than lose
+//!   what was acknowledged;
+//! * the device is flushed before anything is read: recovery builds on durable bytes alone;
+//! * blocks of the old tail are never written again: the log goes on in the segment that the old
+//!   tail had reserved.
+
+use crate::checkpoint::{SECTION_SNAPSHOT, SECTION_TABLES};
+use crate::format::anchor::ANCHOR_BYTES;
+use crate::format::checkpoint::{CHUNK_HEADER_BYTES, decode, decode_header};
+use crate::format::{Anchor, SegmentKind, round_up};
+use crate::index::ENTRY_BYTES;
+use crate::layout::Layout;
+use crate::log::LogPosition;
+use crate::planted::{Bug, is_planted};
+use crate::segments::{SegmentState, SegmentTable};
+use crate::snapshot::{self, Reader};
+use crate::state::State;
+use crate::walk::{Framed, durable_stated_after, frame_at, read_header, read_segment, read_summary};
+use plimsoll_kv::block::{Block, Origin};
+use plimsoll_kv::{Slot, Version};
+use std::io;
+
+/// Why a partition cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The device failed.
+    #[error("reading partition {partition}: {error}")]
+    Io {
+        /// Which partition.
+        partition: u16,
+        /// What the device said.
+        error: io::Error,
+    },
+    /// Acknowledged data is damaged.
+    #[error("partition {partition} is damaged: {what}; restore it from redundancy or a backup")]
+    Damaged {
+        /// Which partition.
+        partition: u16,
+        /// What and where.
+        what: String,
+    },
+    /// There is no room to go on writing.
+    #[error("partition {0} has no free segment to go on in")]
+    Full(u16),
+}
+
+/// What recovery found.
+pub(crate) struct Recovered {
+    pub(crate) state: State,
+    pub(crate) anchor: Anchor,
+    pub(crate) position: LogPosition,
+    /// The segment in which the log goes on.
+    pub(crate) next_segment: u32,
+    pub(crate) replayed: u64,
+    pub(crate) version: Version,
+}
+
+struct Recovery<'a> {
+    block: &'a dyn Block,
+    layout: Layout,
+    anchor: Anchor,
+    state: State,
+    /// The next frame expected.
+    expected: u64,
+    /// The highest epoch seen.
+    epoch: u32,
+    /// The epoch of the log where the walk is: it never falls.
+    log_epoch: u32,
+    replayed: u64,
+}
+
+/// How the walk of a segment ended.
+struct Walked {
+    next_segment: u32,
+    log_number: u64,
+    /// Where the first frame that is not whole would stand, and the bytes; absent if closed.
+    open_end: Option<(u64, Vec<u8>, u64)>,
+}
+
+/// Recovers the state of a partition.
+pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recovered, OpenError> {
+    // A process that died may have left writes in the device's volatile cache: what is read here
+    // must not be taken away by a later power loss.
+    let flushed = block.flush(Origin::FOREGROUND).await;
+    flushed.map_err(|error| OpenError::Io { partition: layout.partition, error })?;
+    let anchor = read_anchor(block, &layout).await?;
+    let slots = Slot::range_of(layout.partition, layout.partitions);
+    let state = State::new(slots.clone(), SegmentTable::new(layout.segments, layout.segment_units()));
+    let (expected, epoch) = (anchor.frame_number, anchor.epoch);
+    let mut recovery = Recovery { block, layout, anchor, state, expected, epoch, log_epoch: 0, replayed: 0 };
+    recovery.state.slot_frames = Some(vec![recovery.expected; slots.len()]);
+    if recovery.anchor.checkpoint_id != 0 {
+        recovery.load_checkpoint().await?;
+    }
+    let (next_segment, log_number) = recovery.replay().await?;
+    Ok(recovery.finish(next_segment, log_number))
+}
+
+async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<Anchor, OpenError> {
+    let partition = layout.partition;
+    let io = |error| OpenError::Io { partition, error };
+    let mut best: Option<Anchor> = None;
+    let mut problems = Vec::new();
+    for copy in 0..2 {
+        let offset = layout.anchor_offset + copy * ANCHOR_BYTES as u64;
+        let buf = block.read(Origin::FOREGROUND, offset, ANCHOR_BYTES).await.map_err(io)?;
+        match Anchor::decode(&buf, layout.identity) {
+            Ok(anchor) if best.as_ref().is_none_or(|best| best.generation < anchor.generation) => {
+                best = Some(anchor);
+            }
+            Ok(_) => {}
+            Err(error) => problems.push(format!("copy {copy} at {offset}: {error}")),
+        }
+    }
+    let what = || format!("neither anchor can be read: {}", problems.join("; "));
+    best.ok_or_else(|| OpenError::Damaged { partition, what: what() })
+}
+
+impl Recovery<'_> {
+    fn io(&self, error: io::Error) -> OpenError {
+        OpenError::Io { partition: self.layout.partition, error }
+    }
+
+    fn damaged(&self, what: String) -> OpenError {
+        OpenError::Damaged { partition: self.layout.partition, what }
+    }
+
+    /// Loads snapshot and tables, section by section.
+    async fn load_checkpoint(&mut self) -> Result<(), OpenError> {
+        let segments = self.anchor.checkpoint_segments.clone();
+        let mut stream = Vec::new();
+        let mut chunk = 0;
+        for segment in segments {
+            if segment >= self.layout.segments {
+                return Err(self.damaged(format!("the anchor names segment {segment}, which does not exist")));
+            }
+            let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
+            let bytes = read.map_err(|error| self.io(error))?;
+            let mut offset = self.layout.block_bytes as usize;
+            while chunk < self.anchor.checkpoint_chunks && offset + CHUNK_HEADER_BYTES <= bytes.len() {
+                let Some(length) = self.load_chunk(&bytes[offset..], chunk, &mut stream) else { break };
+                offset += length;
+                chunk += 1;
+            }
+            self.load_sections(&mut stream)?;
+        }
+        if chunk < self.anchor.checkpoint_chunks || !stream.is_empty() {
+            let id = self.anchor.checkpoint_id;
+            return Err(self.damaged(format!("chunk {chunk} of checkpoint {id} cannot be read")));
+        }
+        Ok(())
+    }
+
+    /// Appends a chunk's payload to the stream; bytes the chunk takes.
+    fn load_chunk(&self, bytes: &[u8], chunk: u64, stream: &mut Vec<u8>) -> Option<usize> {
+        let id = self.anchor.checkpoint_id;
+        let header = decode_header(bytes, id, chunk).ok()?;
+        let payload = decode(bytes, id, chunk, self.layout.identity).ok()?;
+        stream.extend_from_slice(payload);
+        let length = CHUNK_HEADER_BYTES as u64 + u64::from(header.payload_bytes);
+        Some(round_up(length, self.layout.block_bytes) as usize)
+    }
+
+    fn load_sections(&mut self, stream: &mut Vec<u8>) -> Result<(), OpenError> {
+        let mut used = 0;
+        while let Some(head) = stream.get(used..used + 9) {
+            let length = u64::from_le_bytes(head[1..].try_into().expect("eight bytes")) as usize;
+            let Some(section) = stream.get(used + 9..).and_then(|rest| rest.get(..length)) else { break };
+            let loaded = match head[0] {
+                SECTION_SNAPSHOT => snapshot::decode(section, &mut self.state),
+                SECTION_TABLES => load_tables(section, &mut self.state),
+                _ => false,
+            };
+            if !loaded {
+                let id = self.anchor.checkpoint_id;
+                return Err(self.damaged(format!("checkpoint {id} has a section that makes no sense")));
+            }
+            used += 9 + length;
+        }
+        stream.drain(..used);
+        Ok(())
+    }
+
+    /// Walks the log; the segment in which it goes on, and that segment's number.
+    async fn replay(&mut self) -> Result<(u32, u64), OpenError> {
+        let (mut segment, mut log_number) = (self.anchor.log_segment, self.anchor.log_number);
+        if self.anchor.epoch == 0 {
+            return Ok((segment, log_number)); // Never opened: there is no log.
+        }
+        let mut open_end: Option<(u32, u64, Vec<u8>, u64)> = None;
+        let mut first = true;
+        loop {
+            let header =
+                read_header(self.block, &self.layout, segment).await.map_err(|error| self.io(error))?;
+            let header = header.ok().filter(|header| {
+                header.kind == SegmentKind::Log
+                    && header.log_number == log_number
+                    && header.epoch >= self.log_epoch
+                    && (first || header.first_frame >= self.expected)
+            });
+            let Some(header) = header else {
+                if first {
+                    return Err(
+                        self.damaged(format!("log segment {segment}, where replay begins, has no header"))
+                    );
+                }
+                self.check_end(open_end, 0)?;
+                return Ok((segment, log_number));
+            };
+            if !first && header.first_frame != self.expected {
+                self.check_end(open_end, header.durable_frame)?;
+                return Ok((segment, log_number));
+            }
+            if first {
+                self.expected = header.first_frame;
+                first = false;
+            }
+            let walked = self.walk(segment, &header).await?;
+            open_end = walked.open_end.map(|(offset, bytes, sequence)| (segment, offset, bytes, sequence));
+            (segment, log_number) = (walked.next_segment, walked.log_number);
+            if segment >= self.layout.segments {
+                return Err(self.damaged(format!("a log segment names segment {segment} as the next")));
+            }
+        }
+    }
+
+    /// Replays one log segment.
+    async fn walk(
+        &mut self,
+        segment: u32,
+        header: &crate::format::SegmentHeader,
+    ) -> Result<Walked, OpenError> {
+        self.log_epoch = header.epoch;
+        if self.state.segments.get(segment).sequence != header.sequence {
+            self.state.segments.open(segment, SegmentKind::Log, header.sequence, header.first_frame);
+        }
+        self.state.segments.get_mut(segment).log_number = header.log_number;
+        self.state.segments.close(segment);
+        let (next_segment, log_number) = (header.next_segment, header.log_number + 1);
+        let summary = read_summary(self.block, &self.layout, segment, header.sequence).await;
+        if let Some((footer, transitions)) = summary.map_err(|error| self.io(error))? {
+            self.apply(&transitions);
+            self.expected = footer.last_frame + 1;
+            return Ok(Walked { next_segment, log_number, open_end: None });
+        }
+        let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
+        let bytes = read.map_err(|error| self.io(error))?;
+        let offset = self.walk_frames(segment, header, &bytes)?;
+        Ok(Walked { next_segment, log_number, open_end: Some((offset, bytes, header.sequence)) })
+    }
+
+    /// Replays the frames of a segment until one is not whole; where that is.
+    fn walk_frames(
+        &mut self,
+        segment: u32,
+        header: &crate::format::SegmentHeader,
+        bytes: &[u8],
+    ) -> Result<u64, OpenError> {
+        let mut offset = self.layout.block_bytes;
+        let mut epoch = header.epoch;
+        while let Some(frame) = frame_at(bytes, &self.layout, segment, header.sequence, offset) {
+            if frame.header.number != self.expected || frame.header.epoch < epoch {
+                break;
+            }
+            if !frame.whole {
+                // Torn, or damaged after it was acknowledged: what stands after it tells.
+                let proof = durable_stated_after(bytes, &self.layout, segment, header.sequence, frame.end);
+                let acknowledged = proof >= self.expected;
+                if !acknowledged {
+                    break;
+                }
+                if !frame.heads_whole {
+                    return Err(self.lost_frame(segment, offset));
+                }
+                tracing::error!(
+                    frame = self.expected,
+                    segment,
+                    "a value in an acknowledged frame is damaged"
+                );
+            }
+            epoch = frame.header.epoch;
+            let framed: Vec<Framed> = frame.transitions.iter().map(|t| (frame.header.number, *t)).collect();
+            self.apply(&framed);
+            self.expected += 1;
+            offset = frame.end;
+        }
+        self.log_epoch = epoch;
+        Ok(offset)
+    }
+
+    fn lost_frame(&self, segment: u32, offset: u64) -> OpenError {
+        let at = self.layout.segment_offset(segment) + offset;
+        self.damaged(format!(
+            "log frame {} at device offset {at} cannot be read, though later frames prove that it was acknowledged",
+            self.expected
+        ))
+    }
+
+    /// At the end of the log: nothing may state that the next frame was durable.
+    fn check_end(
+        &self,
+        open_end: Option<(u32, u64, Vec<u8>, u64)>,
+        durable_stated: u64,
+    ) -> Result<(), OpenError> {
+        let Some((segment, offset, bytes, sequence)) = open_end else { return Ok(()) };
+        let stated = durable_stated_after(&bytes, &self.layout, segment, sequence, offset);
+        if stated.max(durable_stated) >= self.expected {
+            return Err(self.lost_frame(segment, offset));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, transitions: &[Framed]) {
+        for (frame, transition) in transitions {
+            if *frame >= self.anchor.frame_number {
+                self.state.apply(transition, *frame);
+                self.replayed += 1;
+            }
+        }
+    }
+
+    /// Frees what nothing points to.
+    fn finish(mut self, next_segment: u32, log_number: u64) -> Recovered {
+        self.state.slot_frames = None;
+        let checkpoint = &self.anchor.checkpoint_segments;
+        for segment in checkpoint {
+            // The snapshot was taken before the checkpoint took its own segments.
+            if self.state.segments.get(*segment).state == SegmentState::Free {
+                self.state.segments.open(*segment, SegmentKind::Checkpoint, self.anchor.checkpoint_id, 0);
+            }
+            self.state.segments.get_mut(*segment).kind = SegmentKind::Checkpoint;
+        }
+        for segment in 0..self.layout.segments {
+            let info = self.state.segments.get(segment);
+            if info.state == SegmentState::Free {
+                continue;
+            }
+            let in_log = info.kind == SegmentKind::Log && info.log_number >= self.anchor.log_number;
+            let used_log = in_log && info.log_number < log_number && segment != next_segment;
+            if info.live_units > 0 || used_log || checkpoint.contains(&segment) {
+                self.state.segments.close(segment);
+                self.state.segments.prepared = self.state.segments.prepared.max(segment + 1);
+            } else {
+                self.state.segments.release(segment);
+            }
+        }
+        let prepared = self.state.segments.prepared.max(next_segment + 1);
+        self.state.segments.prepared = prepared;
+        let epoch =
+            if is_planted(Bug::EpochUsedTwice) { self.epoch } else { self.epoch.max(self.log_epoch) + 1 };
+        let position = LogPosition { epoch, log_number, frame: self.expected };
+        Recovered {
+            state: self.state,
+            anchor: self.anchor,
+            position,
+            next_segment,
+            replayed: self.replayed,
+            version: Version { epoch, clock: 0 },
+        }
+    }
+}
+
+/// Loads a section of tables.
+fn load_tables(section: &[u8], state: &mut State) -> bool {
+    let mut reader = Reader(section);
+    let (Some(frame), Some(first), Some(count)) = (reader.u64(), reader.u32(), reader.u32()) else {
+        return false;
+    };
+    let slots = state.index.slots();
+    if first < slots.start || first.checked_add(count).is_none_or(|end| end > slots.end) {
+        return false;
+    }
+    for slot in first..first + count {
+        let entries = reader.u32().and_then(|entries| reader.take(entries as usize * ENTRY_BYTES));
+        let Some(entries) = entries else { return false };
+        if !state.index.decode_slot(Slot(slot as u16), entries) {
+            return false;
+        }
+        let frames = state.slot_frames.as_mut().expect("recovery keeps the frame of each slot");
+        frames[(slot - slots.start) as usize] = frame;
+    }
+    reader.0.is_empty()
+}

@@ -1,0 +1,85 @@
+//! Scanning: pages of keys in the order of slot and fingerprint.
+//!
+//! The order does not depend on the size of the tables or on where records are, so a key that
+//! exists from the first page to the last is given, whatever grows or is cleaned meanwhile. All
+//! entries of one fingerprint are given in one page, so that a cursor never stands between them.
+
+use crate::format::{RecordKind, record};
+use crate::index::{Entry, FINGERPRINT_BITS};
+use crate::partition::{Extent, Partition};
+use futures_util::future::join_all;
+use plimsoll_kv::{ContainerId, Output, Result, ScanPage, Slot};
+use std::rc::Rc;
+
+/// Entries looked at for one page, so that a page over another container's keys stays short.
+const ENTRIES_MAX: usize = 256;
+/// Reads under way at a time.
+const READS_MAX: usize = 32;
+
+/// The cursor that begins at a slot and fingerprint.
+fn cursor_of(slot: u32, fingerprint: u64) -> u64 {
+    u64::from(slot) << FINGERPRINT_BITS | fingerprint
+}
+
+impl Partition {
+    pub(crate) async fn scan(
+        self: &Rc<Self>,
+        container: ContainerId,
+        cursor: u64,
+        limit: usize,
+    ) -> Result<Output> {
+        let (entries, next) = self.scan_entries(cursor, limit.clamp(1, ENTRIES_MAX));
+        let generation = self.state.borrow().generation(container);
+        let mut keys = Vec::new();
+        for entries in entries.chunks(READS_MAX) {
+            let read = entries.iter().map(|(slot, entry)| self.scan_key(*slot, *entry, generation));
+            for key in join_all(read).await {
+                keys.extend(key?);
+            }
+        }
+        Ok(Output::Scanned(ScanPage { keys, cursor: next }))
+    }
+
+    /// The entries from a cursor on, and the cursor after them; 0 at the end.
+    fn scan_entries(&self, cursor: u64, limit: usize) -> (Vec<(Slot, Entry)>, u64) {
+        let state = self.state.borrow();
+        let slots = state.index.slots();
+        let first_slot = ((cursor >> FINGERPRINT_BITS) as u32).max(slots.start);
+        let mut fingerprint = cursor & ((1 << FINGERPRINT_BITS) - 1);
+        let mut entries: Vec<(Slot, Entry)> = Vec::new();
+        for slot in first_slot..slots.end {
+            for entry in state.index.from(Slot(slot as u16), fingerprint) {
+                let last = entries.last().map(|(slot, last)| (*slot, last.fingerprint));
+                if entries.len() >= limit && last != Some((Slot(slot as u16), entry.fingerprint)) {
+                    return (entries, cursor_of(slot, entry.fingerprint));
+                }
+                entries.push((Slot(slot as u16), entry));
+            }
+            fingerprint = 0;
+        }
+        (entries, 0)
+    }
+
+    /// The key of an entry, if it is a live one of this generation.
+    async fn scan_key(&self, slot: Slot, entry: Entry, generation: u32) -> Result<Option<Vec<u8>>> {
+        let mut entry = entry;
+        loop {
+            let read = self.read_record(entry, Extent::Head).await;
+            if let Ok(found) = &read {
+                let live = found.header.container == generation
+                    && found.header.kind != RecordKind::Part
+                    && !found.is_expired(self.now_ms());
+                return Ok(live.then(|| record::key(&found.bytes, &found.header).to_vec()));
+            }
+            // Unreadable, or moved before it was read. A key that moved must still be given.
+            let state = self.state.borrow();
+            if state.index.contains(slot, entry.fingerprint, entry.location) {
+                return read.map(|_| None);
+            }
+            match state.index.find(slot, entry.fingerprint).next() {
+                None => return Ok(None),
+                Some(moved) => entry = moved,
+            }
+        }
+    }
+}

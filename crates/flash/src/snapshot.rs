@@ -1,0 +1,184 @@
+//! The snapshot: what a partition knows besides its tables, as bytes of a checkpoint.
+//!
+//! Role: encodes and decodes segment table, containers, uploads, retained versions and expiry
+//! overrides at the instant at which a checkpoint begins. Invariant: decoding takes nothing on
+//! trust: every count is bounded by the bytes that are there.
+
+use crate::format::SegmentKind;
+use crate::segments::SegmentState;
+use crate::state::{Counters, Retained, State, Upload, UploadState};
+use std::collections::BTreeMap;
+
+/// Reads numbers off a slice; nothing once the slice is too short.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.take(8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
+    }
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.take(4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+    /// Reads a list: its length, then items.
+    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.u32()?;
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.push(item(self)?);
+        }
+        Some(items)
+    }
+}
+
+fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    put_u32(out, u32::try_from(count).expect("lists are bounded far below 2^32"));
+}
+
+/// Appends the snapshot of a state.
+pub(crate) fn encode(state: &State, out: &mut Vec<u8>) {
+    put_u32(out, state.segments.prepared);
+    put_count(out, state.segments.all().len());
+    for segment in state.segments.all() {
+        out.push(segment.kind as u8);
+        out.push(u8::from(segment.state != SegmentState::Free) | u8::from(segment.damaged) << 1);
+        put_u64(out, segment.sequence);
+        put_u64(out, segment.log_number);
+        put_u64(out, segment.opened_frame);
+        put_u64(out, segment.live_units);
+    }
+    put_u32(out, state.next_generation);
+    put_u64(out, state.next_upload);
+    put_count(out, state.generations.len());
+    for (container, generation) in &state.generations {
+        put_u32(out, *container);
+        put_u32(out, *generation);
+    }
+    put_count(out, state.counters.len());
+    for (generation, counters) in &state.counters {
+        put_u32(out, *generation);
+        [counters.keys, counters.expiring, counters.units].into_iter().for_each(|n| put_u64(out, n));
+    }
+    put_count(out, state.dead.len());
+    for (generation, left) in &state.dead {
+        put_u32(out, *generation);
+        put_u64(out, *left);
+    }
+    encode_uploads(&state.uploads, out);
+    put_count(out, state.retained.len());
+    for (location, kept) in &state.retained {
+        put_u64(out, *location);
+        put_u64(out, kept.location);
+        put_u64(out, kept.fingerprint);
+        put_u32(out, kept.length);
+        put_u32(out, kept.generation);
+        put_u32(out, u32::from(kept.slot) | u32::from(kept.expiring) << 16);
+    }
+    put_count(out, state.expiry_overrides.len());
+    for (location, expiry_ms) in &state.expiry_overrides {
+        put_u64(out, *location);
+        put_u64(out, *expiry_ms);
+    }
+}
+
+fn encode_uploads(uploads: &BTreeMap<u64, Upload>, out: &mut Vec<u8>) {
+    put_count(out, uploads.len());
+    for (id, upload) in uploads {
+        put_u64(out, *id);
+        out.push(match upload.state {
+            UploadState::Open => 0,
+            UploadState::Live => 1,
+            UploadState::Doomed => 2,
+        });
+        put_u32(out, u32::from(upload.slot));
+        put_u32(out, upload.generation);
+        put_u64(out, upload.length);
+        put_count(out, upload.parts.len());
+        for (part, (location, length)) in &upload.parts {
+            put_u32(out, *part);
+            put_u64(out, *location);
+            put_u32(out, *length);
+        }
+    }
+}
+
+/// Loads a snapshot into the state of an empty partition; false if it is not one.
+#[must_use]
+pub(crate) fn decode(bytes: &[u8], state: &mut State) -> bool {
+    decode_into(&mut Reader(bytes), state).is_some()
+}
+
+fn decode_into(reader: &mut Reader<'_>, state: &mut State) -> Option<()> {
+    let prepared = reader.u32()?;
+    let count = reader.u32()?;
+    if count as usize != state.segments.all().len() || prepared > count {
+        return None;
+    }
+    state.segments.prepared = prepared;
+    for segment in 0..count {
+        decode_segment(reader, state, segment)?;
+    }
+    state.next_generation = reader.u32()?;
+    state.next_upload = reader.u64()?;
+    state.generations = reader.list(|r| Some((r.u32()?, r.u32()?)))?.into_iter().collect();
+    let counters = |r: &mut Reader<'_>| {
+        Some((r.u32()?, Counters { keys: r.u64()?, expiring: r.u64()?, units: r.u64()? }))
+    };
+    state.counters = reader.list(counters)?.into_iter().collect();
+    state.dead = reader.list(|r| Some((r.u32()?, r.u64()?)))?.into_iter().collect();
+    state.uploads = reader.list(decode_upload)?.into_iter().collect();
+    state.retained = reader.list(decode_retained)?.into_iter().collect();
+    state.expiry_overrides = reader.list(|r| Some((r.u64()?, r.u64()?)))?.into_iter().collect();
+    reader.0.is_empty().then_some(())
+}
+
+fn decode_segment(reader: &mut Reader<'_>, state: &mut State, segment: u32) -> Option<()> {
+    let kind = SegmentKind::from_byte(reader.u8()?)?;
+    let flags = reader.u8()?;
+    let (sequence, log_number) = (reader.u64()?, reader.u64()?);
+    let (opened_frame, live_units) = (reader.u64()?, reader.u64()?);
+    if flags & 1 == 0 {
+        return (live_units == 0).then_some(());
+    }
+    state.segments.open(segment, kind, sequence, opened_frame);
+    let info = state.segments.get_mut(segment);
+    (info.log_number, info.damaged, info.state) = (log_number, flags & 2 != 0, SegmentState::Closed);
+    let location = u64::from(segment) * state.segments.units_per_segment();
+    state.segments.add_live(location, u32::try_from(live_units).ok()?);
+    Some(())
+}
+
+fn decode_upload(reader: &mut Reader<'_>) -> Option<(u64, Upload)> {
+    let id = reader.u64()?;
+    let state = match reader.u8()? {
+        0 => UploadState::Open,
+        1 => UploadState::Live,
+        2 => UploadState::Doomed,
+        _ => return None,
+    };
+    let slot = u16::try_from(reader.u32()?).ok()?;
+    let (generation, length) = (reader.u32()?, reader.u64()?);
+    let parts = reader.list(|r| Some((r.u32()?, (r.u64()?, r.u32()?))))?.into_iter().collect();
+    Some((id, Upload { state, slot, generation, length, parts }))
+}
+
+fn decode_retained(reader: &mut Reader<'_>) -> Option<(u64, Retained)> {
+    let current = reader.u64()?;
+    let (location, fingerprint) = (reader.u64()?, reader.u64()?);
+    let (length, generation, slot) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let (slot, expiring) = (slot as u16, slot >> 16 != 0);
+    Some((current, Retained { location, length, expiring, slot, fingerprint, generation }))
+}

@@ -1,0 +1,92 @@
+//! Space: who may take some, who waits, and when the device is full.
+//!
+//! Invariants: stores leave enough free segments for deletes, cleaning and a checkpoint; a store
+//! that fails for want of space has changed nothing and may be tried again; deletes go on.
+
+use crate::format::UNIT_BYTES;
+use crate::index::ENTRY_BYTES;
+use crate::metrics::add;
+use crate::partition::Partition;
+use plimsoll_kv::{Error, Result};
+
+/// Free segments that only the background may take.
+const BACKGROUND_SEGMENTS: u32 = 3;
+
+impl Partition {
+    /// Segments that one checkpoint takes.
+    pub(crate) fn checkpoint_segments(&self) -> u32 {
+        let bytes = self.state.borrow().index.len() * ENTRY_BYTES as u64;
+        (bytes / (self.layout.segment_bytes * 7 / 8)) as u32 + 2
+    }
+
+    /// Free segments below which stores wait.
+    pub(crate) fn store_reserve(&self) -> u32 {
+        BACKGROUND_SEGMENTS + self.checkpoint_segments()
+    }
+
+    /// Units that may be live: the rest is what cleaning needs to make headway.
+    pub(crate) fn live_units_max(&self) -> u64 {
+        let reserve = self.store_reserve() + self.checkpoint_segments() + self.layout.segments / 16 + 3;
+        let usable = u64::from(self.layout.segments.saturating_sub(reserve));
+        usable * (self.layout.segment_units() * 15 / 16)
+    }
+
+    /// Lets a store of so many bytes in, after waiting for its turn; or refuses it.
+    pub(crate) async fn admit(&self, bytes: u64) -> Result<()> {
+        if let Some(error) = self.log.failure() {
+            return Err(error);
+        }
+        self.log.wait_for_room().await?;
+        let units = bytes / UNIT_BYTES;
+        let fits = |partition: &Partition| {
+            partition.state.borrow().segments.live_units() + units <= partition.live_units_max()
+        };
+        if !fits(self) && self.has_debris() {
+            self.wait_while(|partition| !fits(partition) && partition.has_debris()).await?;
+        }
+        if !fits(self) {
+            add(&self.counts.no_space, 1);
+            return Err(Error::NoSpace);
+        }
+        let reserve = self.store_reserve();
+        if self.state.borrow().segments.free_count() < reserve {
+            self.wait_for_space(reserve).await?;
+        }
+        Ok(())
+    }
+
+    /// True if something counts as live that the background is about to forget.
+    fn has_debris(&self) -> bool {
+        let state = self.state.borrow();
+        let doomed = |upload: &crate::state::Upload| upload.state == crate::state::UploadState::Doomed;
+        !state.dead.is_empty() || state.uploads.values().any(doomed)
+    }
+
+    /// Waits until so many segments are free.
+    pub(crate) async fn wait_for_space(&self, segments: u32) -> Result<()> {
+        self.wait_while(|partition| partition.state.borrow().segments.free_count() < segments.max(2)).await
+    }
+
+    async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
+        self.hungry.set(self.hungry.get() + 1);
+        self.stuck.set(false);
+        self.background.wake_all();
+        let waited = self
+            .space
+            .wait_for(|| {
+                if let Some(error) = self.log.failure() {
+                    return Some(Err(error));
+                }
+                if !lacking(self) {
+                    return Some(Ok(()));
+                }
+                (self.stuck.get() || self.closing.get()).then_some(Err(Error::NoSpace))
+            })
+            .await;
+        self.hungry.set(self.hungry.get() - 1);
+        if waited == Err(Error::NoSpace) {
+            add(&self.counts.no_space, 1);
+        }
+        waited
+    }
+}

@@ -1,0 +1,177 @@
+//! Values in parts: begun, written part by part, then stored at once under their key.
+//!
+//! Invariants: parts are invisible until the manifest is stored; an upload that is given up, or
+//! open at a crash, leaves nothing; parts of a replaced value stay while someone reads them.
+
+use crate::format::record::{part_key, record_bytes};
+use crate::format::transition::{NOTE_HEADER_BYTES, TRANSITION_BYTES};
+use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::metrics::add;
+use crate::partition::Partition;
+use crate::state::UploadState;
+use plimsoll_kv::limits::VALUE_BYTES_MAX;
+use plimsoll_kv::{ContainerId, Durability, Error, Output, Result, UploadId};
+use std::rc::Rc;
+
+/// Uploads open at a time: each stands for a client that is sending.
+const UPLOADS_OPEN_MAX: usize = 1024;
+
+impl Partition {
+    /// A transition of an upload as a whole.
+    pub(crate) fn upload_note(kind: TransitionKind, upload: u64) -> Transition {
+        Transition { argument: upload, ..Transition::new(kind) }
+    }
+
+    pub(crate) async fn upload_begin(
+        &self,
+        container: ContainerId,
+        key: &[u8],
+        length: u64,
+    ) -> Result<Output> {
+        if length > VALUE_BYTES_MAX {
+            return Err(Error::ValueTooLong);
+        }
+        loop {
+            self.admit(length).await?;
+            match self.reserve(NOTE_HEADER_BYTES + TRANSITION_BYTES, 1) {
+                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        let place = self.place(container, key);
+        let (upload, open) = {
+            let state = self.state.borrow();
+            let open = state.uploads.values().filter(|upload| upload.state == UploadState::Open).count();
+            (state.next_upload, open)
+        };
+        if open >= UPLOADS_OPEN_MAX {
+            return Err(Error::Overloaded);
+        }
+        let transition = Transition {
+            slot: place.slot.0,
+            container: place.generation,
+            previous: length,
+            argument: upload,
+            ..Transition::new(TransitionKind::UploadBegin)
+        };
+        self.commit_note(&[transition], Durability::Async);
+        Ok(Output::Upload(UploadId(upload)))
+    }
+
+    /// Bytes that the next part of an open upload must have, its number and its generation.
+    fn next_part(&self, upload: u64) -> Result<(u32, u64, u32)> {
+        let state = self.state.borrow();
+        let found = state.uploads.get(&upload).filter(|found| found.state == UploadState::Open);
+        let found = found.ok_or(Error::Invalid("no such upload is open"))?;
+        let part = found.parts.len() as u32;
+        let part_bytes = u64::from(self.layout.part_bytes());
+        let left = found.length.saturating_sub(u64::from(part) * part_bytes);
+        Ok((part, left.min(part_bytes), found.generation))
+    }
+
+    pub(crate) async fn upload_part(
+        self: &Rc<Self>,
+        upload: UploadId,
+        key: &[u8],
+        bytes: &[u8],
+    ) -> Result<Output> {
+        let part_key_bytes = part_key(0, 0).len();
+        let size = record_bytes(part_key_bytes, bytes.len());
+        let slot = plimsoll_kv::Slot::of(key).0;
+        loop {
+            self.admit(size).await?;
+            let (part, expected, generation) = self.next_part(upload.0)?;
+            if bytes.len() as u64 != expected || expected == 0 {
+                return Err(Error::Invalid("a part of another length than the upload's next"));
+            }
+            match self.reserve(size as usize + NOTE_HEADER_BYTES + TRANSITION_BYTES, 1) {
+                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    let frame = self.append_part(upload.0, part, generation, slot, bytes);
+                    // Waiting for the part keeps memory bounded: one part a client is on its way.
+                    self.log.wait_durable(frame).await?;
+                    return Ok(Output::Done);
+                }
+            }
+        }
+    }
+
+    fn append_part(&self, upload: u64, part: u32, generation: u32, slot: u16, bytes: &[u8]) -> u64 {
+        let key = part_key(upload, part);
+        let header = RecordHeader {
+            kind: RecordKind::Part,
+            lifetime: 0,
+            key_bytes: key.len() as u32,
+            value_bytes: bytes.len() as u32,
+            container: generation,
+            slot,
+            version: self.next_version(),
+            expiry_ms: 0,
+        };
+        let location = self.log.push_record(&header, &key, bytes, Durability::Sync);
+        let transition = Transition {
+            slot,
+            container: generation,
+            fingerprint: u64::from(part),
+            location,
+            length: (header.record_bytes() / UNIT_BYTES) as u32,
+            argument: upload,
+            ..Transition::new(TransitionKind::StorePart)
+        };
+        self.commit_note(&[transition], Durability::Sync);
+        add(&self.counts.stored_bytes, header.record_bytes());
+        self.log.frame()
+    }
+
+    /// The length of an open upload of which every part is there.
+    pub(crate) fn upload_length(&self, upload: u64) -> Result<u64> {
+        let (_, left, _) = self.next_part(upload)?;
+        if left > 0 {
+            return Err(Error::Invalid("the upload has parts missing"));
+        }
+        let state = self.state.borrow();
+        Ok(state.uploads[&upload].length)
+    }
+
+    pub(crate) fn upload_abort(&self, upload: UploadId) -> Result<Output> {
+        let open = {
+            let state = self.state.borrow();
+            state.uploads.get(&upload.0).is_some_and(|found| found.state == UploadState::Open)
+        };
+        if !open {
+            return Err(Error::Invalid("no such upload is open"));
+        }
+        // Not logged: an upload that is not committed is given up by recovery anyway. The
+        // background task ends it and gives its space back.
+        self.doom(upload.0);
+        Ok(Output::Done)
+    }
+
+    fn doom(&self, upload: u64) {
+        if let Some(found) = self.state.borrow_mut().uploads.get_mut(&upload) {
+            found.state = UploadState::Doomed;
+        }
+        self.background.wake_all();
+    }
+
+    /// Ends the doomed uploads that nobody reads; true if there was one.
+    pub(crate) async fn end_uploads(&self) -> Result<bool> {
+        let ended: Vec<u64> = {
+            let (state, pins) = (self.state.borrow(), self.pins.borrow());
+            let doomed = state.uploads.iter().filter(|(_, upload)| upload.state == UploadState::Doomed);
+            doomed.map(|(id, _)| *id).filter(|id| !pins.contains_key(id)).take(64).collect()
+        };
+        for upload in &ended {
+            if let Err(Error::NoSpace) = self.reserve(NOTE_HEADER_BYTES + TRANSITION_BYTES, 1) {
+                return Ok(false);
+            }
+            self.commit_note(
+                &[Partition::upload_note(TransitionKind::UploadEnd, *upload)],
+                Durability::Async,
+            );
+        }
+        Ok(!ended.is_empty())
+    }
+}

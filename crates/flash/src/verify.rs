@@ -1,0 +1,139 @@
+//! Verifying a device that is not in use: every live record is read and proved.
+//!
+//! Place on the path: none; `plimsoll device verify`. Segment after segment, so that the device is
+//! read in order. Invariants: nothing is written; what is live and could not be proved is counted,
+//! found by what the segment table says should be there.
+
+use crate::device::{DeviceError, inspect};
+use crate::format::record::{self, verify_value};
+use crate::format::{RecordKind, UNIT_BYTES};
+use crate::index::FINGERPRINT_BITS;
+use crate::layout::Layout;
+use crate::partition::fingerprint;
+use crate::recover::{OpenError, recover};
+use crate::state::State;
+use crate::walk::{read_segment, record_locations};
+use plimsoll_kv::Block;
+use plimsoll_kv::block::Origin;
+
+/// Findings kept as text; more are only counted.
+const FINDINGS_MAX: usize = 100;
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Live records read and proved.
+    pub records: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Bytes of live records that could not be proved.
+    pub damaged_bytes: u64,
+    /// What is damaged and where: the first hundred findings.
+    pub findings: Vec<String>,
+}
+
+/// Why a verification could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A partition cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+impl VerifyReport {
+    fn find(&mut self, what: String) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(what);
+        }
+    }
+}
+
+/// Verifies a device; `progress` is told the bytes read and the bytes there are.
+///
+/// # Errors
+/// It is no device of ours, or a partition is too damaged to be opened.
+pub async fn verify(
+    block: &dyn Block,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<VerifyReport, VerifyError> {
+    let superblock = inspect(block).await?;
+    let mut report = VerifyReport::default();
+    let total = u64::from(superblock.partitions)
+        * u64::from(superblock.segments_per_partition)
+        * u64::from(superblock.segment_bytes);
+    let mut done = 0;
+    for partition in 0..superblock.partitions {
+        let layout = Layout::new(&superblock, partition);
+        let recovered = recover(block, layout).await?;
+        for segment in 0..layout.segments {
+            if recovered.state.segments.get(segment).live_units > 0 {
+                verify_segment(block, &layout, &recovered.state, segment, &mut report).await;
+            }
+            done += layout.segment_bytes;
+            progress(done, total);
+        }
+    }
+    Ok(report)
+}
+
+async fn verify_segment(
+    block: &dyn Block,
+    layout: &Layout,
+    state: &State,
+    segment: u32,
+    report: &mut VerifyReport,
+) {
+    let info = state.segments.get(segment).clone();
+    let place = format!("partition {}, segment {segment}", layout.partition);
+    let bytes = match read_segment(block, layout, segment, Origin::FOREGROUND).await {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            report.damaged_bytes += info.live_units * UNIT_BYTES;
+            return report.find(format!("{place}: {error}"));
+        }
+    };
+    let mut proved_units = 0;
+    for location in record_locations(block, layout, segment, &info, &bytes).await {
+        let at = ((location - u64::from(segment) * layout.segment_units()) * UNIT_BYTES) as usize;
+        let offset = layout.device_offset(location);
+        match record::verify_head(&bytes[at..], info.sequence, location) {
+            Err(error) => report.find(format!("{place}, device offset {offset}: {error}")),
+            Ok(header) if !is_live(state, layout, &bytes[at..], &header, location) => {}
+            Ok(header) => match verify_value(&bytes[at..], &header) {
+                Err(error) => report.find(format!("{place}, device offset {offset}: {error}")),
+                Ok(_) => {
+                    proved_units += header.record_bytes() / UNIT_BYTES;
+                    report.records += 1;
+                    report.bytes += header.record_bytes();
+                }
+            },
+        }
+    }
+    let missing = info.live_units.saturating_sub(proved_units) * UNIT_BYTES;
+    if missing > 0 {
+        report.damaged_bytes += missing;
+        report.find(format!("{place}: {missing} bytes of live records cannot be proved"));
+    }
+}
+
+/// True if index, uploads or retained versions point to this record.
+fn is_live(
+    state: &State,
+    layout: &Layout,
+    bytes: &[u8],
+    header: &record::RecordHeader,
+    location: u64,
+) -> bool {
+    let key = record::key(bytes, header);
+    if header.kind == RecordKind::Part {
+        let upload = key.get(..8).and_then(|id| id.try_into().ok()).map(u64::from_le_bytes);
+        let parts = upload.and_then(|upload| state.uploads.get(&upload)).map(|upload| &upload.parts);
+        return parts.is_some_and(|parts| parts.values().any(|(part, _)| *part == location));
+    }
+    let fingerprint = fingerprint(layout.hash_secret, header.container, key, FINGERPRINT_BITS);
+    state.index.contains(plimsoll_kv::Slot(header.slot), fingerprint, location)
+        || state.retained.values().any(|kept| kept.location == location)
+}

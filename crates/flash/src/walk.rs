@@ -1,0 +1,212 @@
+//! Walking a log segment: from its summary if it was closed, else frame by frame.
+//!
+//! Role: gives recovery, cleaning and verification the transitions of a segment. Place on the
+//! path: reading what `log` wrote.
+//!
+//! Invariant: a frame counts only if it is whole: its header, every note and every record in it
+//! are proved. A footer counts for all frames, because it is written after they are durable.
+
+use crate::format::record::{self, verify_value};
+use crate::format::transition::{NOTE_KIND, decode_note};
+use crate::format::{
+    FrameHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, crc32c,
+    round_up,
+};
+use crate::layout::Layout;
+use crate::log::SUMMARY_ENTRY_BYTES;
+use crate::segments::Segment;
+use futures_util::future::join_all;
+use plimsoll_kv::block::{Block, Origin};
+use std::io;
+
+/// Bytes of one read while a segment is read whole.
+const READ_BYTES: usize = 1 << 20;
+
+/// A transition and the frame it stands in.
+pub type Framed = (u64, Transition);
+
+/// Reads a whole segment.
+pub async fn read_segment(
+    block: &dyn Block,
+    layout: &Layout,
+    segment: u32,
+    origin: Origin,
+) -> io::Result<Vec<u8>> {
+    let start = layout.segment_offset(segment);
+    let step = READ_BYTES.min(layout.segment_bytes as usize);
+    let offsets = (0..layout.segment_bytes).step_by(step);
+    let reads = offsets.map(|offset| {
+        let length = step.min((layout.segment_bytes - offset) as usize);
+        block.read(origin, start + offset, length)
+    });
+    let mut bytes = Vec::with_capacity(layout.segment_bytes as usize);
+    for piece in join_all(reads).await {
+        bytes.extend_from_slice(&piece?);
+    }
+    Ok(bytes)
+}
+
+/// Reads the header of a segment.
+pub async fn read_header(
+    block: &dyn Block,
+    layout: &Layout,
+    segment: u32,
+) -> io::Result<Result<SegmentHeader, crate::format::DecodeError>> {
+    let offset = layout.segment_offset(segment);
+    let buf = block.read(Origin::FOREGROUND, offset, layout.block_bytes as usize).await?;
+    Ok(SegmentHeader::decode(&buf, layout.identity, segment))
+}
+
+/// Reads the summary of a closed segment; nothing if it has none that is whole.
+pub async fn read_summary(
+    block: &dyn Block,
+    layout: &Layout,
+    segment: u32,
+    sequence: u64,
+) -> io::Result<Option<(SegmentFooter, Vec<Framed>)>> {
+    let end = layout.segment_offset(segment) + layout.segment_bytes;
+    let footer_offset = end - layout.block_bytes;
+    let buf = block.read(Origin::FOREGROUND, footer_offset, layout.block_bytes as usize).await?;
+    let Ok(footer) = SegmentFooter::decode(&buf, layout.identity, sequence) else { return Ok(None) };
+    let summary_bytes = u64::from(footer.summary_bytes);
+    if summary_bytes == 0 {
+        return Ok(Some((footer, Vec::new())));
+    }
+    if !summary_bytes.is_multiple_of(layout.block_bytes)
+        || summary_bytes > layout.segment_bytes - 2 * layout.block_bytes
+    {
+        return Ok(None);
+    }
+    let buf = block.read(Origin::FOREGROUND, footer_offset - summary_bytes, summary_bytes as usize).await?;
+    Ok(decode_summary(&buf, &footer).map(|transitions| (footer, transitions)))
+}
+
+/// Proves and decodes a summary.
+#[must_use]
+pub fn decode_summary(bytes: &[u8], footer: &SegmentFooter) -> Option<Vec<Framed>> {
+    let length = (footer.transitions as usize).checked_mul(SUMMARY_ENTRY_BYTES)?;
+    let summary = bytes.get(..length)?;
+    if crc32c(summary) != footer.transitions_crc {
+        return None;
+    }
+    let entries = summary.chunks_exact(SUMMARY_ENTRY_BYTES);
+    entries
+        .map(|entry| {
+            Some((u64::from_le_bytes(entry[..8].try_into().ok()?), Transition::decode(&entry[8..]).ok()?))
+        })
+        .collect()
+}
+
+/// A frame found in a segment.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// Its header.
+    pub header: FrameHeader,
+    /// Where the next one begins in the segment.
+    pub end: u64,
+    /// Its transitions, as far as its notes are proved.
+    pub transitions: Vec<Transition>,
+    /// Heads and notes are proved: the transitions are all there.
+    pub heads_whole: bool,
+    /// Values are proved too: the frame was written whole.
+    pub whole: bool,
+}
+
+/// Decodes the frame at `offset` of a segment whose bytes are given; nothing if none begins there.
+#[must_use]
+pub fn frame_at(bytes: &[u8], layout: &Layout, segment: u32, sequence: u64, offset: u64) -> Option<Frame> {
+    let place = u64::from(segment) * layout.segment_bytes + offset;
+    let rest = bytes.get(offset as usize..)?;
+    let header = FrameHeader::decode(rest, layout.identity, place, sequence).ok()?;
+    let head = crate::format::frame::FRAME_HEADER_BYTES;
+    let payload = rest.get(head..)?.get(..header.payload_bytes as usize)?;
+    let end = offset + round_up(head as u64 + u64::from(header.payload_bytes), layout.block_bytes);
+    let mut frame = Frame { header, end, transitions: Vec::new(), heads_whole: true, whole: true };
+    let mut at = 0;
+    for _ in 0..header.items {
+        let Some(item) = payload.get(at..).filter(|item| item.len() > 4) else {
+            (frame.heads_whole, frame.whole) = (false, false);
+            break;
+        };
+        let location = layout.location(segment, offset + (head + at) as u64);
+        let Some(length) = item_at(item, sequence, location, &mut frame) else {
+            (frame.heads_whole, frame.whole) = (false, false);
+            break;
+        };
+        at += length;
+    }
+    Some(frame)
+}
+
+/// Proves one item of a frame; its length, or nothing if its head is damaged.
+fn item_at(item: &[u8], sequence: u64, location: u64, frame: &mut Frame) -> Option<usize> {
+    if item[4] == NOTE_KIND {
+        let (transitions, length) = decode_note(item, sequence, location).ok()?;
+        frame.transitions.extend(transitions);
+        return Some(length);
+    }
+    let header = record::verify_head(item, sequence, location).ok()?;
+    if verify_value(item, &header).is_err() {
+        frame.whole = false;
+    }
+    Some(header.record_bytes() as usize)
+}
+
+/// The highest `durable` that any frame from `offset` on states: proof of what was acknowledged.
+#[must_use]
+pub fn durable_stated_after(bytes: &[u8], layout: &Layout, segment: u32, sequence: u64, offset: u64) -> u64 {
+    let mut highest = 0;
+    let mut at = offset;
+    while at < layout.segment_bytes {
+        let place = u64::from(segment) * layout.segment_bytes + at;
+        let rest = bytes.get(at as usize..).unwrap_or_default();
+        if let Ok(header) = FrameHeader::decode(rest, layout.identity, place, sequence) {
+            highest = highest.max(header.durable);
+        }
+        at += layout.block_bytes;
+    }
+    highest
+}
+
+/// The locations of the records in a segment whose bytes are given: from its summary or its frames
+/// if it is of the log, else one after the other.
+pub async fn record_locations(
+    block: &dyn Block,
+    layout: &Layout,
+    segment: u32,
+    info: &Segment,
+    bytes: &[u8],
+) -> Vec<u64> {
+    let stored = |t: &Transition| matches!(t.kind, TransitionKind::Store | TransitionKind::StorePart);
+    if info.kind != SegmentKind::Log {
+        return records_in_row(layout, segment, info.sequence, bytes);
+    }
+    if let Ok(Some((_, transitions))) = read_summary(block, layout, segment, info.sequence).await {
+        return transitions.iter().filter(|(_, t)| stored(t)).map(|(_, t)| t.location).collect();
+    }
+    let mut locations = Vec::new();
+    let mut offset = layout.block_bytes;
+    while let Some(frame) = frame_at(bytes, layout, segment, info.sequence, offset) {
+        locations.extend(frame.transitions.iter().filter(|t| stored(t)).map(|t| t.location));
+        offset = frame.end;
+    }
+    locations
+}
+
+/// Records of a cleaned segment stand one after the other; writes begin on fresh blocks.
+fn records_in_row(layout: &Layout, segment: u32, sequence: u64, bytes: &[u8]) -> Vec<u64> {
+    let mut locations = Vec::new();
+    let mut at = layout.block_bytes;
+    while at < layout.segment_bytes {
+        let location = layout.location(segment, at);
+        match record::verify_head(&bytes[at as usize..], sequence, location) {
+            Ok(header) => {
+                locations.push(location);
+                at += header.record_bytes();
+            }
+            // The rest of a block, or a damaged record: look for the next one.
+            Err(_) => at += UNIT_BYTES,
+        }
+    }
+    locations
+}

@@ -1,0 +1,166 @@
+//! A block device behind a gate.
+
+use crate::{Ask, Fifo, Kind, Policy, Ticket};
+use plimsoll_kv::Block;
+use plimsoll_kv::block::{IoFuture, Origin};
+use plimsoll_reactor::{Buf, Reactor};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// What passed a gate since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GateStats {
+    /// I/Os that passed.
+    pub passed: u64,
+    /// I/Os that had to wait first.
+    pub waited: u64,
+    /// Nanoseconds that I/Os spent at the device.
+    pub device_ns: u64,
+}
+
+struct Gate {
+    reactor: Reactor,
+    policy: RefCell<Box<dyn Policy>>,
+    next_ticket: Cell<u64>,
+    /// Askers that wait; those admitted have no waker any more.
+    waiting: RefCell<BTreeMap<Ticket, Option<Waker>>>,
+    stats: Cell<GateStats>,
+}
+
+/// A block device of which every I/O asks a gate first.
+#[derive(Clone)]
+pub struct Gated {
+    block: Rc<dyn Block>,
+    gate: Rc<Gate>,
+}
+
+impl Gated {
+    /// Puts a first-in, first-out gate before a device.
+    #[must_use]
+    pub fn fifo(reactor: &Reactor, block: Rc<dyn Block>, outstanding_max: usize) -> Gated {
+        Gated::with_policy(reactor, block, Box::new(Fifo::new(outstanding_max)))
+    }
+
+    /// Puts a gate with a policy before a device.
+    #[must_use]
+    pub fn with_policy(reactor: &Reactor, block: Rc<dyn Block>, policy: Box<dyn Policy>) -> Gated {
+        let gate = Gate {
+            reactor: reactor.clone(),
+            policy: RefCell::new(policy),
+            next_ticket: Cell::new(0),
+            waiting: RefCell::default(),
+            stats: Cell::default(),
+        };
+        Gated { block, gate: Rc::new(gate) }
+    }
+
+    /// What passed so far.
+    #[must_use]
+    pub fn stats(&self) -> GateStats {
+        self.gate.stats.get()
+    }
+}
+
+/// An I/O at the gate: waiting, or admitted and not yet complete.
+struct Passage {
+    gate: Rc<Gate>,
+    ticket: Ticket,
+    ask: Ask,
+    admitted_ns: Option<u64>,
+}
+
+impl Gate {
+    /// Lets go what the policy admits now.
+    fn admit(&self) {
+        loop {
+            let Some(ticket) = self.policy.borrow_mut().admit() else { return };
+            let waiting = self.waiting.borrow_mut().remove(&ticket);
+            if let Some(waker) = waiting.expect("the policy admits those that wait") {
+                waker.wake();
+            }
+        }
+    }
+
+    async fn pass(self: Rc<Self>, ask: Ask) -> Passage {
+        let ticket = Ticket(self.next_ticket.replace(self.next_ticket.get() + 1));
+        self.waiting.borrow_mut().insert(ticket, None);
+        self.policy.borrow_mut().arrive(ticket, ask);
+        let mut passage = Passage { gate: self.clone(), ticket, ask, admitted_ns: None };
+        self.admit();
+        let mut waited = false;
+        poll_fn(|cx| match self.waiting.borrow_mut().get_mut(&ticket) {
+            None => Poll::Ready(()),
+            Some(waker) => {
+                *waker = Some(cx.waker().clone());
+                waited = true;
+                Poll::Pending
+            }
+        })
+        .await;
+        passage.admitted_ns = Some(self.reactor.now_ns());
+        let mut stats = self.stats.get();
+        (stats.passed, stats.waited) = (stats.passed + 1, stats.waited + u64::from(waited));
+        self.stats.set(stats);
+        passage
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        let waits = self.gate.waiting.borrow_mut().remove(&self.ticket).is_some();
+        if waits {
+            self.gate.policy.borrow_mut().withdraw(self.ticket);
+        } else {
+            let now_ns = self.gate.reactor.now_ns();
+            let device_ns = self.admitted_ns.map_or(0, |admitted_ns| now_ns.saturating_sub(admitted_ns));
+            let mut stats = self.gate.stats.get();
+            stats.device_ns += device_ns;
+            self.gate.stats.set(stats);
+            self.gate.policy.borrow_mut().complete(self.ask, device_ns);
+        }
+        self.gate.admit();
+    }
+}
+
+impl Block for Gated {
+    fn size_bytes(&self) -> u64 {
+        self.block.size_bytes()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.block.block_bytes()
+    }
+
+    fn read(&self, origin: Origin, offset: u64, len: usize) -> IoFuture<Buf> {
+        let (gate, block) = (self.gate.clone(), self.block.clone());
+        Box::pin(async move {
+            let passage = gate.pass(Ask { origin, kind: Kind::Read, bytes: len as u64 }).await;
+            let result = block.read(origin, offset, len).await;
+            drop(passage);
+            result
+        })
+    }
+
+    fn write(&self, origin: Origin, offset: u64, buf: Rc<Buf>, durable: bool) -> IoFuture<()> {
+        let (gate, block) = (self.gate.clone(), self.block.clone());
+        Box::pin(async move {
+            let passage = gate.pass(Ask { origin, kind: Kind::Write, bytes: buf.len() as u64 }).await;
+            let result = block.write(origin, offset, buf, durable).await;
+            drop(passage);
+            result
+        })
+    }
+
+    fn flush(&self, origin: Origin) -> IoFuture<()> {
+        let (gate, block) = (self.gate.clone(), self.block.clone());
+        Box::pin(async move {
+            let passage = gate.pass(Ask { origin, kind: Kind::Flush, bytes: 0 }).await;
+            let result = block.flush(origin).await;
+            drop(passage);
+            result
+        })
+    }
+}

@@ -1,0 +1,445 @@
+//! The io_uring driver: one ring a core.
+//!
+//! Role: turns operations into entries of the core's ring and completions back into results.
+//! Place on the path: under [`crate::ops`], above the kernel.
+//!
+//! Invariants:
+//! * every entry pushed has exactly one completion, and the operation's memory stays in its slot
+//!   until that was taken: also when nobody waits any more;
+//! * a descriptor outlives the operations that name it (see `files` and `sockets`);
+//! * nothing blocks but [`Uring::park`], [`Uring::drain`] and what start-up calls.
+//!
+//! Never: it retries nothing whose outcome the caller could tell apart.
+
+mod files;
+mod open;
+mod receive;
+mod ring;
+mod sockets;
+mod start;
+
+pub use start::{Running, UringOptions, start_uring};
+
+use super::wake::WakeCell;
+use crate::file::{FileOptions, Opened};
+use crate::limits::{IO_BYTES_MAX, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MIN};
+use crate::ops::{FileId, Op, Ops, SocketId, Token};
+use crate::reactor::CoreId;
+use files::{Files, Transfer};
+use io_uring::{cqueue, opcode, squeue, types};
+use receive::ReceiveBuffers;
+use ring::Ring;
+use rustix::time::ClockId;
+use sockets::Sockets;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// User data of the read that ends a sleep. Tokens have a slot below `OPS_MAX` in their low half.
+const WAKE_DATA: u64 = u64::MAX;
+/// User data of entries that cancel others.
+const CANCEL_DATA: u64 = u64::MAX - 1;
+/// Times an operation is started again after EINTR or EAGAIN before the error is reported.
+const RETRIES_MAX: u8 = 64;
+/// What a receive reserves of its own when the shared buffers have run out.
+const RECEIVE_SPARE_BYTES: usize = 4 << 10;
+/// How long a stop waits for operations in flight.
+const DRAIN_NS_MAX: u64 = 5_000_000_000;
+
+/// What to do with an operation after a completion.
+enum Step {
+    Done(io::Result<u64>),
+    Again,
+}
+
+/// What the driver knows of an operation that the kernel has.
+#[derive(Clone, Copy)]
+struct Flight {
+    token: Token,
+    active: bool,
+    cancelled: bool,
+    /// It may wait for a peer for ever; disk operations end by themselves.
+    network: bool,
+    /// A receive that takes one of the shared buffers.
+    shared: bool,
+    retries: u8,
+    /// Bytes moved by earlier entries of a disk operation.
+    moved: usize,
+}
+
+pub(crate) struct Uring {
+    /// First, so that it is dropped before the memory that it names.
+    ring: Ring,
+    core: CoreId,
+    wakes: Arc<[Arc<WakeCell>]>,
+    /// By slot of the token.
+    flights: Vec<Flight>,
+    /// Entries whose completion has not been taken, those that cancel others apart.
+    in_flight: usize,
+    files: Files,
+    sockets: Sockets,
+    receive: Option<ReceiveBuffers>,
+    /// Where the read that ends a sleep puts its count; leaked, so that it outlives the ring.
+    wake_count: *mut u64,
+    draining: bool,
+    random: Vec<u64>,
+    batch: Vec<cqueue::Entry>,
+}
+
+impl Uring {
+    /// Makes the driver of the calling thread.
+    pub(super) fn new(core: CoreId, wakes: Arc<[Arc<WakeCell>]>) -> io::Result<Uring> {
+        let ring = Ring::new()?;
+        let files = Files::register(&ring);
+        let receive = ReceiveBuffers::register(&ring.submitter());
+        if let Err(error) = &receive {
+            tracing::debug!(%error, "no shared receive buffers: every waiting connection holds its own");
+        }
+        let mut uring = Uring {
+            ring,
+            core,
+            wakes,
+            flights: Vec::new(),
+            in_flight: 0,
+            files,
+            sockets: Sockets::default(),
+            receive: receive.ok(),
+            wake_count: Box::leak(Box::new(0)),
+            draining: false,
+            random: Vec::new(),
+            batch: Vec::new(),
+        };
+        uring.arm_wake();
+        Ok(uring)
+    }
+
+    fn cell(&self) -> &Arc<WakeCell> {
+        &self.wakes[self.core.0 as usize]
+    }
+
+    /// Starts the read that completes when somebody wakes this core.
+    fn arm_wake(&mut self) {
+        let event = types::Fd(self.cell().event().as_raw_fd());
+        let entry = opcode::Read::new(event, self.wake_count.cast(), 8).build().user_data(WAKE_DATA);
+        // SAFETY: the count is leaked and used by nothing else; the event lives in `wakes`, which
+        // is dropped after the ring.
+        unsafe { self.ring.push(entry) };
+        self.in_flight += 1;
+    }
+
+    pub(crate) fn start(&mut self, token: Token, op: &mut Op) {
+        assert!(!self.draining, "no operation starts while the reactor stops");
+        let network = match op {
+            Op::Read { file, .. } | Op::Write { file, .. } | Op::Flush { file } => {
+                self.files.hold(*file);
+                false
+            }
+            Op::Accept { listener: socket } | Op::Receive { socket, .. } | Op::Send { socket, .. } => {
+                self.sockets.hold(*socket);
+                true
+            }
+        };
+        let shared = matches!(op, Op::Receive { bytes_max, .. }
+            if *bytes_max < RECEIVE_DIRECT_BYTES_MIN && self.receive.is_some());
+        let flight = Flight { token, active: true, cancelled: false, network, shared, retries: 0, moved: 0 };
+        let slot = token.slot();
+        if slot >= self.flights.len() {
+            let fresh = Flight { active: false, ..flight };
+            self.flights.resize(slot + 1, fresh);
+        }
+        assert!(!self.flights[slot].active, "one operation a slot");
+        self.flights[slot] = flight;
+        self.submit(token, op);
+    }
+
+    /// Pushes the next entry of an operation.
+    fn submit(&mut self, token: Token, op: &mut Op) {
+        let flight = self.flights[token.slot()];
+        let entry = self.entry(flight, op).user_data(token.0);
+        // SAFETY: the entry names memory owned by the operation in its slot, which stays there
+        // until `Ops::complete`, called only once this entry's completion was taken; nobody else
+        // reaches that memory meanwhile. `hold` keeps the descriptor open as long.
+        unsafe { self.ring.push(entry) };
+        self.in_flight += 1;
+    }
+
+    fn entry(&mut self, flight: Flight, op: &mut Op) -> squeue::Entry {
+        let moved = flight.moved;
+        match op {
+            Op::Read { file, offset, buf } => {
+                let transfer = Transfer { address: buf.as_mut_ptr(), len: buf.len(), offset: *offset, moved };
+                self.files.read_entry(*file, transfer)
+            }
+            Op::Write { file, offset, buf, durable } => {
+                let address = buf.as_ptr().cast_mut();
+                let transfer = Transfer { address, len: buf.len(), offset: *offset, moved };
+                self.files.write_entry(*file, transfer, *durable)
+            }
+            Op::Flush { file } => self.files.flush_entry(*file),
+            Op::Accept { listener } => {
+                let listener = types::Fd(self.sockets.descriptor(*listener));
+                let (nowhere, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+                opcode::Accept::new(listener, nowhere, no_len).flags(libc::SOCK_CLOEXEC).build()
+            }
+            Op::Receive { socket, into, bytes_max } => {
+                self.receive_entry(*socket, into, *bytes_max, flight.shared)
+            }
+            Op::Send { socket, bytes, from } => {
+                let socket = types::Fd(self.sockets.descriptor(*socket));
+                let rest = &bytes[*from..];
+                let len = rest.len().min(IO_BYTES_MAX) as u32;
+                // WAITALL: the kernel goes on by itself when a slow reader makes room.
+                let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+                opcode::Send::new(socket, rest.as_ptr(), len).flags(flags).build()
+            }
+        }
+    }
+
+    fn receive_entry(
+        &mut self,
+        socket: SocketId,
+        into: &mut Vec<u8>,
+        bytes_max: usize,
+        shared: bool,
+    ) -> squeue::Entry {
+        let descriptor = types::Fd(self.sockets.descriptor(socket));
+        if shared {
+            let len = bytes_max.min(receive::BUFFER_BYTES) as u32;
+            let receive = opcode::Recv::new(descriptor, std::ptr::null_mut(), len);
+            let entry = receive.buf_group(receive::GROUP).build();
+            return entry.flags(squeue::Flags::BUFFER_SELECT);
+        }
+        let most = if bytes_max < RECEIVE_DIRECT_BYTES_MIN { RECEIVE_SPARE_BYTES } else { RECEIVE_BYTES_MAX };
+        let len = bytes_max.min(most);
+        into.reserve(len);
+        let spare = into.spare_capacity_mut().as_mut_ptr().cast();
+        opcode::Recv::new(descriptor, spare, len as u32).build()
+    }
+
+    pub(crate) fn cancel(&mut self, token: Token) {
+        let Some(flight) = self.flights.get_mut(token.slot()) else { return };
+        if flight.active && flight.token == token && flight.network && !flight.cancelled {
+            flight.cancelled = true;
+            self.push_cancel(token.0);
+        }
+    }
+
+    fn push_cancel(&mut self, data: u64) {
+        let entry = opcode::AsyncCancel::new(data).build().user_data(CANCEL_DATA);
+        // SAFETY: the entry names neither memory nor a descriptor.
+        unsafe { self.ring.push(entry) };
+    }
+
+    pub(crate) fn reap(&mut self, ops: &mut Ops) -> usize {
+        self.ring.submit();
+        let mut batch = std::mem::take(&mut self.batch);
+        self.ring.take_completions(&mut batch);
+        let count = batch.len();
+        for completion in batch.drain(..) {
+            self.complete(ops, &completion);
+        }
+        self.batch = batch;
+        count
+    }
+
+    fn complete(&mut self, ops: &mut Ops, completion: &cqueue::Entry) {
+        match completion.user_data() {
+            CANCEL_DATA => return,
+            WAKE_DATA => {
+                self.in_flight -= 1;
+                if !self.draining {
+                    self.arm_wake();
+                }
+                return;
+            }
+            _ => self.in_flight -= 1,
+        }
+        let token = Token(completion.user_data());
+        let op = ops.op_mut(token);
+        let flight = self.flights[token.slot()];
+        assert!(flight.active && flight.token == token, "completion of an operation not in flight");
+        let step = self.judge(token, op, completion.result(), completion.flags());
+        let result = match step {
+            Step::Done(result) => result,
+            Step::Again if flight.cancelled => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+            Step::Again => return self.submit(token, op),
+        };
+        self.flights[token.slot()].active = false;
+        match op {
+            Op::Read { file, .. } | Op::Write { file, .. } | Op::Flush { file } => {
+                self.files.release(&self.ring, *file);
+            }
+            Op::Accept { listener: socket } | Op::Receive { socket, .. } | Op::Send { socket, .. } => {
+                self.sockets.release(*socket);
+            }
+        }
+        if let Some(unclaimed) = ops.complete(token, result) {
+            self.sockets.close(unclaimed);
+        }
+    }
+
+    /// What follows from a completion.
+    fn judge(&mut self, token: Token, op: &mut Op, result: i32, flags: u32) -> Step {
+        let flight = &mut self.flights[token.slot()];
+        match op {
+            Op::Read { file, buf, .. } => {
+                let progress = self.files.judge(*file, buf.len(), flight.moved, result);
+                return progress.step(buf.len(), &mut flight.moved, &mut flight.retries);
+            }
+            Op::Write { file, buf, .. } => {
+                let progress = self.files.judge(*file, buf.len(), flight.moved, result);
+                return progress.step(buf.len(), &mut flight.moved, &mut flight.retries);
+            }
+            Op::Receive { into, .. } => {
+                let shared = flight.shared;
+                self.take_received(into, result, flags, shared);
+            }
+            Op::Flush { .. } | Op::Accept { .. } | Op::Send { .. } => {}
+        }
+        let flight = &mut self.flights[token.slot()];
+        match -result {
+            code if code <= 0 => {}
+            libc::ENOBUFS if flight.shared => {
+                flight.shared = false;
+                return Step::Again;
+            }
+            libc::EINTR | libc::EAGAIN | libc::ECONNABORTED if flight.retries < RETRIES_MAX => {
+                flight.retries += 1;
+                return Step::Again;
+            }
+            code => return Step::Done(Err(io::Error::from_raw_os_error(code))),
+        }
+        if matches!(op, Op::Accept { .. }) {
+            // SAFETY: an accept's result is a new descriptor that nobody else knows.
+            let descriptor = unsafe { OwnedFd::from_raw_fd(result) };
+            return Step::Done(self.sockets.insert(descriptor).map(|socket| u64::from(socket.0)));
+        }
+        Step::Done(Ok(result as u64))
+    }
+
+    /// Appends what a receive brought to `into`, and gives its buffer back.
+    fn take_received(&mut self, into: &mut Vec<u8>, result: i32, flags: u32, shared: bool) {
+        let count = result.max(0) as usize;
+        // A completion may own a buffer whatever its result.
+        if let Some(id) = cqueue::buffer_select(flags) {
+            let receive = self.receive.as_mut().expect("buffers are named only if registered");
+            into.extend_from_slice(receive.received(id, count));
+            receive.give_back(id);
+        } else if count > 0 {
+            assert!(!shared, "a shared receive that brought bytes names its buffer");
+            assert!(count <= into.capacity() - into.len(), "the kernel received more than asked");
+            // SAFETY: the kernel has initialised `count` bytes of the spare capacity, which was
+            // large enough when the entry was made; the vector has not been touched since.
+            unsafe { into.set_len(into.len() + count) };
+        }
+    }
+
+    pub(crate) fn announce_sleep(&mut self) {
+        self.cell().announce_sleep();
+    }
+
+    pub(crate) fn announce_awake(&mut self) {
+        self.cell().announce_awake();
+    }
+
+    pub(crate) fn park(&mut self, timeout_ns: Option<u64>) {
+        self.ring.wait(timeout_ns);
+    }
+
+    pub(crate) fn wake(&mut self, core: CoreId) {
+        self.wakes[core.0 as usize].wake();
+    }
+
+    pub(crate) fn waker(&mut self) -> Arc<WakeCell> {
+        self.cell().clone()
+    }
+
+    pub(crate) fn drain(&mut self, ops: &mut Ops) {
+        self.draining = true;
+        for slot in 0..self.flights.len() {
+            if self.flights[slot].active {
+                self.cancel(self.flights[slot].token);
+            }
+        }
+        self.push_cancel(WAKE_DATA);
+        let deadline_ns = self.now_ns() + DRAIN_NS_MAX;
+        while self.in_flight > 0 {
+            let left_ns = deadline_ns.saturating_sub(self.now_ns());
+            if left_ns == 0 {
+                tracing::error!(
+                    core = self.core.0,
+                    in_flight = self.in_flight,
+                    "operations do not end; their memory is left to the kernel"
+                );
+                ops.leak_in_flight();
+                std::mem::forget(self.receive.take());
+                return;
+            }
+            self.ring.wait(Some(left_ns));
+            self.reap(ops);
+        }
+        assert_eq!(ops.in_flight(), 0, "every operation has completed");
+    }
+
+    pub(crate) fn now_ns(&mut self) -> u64 {
+        let now = rustix::time::clock_gettime(ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
+    pub(crate) fn wall_ms(&mut self) -> u64 {
+        let now = rustix::time::clock_gettime(ClockId::Realtime);
+        now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+    }
+
+    pub(crate) fn random_u64(&mut self) -> u64 {
+        if self.random.is_empty() {
+            self.refill_random();
+        }
+        self.random.pop().expect("just refilled")
+    }
+
+    /// Draws 64 numbers with one system call.
+    fn refill_random(&mut self) {
+        let mut bytes = [0_u8; 512];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let drawn = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
+            match drawn {
+                Ok(count) => filled += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => panic!("the system gives no random numbers: {error}"),
+            }
+        }
+        let numbers = bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk));
+        self.random.extend(numbers);
+    }
+
+    pub(crate) fn open_file(&mut self, path: &str, options: &FileOptions) -> io::Result<Opened> {
+        self.files.open(&self.ring, path, options)
+    }
+
+    pub(crate) fn close_file(&mut self, file: FileId) {
+        self.files.close(&self.ring, file);
+    }
+
+    pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
+        self.sockets.listen(address)
+    }
+
+    pub(crate) fn connect(&mut self, address: SocketAddr) -> io::Result<SocketId> {
+        self.sockets.connect(address)
+    }
+
+    pub(crate) fn close_socket(&mut self, socket: SocketId) {
+        self.sockets.close(socket);
+    }
+
+    pub(crate) fn shutdown_socket(&mut self, socket: SocketId) {
+        self.sockets.shutdown(socket);
+    }
+
+    pub(crate) fn peer(&mut self, socket: SocketId) -> Option<SocketAddr> {
+        self.sockets.peer(socket)
+    }
+}
