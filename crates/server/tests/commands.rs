@@ -4,11 +4,17 @@ mod common;
 
 use common::{Bench, Setup, encoded, run, show};
 
-fn with_client<F: Future<Output = ()> + 'static>(test: impl Fn(Bench, common::Client) -> F) {
+fn with_client<F: Future<Output = ()> + 'static>(
+    test: impl Fn(Bench, common::Client) -> F + Clone + 'static,
+) {
     for (cores, partitions) in [(1, 1), (2, 3), (6, 8)] {
-        run(Setup { cores, partitions, ..Setup::default() }, |bench| {
-            let client = bench.client();
-            test(bench, client)
+        let test = test.clone();
+        run(Setup { cores, partitions, ..Setup::default() }, move |bench| {
+            let test = test.clone();
+            async move {
+                let client = bench.client().await;
+                test(bench, client).await;
+            }
         });
     }
 }
@@ -164,7 +170,7 @@ fn databases_are_apart_and_flushed_apart() {
         c.expect("GET k", "nil").await;
         c.expect("FLUSHDB sync", "+OK").await;
         c.expect("FLUSHALL now", "-ERR syntax error").await;
-        let mut other = bench.client();
+        let mut other = bench.client().await;
         other.expect("DBSIZE", ":0").await;
     });
 }
@@ -327,7 +333,10 @@ fn info_and_config_say_what_clients_read() {
 #[test]
 fn client_list_sees_the_connections_of_all_cores() {
     with_client(|bench, mut c| async move {
-        let mut others: Vec<_> = (0..20).map(|_| bench.client()).collect();
+        let mut others = Vec::new();
+        for _ in 0..20 {
+            others.push(bench.client().await);
+        }
         for (index, other) in others.iter_mut().enumerate() {
             other.expect(&format!("CLIENT SETNAME n{index}"), "+OK").await;
         }
@@ -356,7 +365,7 @@ fn inline_commands_work_and_http_does_not() {
             "POST / HTTP/1.1\r\nHost: x\r\n\r\nSET k evil\r\n",
             "GET / HTTP/1.1\r\nHost: x\r\n\r\nSET k evil\r\n",
         ] {
-            let mut browser = bench.client();
+            let mut browser = bench.client().await;
             browser.send(attack.into()).await;
             while let Some(reply) = browser.next().await {
                 assert!(matches!(reply, plimsoll_resp::Reply::Error(_)), "{reply:?}");
