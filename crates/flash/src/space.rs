@@ -11,6 +11,8 @@ use plimsoll_kv::{Error, Result};
 
 /// Free segments that only the background may take.
 const BACKGROUND_SEGMENTS: u32 = 3;
+/// Segments that never count as room for live records: the open ones, and slack to clean with.
+const CLEANING_SEGMENTS: u32 = 6;
 
 impl Partition {
     /// Segments that one checkpoint takes.
@@ -26,7 +28,7 @@ impl Partition {
 
     /// Units that may be live: the rest is what cleaning needs to make headway.
     pub(crate) fn live_units_max(&self) -> u64 {
-        let reserve = self.store_reserve() + self.checkpoint_segments() + self.layout.segments / 16 + 3;
+        let reserve = self.store_reserve() + self.checkpoint_segments() + CLEANING_SEGMENTS;
         let usable = u64::from(self.layout.segments.saturating_sub(reserve));
         usable * (self.layout.segment_units() * 15 / 16)
     }
