@@ -1,0 +1,8 @@
+//! The on-flash format against its two records: the page `docs/on-flash-format.md` and the
+//! committed snapshot of constants and samples.
+
+mod checkpoint;
+mod document;
+mod samples;
+mod snapshot;
+mod tables;
