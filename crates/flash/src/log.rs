@@ -12,10 +12,10 @@
 //!
 //! Never: it does not know keys, and does not touch the index.
 
-use crate::format::transition::{TRANSITION_BYTES, encode_note};
+use crate::format::transition::{TRANSITION_BYTES_MAX, encode_note, put_varint};
 use crate::format::{
-    FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, UNIT_BYTES, crc32c,
-    record, round_up,
+    FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind,
+    UNIT_BYTES, crc32c, record, round_up,
 };
 use crate::layout::Layout;
 use crate::planted::{Bug, is_planted};
@@ -50,6 +50,10 @@ pub struct LogPosition {
     pub log_number: u64,
     /// The number of the next frame.
     pub frame: u64,
+    /// The segment in which it goes on, free until now.
+    pub segment: u32,
+    /// The segment after that, if one was reserved by an earlier life.
+    pub reserved: Option<u32>,
 }
 
 /// The frame that is being filled.
@@ -82,8 +86,11 @@ struct Tail {
     /// True until the first frame, which carries the segment's header, is closed.
     fresh: bool,
     building: Building,
-    /// Transitions of the segment so far: its summary.
+    /// Transitions of the segment so far: its summary. Each is preceded by how much further its
+    /// frame is than that of the one before.
     summary: Vec<u8>,
+    /// The frame of the last transition in the summary.
+    summary_frame: u64,
     pending: VecDeque<Pending>,
     pending_bytes: usize,
     /// Keys with a transition that is not durable: the frame to wait for.
@@ -114,22 +121,30 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log at a position, in a fresh segment. `first` was reserved by the segment before
-    /// (or, on a new partition, is any free one) and is already open in the table.
+    /// Opens the log at a position, in a fresh segment.
+    ///
+    /// # Errors
+    /// `NoSpace`: there is no second segment to reserve.
     pub fn open(
         reactor: &Reactor,
         block: Rc<dyn Block>,
         layout: Layout,
         position: LogPosition,
-        first: u32,
         segments: &mut SegmentTable,
     ) -> Result<Rc<Log>> {
+        let first = position.segment;
         let next_sequence = Cell::new(u64::from(position.epoch) << 40 | 1);
         let take = || next_sequence.replace(next_sequence.get() + 1);
         let sequence = take();
         segments.open(first, SegmentKind::Log, sequence, position.frame);
         segments.get_mut(first).log_number = position.log_number;
-        let next_segment = segments.allocate(SegmentKind::Log, 0, position.frame).ok_or(Error::NoSpace)?;
+        let next_segment = match position.reserved {
+            Some(reserved) => {
+                segments.open(reserved, SegmentKind::Log, 0, position.frame);
+                reserved
+            }
+            None => segments.allocate(SegmentKind::Log, 0, position.frame, 0).ok_or(Error::NoSpace)?,
+        };
         let tail = Tail {
             segment: first,
             sequence,
@@ -138,6 +153,7 @@ impl Log {
             fresh: true,
             building: Building::new(layout.block_bytes),
             summary: Vec::new(),
+            summary_frame: position.frame,
             pending: VecDeque::new(),
             pending_bytes: 0,
             pending_keys: BTreeMap::new(),
@@ -237,7 +253,7 @@ impl Log {
         let block = self.layout.block_bytes;
         let building = tail.building.bytes.len().max(crate::format::frame::FRAME_HEADER_BYTES);
         let end = tail.building.offset + round_up((building + bytes) as u64, block);
-        let summary = round_up((tail.summary.len() + transitions * SUMMARY_ENTRY_BYTES) as u64, block);
+        let summary = round_up((tail.summary.len() + transitions * SUMMARY_ENTRY_BYTES_MAX) as u64, block);
         end + summary + block <= self.layout.segment_bytes
     }
 
@@ -252,17 +268,26 @@ impl Log {
         (tail.sequence, self.layout.location(tail.segment, offset))
     }
 
-    /// Appends a record after [`Log::reserve`]; gives its location.
-    pub fn push_record(&self, header: &RecordHeader, key: &[u8], value: &[u8], urgency: Durability) -> u64 {
+    /// Appends a record after [`Log::reserve`]; gives the transition that it stands for.
+    pub fn push_record(
+        &self,
+        header: &RecordHeader,
+        key: &[u8],
+        fingerprint: u64,
+        value: &[u8],
+        urgency: Durability,
+    ) -> Transition {
         let mut tail = self.tail.borrow_mut();
         let (sequence, location) = self.place(&tail);
         record::encode(header, key, value, sequence, location, &mut tail.building.bytes);
         tail.building.items += 1;
         tail.building.urgency = tail.building.urgency.min(urgency);
-        location
+        let transition = header.transition(key, fingerprint, location);
+        self.summarise(&mut tail, &transition);
+        transition
     }
 
-    /// Appends a note after [`Log::reserve`]. Its transitions join the summary.
+    /// Appends a note after [`Log::reserve`].
     pub fn push_note(&self, transitions: &[Transition], urgency: Durability) {
         let mut tail = self.tail.borrow_mut();
         let (sequence, location) = self.place(&tail);
@@ -270,16 +295,31 @@ impl Log {
         tail.building.bytes.extend_from_slice(&note);
         tail.building.items += 1;
         tail.building.urgency = tail.building.urgency.min(urgency);
+        if transitions.len() > NOTE_SUMMARISED_MAX {
+            // A long note stands in the summary by its place.
+            let reference = Transition {
+                location,
+                length: (note.len() as u64 / UNIT_BYTES) as u32,
+                ..Transition::new(TransitionKind::Note)
+            };
+            self.summarise(&mut tail, &reference);
+        } else {
+            transitions.iter().for_each(|transition| self.summarise(&mut tail, transition));
+        }
     }
 
-    /// Adds the transition of a pushed record or note to the summary, and its key to those that a
-    /// reader has to wait for.
+    /// Adds a transition to the summary of the segment.
+    fn summarise(&self, tail: &mut Tail, transition: &Transition) {
+        let frame = self.frame.get();
+        put_varint(&mut tail.summary, frame - tail.summary_frame);
+        tail.summary_frame = frame;
+        transition.encode(&mut tail.summary);
+    }
+
+    /// Notes that a transition stands in the frame being built: a reader of its key has to wait.
     pub fn note_transition(&self, transition: &Transition, urgency: Durability) {
         let mut tail = self.tail.borrow_mut();
         let frame = self.frame.get();
-        tail.summary.extend_from_slice(&frame.to_le_bytes());
-        let encoded = transition.encode();
-        tail.summary.extend_from_slice(&encoded);
         tail.last_content = frame;
         if urgency != Durability::Async {
             tail.pending_keys.insert((transition.slot, transition.fingerprint), frame);
@@ -394,7 +434,7 @@ impl Log {
     /// Goes on in the reserved segment, after closing the current one.
     fn next_segment(self: &Rc<Self>, tail: &mut Tail, segments: &mut SegmentTable) -> Result<()> {
         let frame = self.frame.get();
-        let reserved = segments.allocate(SegmentKind::Log, 0, frame).ok_or(Error::NoSpace)?;
+        let reserved = segments.allocate(SegmentKind::Log, 0, frame, segments.kept).ok_or(Error::NoSpace)?;
         if !tail.building.bytes.is_empty() {
             self.close_frame(tail);
         }
@@ -403,6 +443,7 @@ impl Log {
         tail.segment = std::mem::replace(&mut tail.next_segment, reserved);
         tail.sequence = self.take_sequence();
         tail.log_number += 1;
+        tail.summary_frame = self.frame.get();
         let info = segments.get_mut(tail.segment);
         (info.sequence, info.log_number, info.opened_frame) = (tail.sequence, tail.log_number, frame);
         tail.fresh = true;
@@ -422,7 +463,7 @@ impl Log {
         let footer = SegmentFooter {
             sequence: tail.sequence,
             last_frame: self.frame.get() - 1,
-            transitions: (summary.len() / SUMMARY_ENTRY_BYTES) as u32,
+            transitions_bytes: summary.len() as u32,
             transitions_crc: crc32c(&summary),
             summary_bytes: summary_bytes as u32,
         };
@@ -585,8 +626,10 @@ impl Log {
     }
 }
 
-/// Bytes of an entry of a summary: the frame's number, then the transition.
-pub const SUMMARY_ENTRY_BYTES: usize = 8 + TRANSITION_BYTES;
+/// Bytes of an entry of a summary at most: the step of the frame's number, then the transition.
+const SUMMARY_ENTRY_BYTES_MAX: usize = 10 + TRANSITION_BYTES_MAX;
+/// Notes of more transitions than this stand in the summary by their place.
+const NOTE_SUMMARISED_MAX: usize = 8;
 
 impl Building {
     fn new(offset: u64) -> Building {

@@ -2,21 +2,26 @@
 //!
 //! Role: names keys, versions, requests, completions, errors and limits; declares the traits
 //! [`Device`] (key-value pairs) and [`Block`] (the blocks below the flash engine). Everything
-//! from the protocol's session down to the engine is a stack of these.
+//! from the protocol's session down to the engine is a stack of these. The [`memory`] device and
+//! the devices that wrap any other ([`fault`], [`delay`], [`throttle`]) live here too.
 //!
 //! Invariants: a request carries tenant, class, deadline, durability and lifetime; a completion
 //! carries version, device time and credit; every error maps to one NVMe KV status and one Redis
 //! error ([`Error`]).
 //!
-//! Never: no policy and no I/O of its own.
+//! Never: no I/O of its own.
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod delay;
 mod device;
 mod error;
+pub mod fault;
 pub mod limits;
+pub mod memory;
 mod request;
 mod slot;
+pub mod throttle;
 mod version;
 
 pub use block::Block;
@@ -28,3 +33,6 @@ pub use request::{
 };
 pub use slot::{SLOTS, Slot};
 pub use version::Version;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,57 @@
+//! What the unit tests of this crate share: one simulated core, and requests in one line.
+
+use crate::request::{
+    Completion, Condition, ContainerId, Durability, Expiry, Item, Op, Output, Request, Value,
+};
+use crate::{Device, Result};
+use plimsoll_reactor::sim::{ProcessId, World};
+use plimsoll_reactor::{Reactor, Work};
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+
+/// A minute of virtual time: no test waits longer.
+const DEADLINE_NS: u64 = 60_000_000_000;
+
+/// Runs a test on a simulated core, to its end.
+pub(crate) fn run<F: Future<Output = ()> + 'static>(test: impl Fn(Reactor, World) -> F) {
+    let world = World::new(1, |_| "test");
+    world.add_disk("disk", 1 << 20);
+    let done = Rc::new(Cell::new(false));
+    world.start_process(ProcessId(0), 1, |reactor| {
+        let (future, done) = (test(reactor.clone(), world.clone()), done.clone());
+        reactor.spawn(Work::Kv, async move {
+            future.await;
+            done.set(true);
+        });
+    });
+    assert!(world.run_until(DEADLINE_NS, || done.get()), "the test did not end");
+    world.kill(ProcessId(0), false);
+}
+
+pub(crate) const DB: ContainerId = ContainerId(0);
+
+pub(crate) fn store_op(key: &[u8], value: &[u8]) -> Op {
+    Op::Store {
+        container: DB,
+        key: key.to_vec(),
+        value: Value::Bytes(value.to_vec()),
+        condition: Condition::None,
+        expiry: Expiry::Never,
+        retain: false,
+        want_previous: false,
+    }
+}
+
+pub(crate) async fn execute<D: Device + ?Sized>(device: &Rc<D>, op: Op) -> Result<Output> {
+    let completion: Result<Completion> = device.clone().execute(Request::new(Durability::Sync, op)).await;
+    completion.map(|completion| completion.output)
+}
+
+pub(crate) async fn get<D: Device + ?Sized>(device: &Rc<D>, key: &[u8]) -> Result<Item> {
+    let op = Op::Retrieve { container: DB, key: key.to_vec(), range: None, pin: false };
+    match execute(device, op).await? {
+        Output::Found(item) => Ok(item),
+        other => panic!("a retrieve gave {other:?}"),
+    }
+}

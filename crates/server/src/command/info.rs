@@ -1,0 +1,247 @@
+//! INFO: sections of `name:value` lines, with the names that clients and exporters read.
+//!
+//! Invariants: a line is written only if its value is true of this server; numbers of the process
+//! come from the control thread, so that a simulated run gives the same text twice.
+
+use super::connection::REDIS_VERSION;
+use super::{Run, TABLE};
+use crate::core::Core;
+use crate::limits::DATABASES;
+use crate::reply::Reply;
+use crate::session::Connection;
+use crate::shared::Shared;
+use plimsoll_kv::{ContainerId, Op, Output, Stats};
+use plimsoll_resp::Args;
+use std::fmt::Write;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+type Section = (&'static str, fn(&mut String, &Core));
+
+/// Sections of INFO without arguments.
+const DEFAULT: [Section; 9] = [
+    ("server", server),
+    ("clients", clients),
+    ("memory", memory),
+    ("persistence", persistence),
+    ("stats", stats),
+    ("replication", replication),
+    ("cpu", cpu),
+    ("cluster", cluster),
+    ("plimsoll", plimsoll),
+];
+/// Sections that only `all`, `everything` or their names show.
+const FURTHER: [Section; 2] = [("commandstats", commandstats), ("errorstats", errorstats)];
+
+pub(super) fn info(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let asked: Vec<Vec<u8>> = args.iter().skip(1).map(<[u8]>::to_ascii_lowercase).collect();
+    let is = |name: &str| asked.iter().any(|word| word == name.as_bytes());
+    let everything = is("all") || is("everything");
+    let default = everything || asked.is_empty() || is("default");
+    let mut text = String::new();
+    let sections = DEFAULT.iter().map(|section| (default, section));
+    for (shown, (name, write)) in sections.chain(FURTHER.iter().map(|section| (everything, section))) {
+        if shown || is(name) {
+            begin_section(&mut text, name);
+            write(&mut text, &connection.core);
+        }
+    }
+    if !default && !is("keyspace") {
+        return Run::Now(Reply::Text(text.into_bytes()));
+    }
+    let core = connection.core.clone();
+    Run::Alone(Box::pin(async move {
+        begin_section(&mut text, "keyspace");
+        match keyspace(&mut text, &core).await {
+            Ok(()) => Reply::Text(text.into_bytes()),
+            Err(error) => Reply::failed(&error),
+        }
+    }))
+}
+
+fn begin_section(text: &mut String, name: &str) {
+    if !text.is_empty() {
+        text.push_str("\r\n");
+    }
+    let (first, rest) = name.split_at(1);
+    line(text, format_args!("# {}{rest}", first.to_ascii_uppercase()));
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = text.write_fmt(arguments);
+    text.push_str("\r\n");
+}
+
+macro_rules! lines {
+    ($text:expr, $($format:literal $(, $value:expr)*;)*) => {
+        $(line($text, format_args!($format $(, $value)*));)*
+    };
+}
+
+fn server(text: &mut String, core: &Core) {
+    let settings = &core.shared.settings;
+    let uptime_s = core.reactor.wall_ms().saturating_sub(settings.started_ms) / 1000;
+    lines!(text,
+        "redis_version:{}", REDIS_VERSION;
+        "server_name:plimsoll";
+        "plimsoll_version:{}", env!("CARGO_PKG_VERSION");
+        "redis_mode:standalone";
+        "os:{} {}", std::env::consts::OS, std::env::consts::ARCH;
+        "arch_bits:{}", usize::BITS;
+        "process_id:{}", settings.process_id;
+        "run_id:{}", settings.run_id;
+        "tcp_port:{}", core.address().port();
+        "server_time_usec:{}", core.reactor.wall_ms() * 1000;
+        "uptime_in_seconds:{}", uptime_s;
+        "uptime_in_days:{}", uptime_s / 86_400;
+        "executable:plimsoll";
+        "config_file:{}", settings.config_file.as_deref().unwrap_or("");
+    );
+}
+
+fn clients(text: &mut String, core: &Core) {
+    lines!(text,
+        "connected_clients:{}", core.shared.connections();
+        "cluster_connections:0";
+        "maxclients:{}", core.shared.settings.clients_max;
+        "blocked_clients:0";
+        "tracking_clients:0";
+    );
+}
+
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    format!("{value:.2}{}", UNITS[unit])
+}
+
+fn memory(text: &mut String, core: &Core) {
+    let process = &core.shared.process;
+    let (used, peak) = (process.resident_bytes.load(Relaxed), process.resident_peak_bytes.load(Relaxed));
+    let machine = process.machine_bytes.load(Relaxed);
+    lines!(text,
+        "used_memory:{}", used;
+        "used_memory_human:{}", human(used);
+        "used_memory_rss:{}", used;
+        "used_memory_rss_human:{}", human(used);
+        "used_memory_peak:{}", peak;
+        "used_memory_peak_human:{}", human(peak);
+        "total_system_memory:{}", machine;
+        "total_system_memory_human:{}", human(machine);
+        "maxmemory:0";
+        "maxmemory_human:0B";
+        "maxmemory_policy:noeviction";
+        "mem_allocator:mimalloc";
+    );
+}
+
+fn persistence(text: &mut String, _: &Core) {
+    lines!(text,
+        "loading:0";
+        "async_loading:0";
+        "rdb_changes_since_last_save:0";
+        "rdb_bgsave_in_progress:0";
+        "rdb_last_bgsave_status:ok";
+        "aof_enabled:1";
+        "aof_rewrite_in_progress:0";
+        "aof_last_write_status:ok";
+    );
+}
+
+fn stats(text: &mut String, core: &Core) {
+    let shared = &core.shared;
+    lines!(text,
+        "total_connections_received:{}", shared.sum(|c| c.accepted.get());
+        "total_commands_processed:{}", shared.sum(|c| c.calls());
+        "instantaneous_ops_per_sec:{}", shared.process.ops_per_s.load(Relaxed);
+        "total_net_input_bytes:{}", shared.sum(|c| c.received_bytes.get());
+        "total_net_output_bytes:{}", shared.sum(|c| c.sent_bytes.get());
+        "rejected_connections:{}", shared.sum(|c| c.refused.get());
+        "expired_keys:{}", gauge(shared, "expired");
+        "evicted_keys:0";
+        "keyspace_hits:{}", shared.sum(|c| c.hits.get());
+        "keyspace_misses:{}", shared.sum(|c| c.misses.get());
+        "total_error_replies:{}", shared.sum(|c| c.errors.get());
+    );
+}
+
+fn gauge(shared: &Shared, name: &str) -> u64 {
+    let gauges = shared.gauges();
+    let values = gauges.iter().flat_map(|gauges| &gauges.values);
+    values.filter(|(sought, _)| *sought == name).map(|(_, value)| value.get()).sum()
+}
+
+fn replication(text: &mut String, _: &Core) {
+    lines!(text,
+        "role:master";
+        "connected_slaves:0";
+        "master_failover_state:no-failover";
+    );
+}
+
+fn cpu(text: &mut String, core: &Core) {
+    let process = &core.shared.process;
+    lines!(text,
+        "used_cpu_sys:{:.3}", process.system_ms.load(Relaxed) as f64 / 1000.0;
+        "used_cpu_user:{:.3}", process.user_ms.load(Relaxed) as f64 / 1000.0;
+    );
+}
+
+fn cluster(text: &mut String, _: &Core) {
+    lines!(text, "cluster_enabled:0";);
+}
+
+fn plimsoll(text: &mut String, core: &Core) {
+    let (shared, geometry) = (&core.shared, core.shared.geometry);
+    lines!(text,
+        "cores:{}", shared.cores.len();
+        "partitions:{}", geometry.partitions;
+        "durability:{}", format!("{:?}", shared.settings.durability).to_ascii_lowercase();
+        "value_bytes_in_one_record_max:{}", geometry.value_bytes_max;
+    );
+    for gauges in shared.gauges() {
+        let label = gauges.label.replace('"', "").replace('=', "_");
+        for (name, value) in &gauges.values {
+            lines!(text, "{}_{}:{}", label, name, value.get(););
+        }
+    }
+}
+
+fn commandstats(text: &mut String, core: &Core) {
+    for (index, spec) in TABLE.iter().enumerate() {
+        let sum = |counter: fn(&crate::counters::CommandCounters) -> u64| {
+            core.shared.sum(|counters| counter(&counters.commands[index]))
+        };
+        let (calls, rejected) = (sum(|c| c.calls.get()), sum(|c| c.rejected.get()));
+        if calls == 0 && rejected == 0 {
+            continue;
+        }
+        let usec = sum(|c| c.latency_ns.get()) / 1000;
+        let usec_per_call = usec as f64 / calls.max(1) as f64;
+        lines!(text,
+            "cmdstat_{}:calls={},usec={},usec_per_call={:.2},rejected_calls={},failed_calls={}",
+            spec.name, calls, usec, usec_per_call, rejected, sum(|c| c.failed.get());
+        );
+    }
+}
+
+fn errorstats(text: &mut String, core: &Core) {
+    lines!(text, "errorstat_all:count={}", core.shared.sum(|c| c.errors.get()););
+}
+
+async fn keyspace(text: &mut String, core: &Rc<Core>) -> plimsoll_kv::Result<()> {
+    for database in 0..DATABASES {
+        let op = Op::Stats { container: ContainerId(database) };
+        let Output::Stats(Stats { keys, expiring_keys, .. }) = core.clone().execute(op).await? else {
+            unreachable!("counting gives counters");
+        };
+        if keys > 0 {
+            lines!(text, "db{}:keys={},expires={},avg_ttl=0", database, keys, expiring_keys;);
+        }
+    }
+    Ok(())
+}

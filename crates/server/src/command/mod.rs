@@ -1,0 +1,198 @@
+//! Commands: the table, and how one begins.
+//!
+//! Role: turns the arguments of a command into requests to the volume and their completions into a
+//! reply. Place on the path: between the parser and the volume. One file for each family.
+//!
+//! Invariants: what is told about a command (COMMAND, errors of arity) and what runs it come from
+//! one table; texts of errors are Redis', because clients act upon them; a handler never waits: it
+//! says how the session is to run it ([`Run`]).
+//!
+//! Never: a command that is in the table and does nothing.
+
+mod client;
+mod config;
+mod connection;
+mod expire;
+mod info;
+mod introspect;
+mod keys;
+mod number;
+mod scan;
+mod server;
+mod set;
+mod string;
+mod table;
+
+use crate::reply::Reply;
+use crate::session::Connection;
+use plimsoll_kv::LocalFuture;
+use plimsoll_resp::Args;
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+pub(crate) use set::set_uploaded;
+pub use table::TABLE;
+
+/// How a session runs a command.
+pub enum Run {
+    /// The reply is known.
+    Now(Reply),
+    /// It gets its place at the devices in the first poll: the next command may begin meanwhile.
+    Overlap(LocalFuture<Reply>),
+    /// It needs several steps: commands before it end first, and those after it wait.
+    Alone(LocalFuture<Reply>),
+    /// An array of the replies to the same command for each key, which is at least one.
+    Each {
+        /// The keys.
+        keys: Vec<Vec<u8>>,
+        /// What to do with each; gets its place in the first poll.
+        one: fn(&Rc<Connection>, Vec<u8>) -> LocalFuture<Reply>,
+    },
+    /// The connection ends after this reply.
+    Close(Reply),
+    /// The connection ends at once.
+    Abort,
+}
+
+/// Begins a command.
+pub type Handler = fn(&Rc<Connection>, &Args<'_>) -> Run;
+
+/// A command.
+pub struct Spec {
+    /// Its name in lower case.
+    pub name: &'static str,
+    /// How many arguments, the name included; negative: at least so many.
+    pub arity: i32,
+    /// What COMMAND says of it.
+    pub flags: &'static [&'static str],
+    /// Its access categories.
+    pub categories: &'static [&'static str],
+    /// First key, last key (negative: from the end), step; zeros if it has none.
+    pub keys: (i32, i32, i32),
+    /// Begins it.
+    pub handler: Handler,
+    /// Its subcommands, if it has any.
+    pub subcommands: &'static [Subcommand],
+}
+
+/// A subcommand.
+pub struct Subcommand {
+    /// Its name in lower case.
+    pub name: &'static str,
+    /// How many arguments, both names included; negative: at least so many.
+    pub arity: i32,
+    /// One line for HELP.
+    pub help: &'static str,
+    /// Begins it.
+    pub handler: Handler,
+}
+
+fn compare_ignoring_case(lower: &str, name: &[u8]) -> Ordering {
+    lower.bytes().cmp(name.iter().map(u8::to_ascii_lowercase))
+}
+
+/// A command's place in the table.
+#[must_use]
+pub fn find(name: &[u8]) -> Option<usize> {
+    TABLE.binary_search_by(|spec| compare_ignoring_case(spec.name, name)).ok()
+}
+
+fn has_arity(arity: i32, args: usize) -> bool {
+    let count = i32::try_from(args).unwrap_or(i32::MAX);
+    if arity >= 0 { count == arity } else { count >= -arity }
+}
+
+/// Begins a command; who is charged for it, if it is run.
+pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usize>, Run) {
+    let name = &args[0];
+    let Some(index) = find(name) else {
+        if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
+            // A browser that was made to talk to us: nothing it sends may be taken for a command.
+            tracing::warn!(
+                client = connection.id,
+                "an HTTP request came on the RESP port: connection closed"
+            );
+            return (None, Run::Abort);
+        }
+        let views: Vec<&[u8]> = args.iter().take(ARGS_QUOTED_MAX).collect();
+        return (None, Run::Now(unknown(&views)));
+    };
+    let spec = &TABLE[index];
+    let reject = |reply| {
+        connection.core.shared.core(connection.core.reactor.core()).commands[index].rejected.add(1);
+        (None, Run::Now(reply))
+    };
+    if !has_arity(spec.arity, args.len()) {
+        return reject(wrong_arity(spec.name, None));
+    }
+    let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
+        return (Some(index), (spec.handler)(connection, args));
+    };
+    let sought = |sub: &&Subcommand| compare_ignoring_case(sub.name, name).is_eq();
+    match spec.subcommands.iter().find(sought) {
+        None if name.eq_ignore_ascii_case(b"help") => (Some(index), Run::Now(help(spec))),
+        None => reject(unknown_subcommand(spec, name)),
+        Some(sub) if !has_arity(sub.arity, args.len()) => reject(wrong_arity(spec.name, Some(sub.name))),
+        Some(sub) => (Some(index), (sub.handler)(connection, args)),
+    }
+}
+
+/// Bytes of a client's words that an error quotes.
+const QUOTED_BYTES_MAX: usize = 128;
+/// Arguments that can fit an error, at three bytes each.
+const ARGS_QUOTED_MAX: usize = 2 + QUOTED_BYTES_MAX / 3;
+
+/// The error for a command that is not in the table.
+pub(crate) fn unknown(args: &[&[u8]]) -> Reply {
+    let mut quoted = Vec::new();
+    for arg in args.iter().skip(1) {
+        if quoted.len() >= QUOTED_BYTES_MAX {
+            break;
+        }
+        let room = QUOTED_BYTES_MAX - quoted.len();
+        quoted.push(b'\'');
+        quoted.extend_from_slice(&arg[..arg.len().min(room)]);
+        quoted.extend_from_slice(b"' ");
+    }
+    let name = args.first().copied().unwrap_or_default();
+    let name = &name[..name.len().min(QUOTED_BYTES_MAX)];
+    Reply::Error([b"ERR unknown command '", name, b"', with args beginning with: ", &quoted].concat())
+}
+
+fn unknown_subcommand(spec: &Spec, name: &[u8]) -> Reply {
+    let name = &name[..name.len().min(QUOTED_BYTES_MAX)];
+    let command = spec.name.to_ascii_uppercase();
+    Reply::Error([b"ERR unknown subcommand '", name, b"'. Try ", command.as_bytes(), b" HELP."].concat())
+}
+
+fn wrong_arity(name: &str, subcommand: Option<&str>) -> Reply {
+    let (bar, subcommand) = subcommand.map_or(("", ""), |subcommand| ("|", subcommand));
+    Reply::error(format!("ERR wrong number of arguments for '{name}{bar}{subcommand}' command"))
+}
+
+fn syntax_error() -> Reply {
+    Reply::error("ERR syntax error")
+}
+
+fn help(spec: &Spec) -> Reply {
+    let command = spec.name.to_ascii_uppercase();
+    let head = format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
+    let mut lines = vec![Reply::Bulk(head.into_bytes())];
+    for sub in spec.subcommands {
+        lines.push(Reply::Bulk(sub.name.to_ascii_uppercase().into_bytes()));
+        lines.push(Reply::Bulk(format!("    {}", sub.help).into_bytes()));
+    }
+    lines.push(Reply::bulk("HELP"));
+    lines.push(Reply::bulk("    Print this help."));
+    Reply::Array(lines)
+}
+
+/// For commands that have nothing but subcommands: the table has sent every call elsewhere.
+fn only_subcommands(_: &Rc<Connection>, _: &Args<'_>) -> Run {
+    unreachable!("a command with subcommands and an arity of at least two")
+}
+
+/// Whether a long argument at this place is a value to be uploaded.
+pub(crate) fn takes_upload(name: &[u8], index: usize) -> bool {
+    name.eq_ignore_ascii_case(b"set") && index == 2
+}

@@ -1,0 +1,68 @@
+//! SCAN: pages of keys, with Redis' guarantee as the devices give it.
+
+use super::{Run, number, syntax_error};
+use crate::glob;
+use crate::limits::SCAN_COUNT_MAX;
+use crate::reply::Reply;
+use crate::session::Connection;
+use plimsoll_kv::{Op, Output};
+use plimsoll_resp::Args;
+use std::rc::Rc;
+
+/// Keys of a page unless COUNT says otherwise.
+const COUNT_DEFAULT: usize = 10;
+
+struct Page {
+    cursor: u64,
+    pattern: Option<Vec<u8>>,
+    limit: usize,
+    /// Whether strings, which is all there is, are asked for.
+    strings: bool,
+}
+
+fn parse(args: &Args<'_>) -> Result<Page, Reply> {
+    let invalid = || Reply::error("ERR invalid cursor");
+    let digits = std::str::from_utf8(&args[1]).map_err(|_| invalid())?;
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(invalid());
+    }
+    let cursor = digits.parse().map_err(|_| invalid())?;
+    let mut page = Page { cursor, pattern: None, limit: COUNT_DEFAULT, strings: true };
+    let mut words = args.iter().skip(2);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or_else(syntax_error)?;
+        if word.eq_ignore_ascii_case(b"match") {
+            page.pattern = (value != b"*").then(|| value.to_vec());
+        } else if word.eq_ignore_ascii_case(b"count") {
+            let count = number::integer_or_error(value)?;
+            let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(syntax_error)?;
+            page.limit = count.min(SCAN_COUNT_MAX);
+        } else if word.eq_ignore_ascii_case(b"type") {
+            page.strings = value.eq_ignore_ascii_case(b"string");
+        } else {
+            return Err(syntax_error());
+        }
+    }
+    Ok(page)
+}
+
+pub(super) fn scan(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let page = match parse(args) {
+        Ok(page) => page,
+        Err(reply) => return Run::Now(reply),
+    };
+    let (core, container) = (connection.core.clone(), connection.database.get());
+    Run::Alone(Box::pin(async move {
+        let op = Op::Scan { container, cursor: page.cursor, limit: page.limit };
+        let found = match core.execute(op).await {
+            Ok(Output::Scanned(found)) => found,
+            Ok(_) => unreachable!("a scan gives a page"),
+            Err(error) => return Reply::failed(&error),
+        };
+        let wanted = |key: &Vec<u8>| {
+            page.strings && page.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key, false))
+        };
+        let keys = found.keys.into_iter().filter(wanted).map(Reply::Bulk).collect();
+        Reply::Array(vec![Reply::Bulk(found.cursor.to_string().into_bytes()), Reply::Array(keys)])
+    }))
+}

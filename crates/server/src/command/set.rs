@@ -1,0 +1,210 @@
+//! SET with all its options, for values that fit memory and for uploads.
+//!
+//! Invariants: without GET one conditional store does it. With GET the old value is read under a
+//! pin first and the store asks for its version, again until nobody came between: so the value
+//! returned is exactly the one replaced, however long it is.
+
+use super::{Run, number, syntax_error};
+use crate::core::Core;
+use crate::reply::Reply;
+use crate::session::{Connection, Upload};
+use plimsoll_kv::{Condition, ContainerId, Error, Expiry, LocalFuture, Op, Output, Value};
+use plimsoll_resp::{Args, CommandName};
+use std::rc::Rc;
+
+/// What the options of a SET ask for.
+#[derive(Clone, Copy)]
+struct Options {
+    condition: Condition,
+    expiry: Expiry,
+    get: bool,
+}
+
+/// An expiry option: how many of which unit from when.
+struct When<'a> {
+    name: &'static [u8],
+    amount: &'a [u8],
+}
+
+pub(super) fn set(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    match parse(connection.core.reactor.wall_ms(), args.iter().skip(3)) {
+        Ok(options) => run(connection, args[1].to_vec(), Source::Bytes(args[2].to_vec()), options),
+        Err(reply) => Run::Now(reply),
+    }
+}
+
+/// A SET whose value has been uploaded; `options` are the arguments after it.
+pub(crate) fn set_uploaded(connection: &Rc<Connection>, upload: Upload, options: &[Vec<u8>]) -> Run {
+    match parse(connection.core.reactor.wall_ms(), options.iter().map(Vec::as_slice)) {
+        Ok(options) => run(connection, upload.key.clone(), Source::Upload(upload), options),
+        Err(reply) => Run::Now(reply),
+    }
+}
+
+/// Where the value is.
+enum Source {
+    Bytes(Vec<u8>),
+    Upload(Upload),
+}
+
+fn parse<'a>(wall_ms: u64, mut words: impl Iterator<Item = &'a [u8]>) -> Result<Options, Reply> {
+    let mut options = Options { condition: Condition::None, expiry: Expiry::Never, get: false };
+    let mut when: Option<When<'a>> = None;
+    while let Some(word) = words.next() {
+        let name = CommandName::fold(word).ok_or_else(syntax_error)?;
+        match (name.as_bytes(), options.condition, &when) {
+            (b"NX", Condition::None | Condition::MustNotExist, _) => {
+                options.condition = Condition::MustNotExist;
+            }
+            (b"XX", Condition::None | Condition::MustExist, _) => options.condition = Condition::MustExist,
+            (b"GET", ..) => options.get = true,
+            (b"KEEPTTL", _, None) => options.expiry = Expiry::Keep,
+            (unit @ (b"EX" | b"PX" | b"EXAT" | b"PXAT"), _, before) if options.expiry != Expiry::Keep => {
+                let unit: &'static [u8] = match unit {
+                    b"EX" => b"EX",
+                    b"PX" => b"PX",
+                    b"EXAT" => b"EXAT",
+                    _ => b"PXAT",
+                };
+                if before.as_ref().is_some_and(|before| before.name != unit) {
+                    return Err(syntax_error());
+                }
+                when = Some(When { name: unit, amount: words.next().ok_or_else(syntax_error)? });
+            }
+            _ => return Err(syntax_error()),
+        }
+    }
+    if let Some(when) = when {
+        options.expiry = Expiry::At(when.expiry_ms(wall_ms)?);
+    }
+    Ok(options)
+}
+
+impl When<'_> {
+    fn expiry_ms(&self, wall_ms: u64) -> Result<u64, Reply> {
+        let invalid = || Reply::error("ERR invalid expire time in 'set' command");
+        let amount = number::integer_or_error(self.amount)?;
+        let amount = u64::try_from(amount).ok().filter(|amount| *amount > 0).ok_or_else(invalid)?;
+        let ms = match self.name {
+            b"EX" | b"EXAT" => amount.checked_mul(1000).ok_or_else(invalid)?,
+            _ => amount,
+        };
+        let base_ms = if matches!(self.name, b"EX" | b"PX") { wall_ms } else { 0 };
+        let at_ms = ms.checked_add(base_ms).filter(|at_ms| *at_ms <= i64::MAX as u64);
+        at_ms.ok_or_else(invalid)
+    }
+}
+
+fn run(connection: &Rc<Connection>, key: Vec<u8>, source: Source, options: Options) -> Run {
+    let place = Place { container: connection.database.get(), key };
+    if options.get {
+        return Run::Alone(set_and_get(connection.clone(), place, source, options));
+    }
+    let core = connection.core.clone();
+    Run::Overlap(Box::pin(async move {
+        match place.store(core, source.into_value(), options, options.condition).await {
+            Ok(kept) => {
+                kept.stored();
+                Reply::Ok
+            }
+            Err(Error::Exists | Error::NotFound) if options.condition != Condition::None => Reply::Null,
+            Err(error) => Reply::failed(&error),
+        }
+    }))
+}
+
+/// What is to be stored, and the upload to give up if it is not.
+struct Kept(Value, Option<Upload>);
+
+impl Kept {
+    fn stored(self) {
+        if let Some(upload) = self.1 {
+            upload.stored();
+        }
+    }
+}
+
+impl Source {
+    fn into_value(self) -> Kept {
+        match self {
+            Source::Bytes(bytes) => Kept(Value::Bytes(bytes), None),
+            Source::Upload(upload) => Kept(Value::Upload(upload.id), Some(upload)),
+        }
+    }
+}
+
+struct Place {
+    container: ContainerId,
+    key: Vec<u8>,
+}
+
+impl Place {
+    /// Stores; gives back what was stored, for its upload to be marked so.
+    async fn store(
+        &self,
+        core: Rc<Core>,
+        kept: Kept,
+        options: Options,
+        condition: Condition,
+    ) -> Result<Kept, Error> {
+        let Kept(value, upload) = kept;
+        core.execute(self.store_op(value, options, condition)).await?;
+        Ok(Kept(Value::Bytes(Vec::new()), upload))
+    }
+
+    fn store_op(&self, value: Value, options: Options, condition: Condition) -> Op {
+        Op::Store {
+            container: self.container,
+            key: self.key.clone(),
+            value,
+            condition,
+            expiry: options.expiry,
+            retain: false,
+            want_previous: false,
+        }
+    }
+}
+
+fn set_and_get(
+    connection: Rc<Connection>,
+    place: Place,
+    source: Source,
+    options: Options,
+) -> LocalFuture<Reply> {
+    let Kept(value, upload) = source.into_value();
+    Box::pin(async move {
+        let core = connection.core.clone();
+        loop {
+            let read =
+                Op::Retrieve { container: place.container, key: place.key.clone(), range: None, pin: true };
+            let (old, condition) = match core.clone().execute(read).await {
+                Ok(Output::Found(item)) => {
+                    let condition = Condition::IfVersion(item.version);
+                    (super::string::value_reply(&connection, place.key.clone(), item), condition)
+                }
+                Ok(_) => unreachable!("a retrieve gives what it found"),
+                Err(Error::NotFound) => (Reply::Null, Condition::MustNotExist),
+                Err(error) => return Reply::failed(&error),
+            };
+            let exists = !matches!(old, Reply::Null);
+            let wanted = match options.condition {
+                Condition::MustNotExist => !exists,
+                Condition::MustExist => exists,
+                _ => true,
+            };
+            if !wanted {
+                return old;
+            }
+            let store = place.store_op(value.clone(), options, condition);
+            match core.clone().execute(store).await {
+                Ok(_) => {
+                    Kept(value, upload).stored();
+                    return old;
+                }
+                // Somebody came between: look again.
+                Err(Error::VersionMismatch | Error::Exists | Error::NotFound) => {}
+                Err(error) => return Reply::failed(&error),
+            }
+        }
+    })
+}

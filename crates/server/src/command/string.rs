@@ -1,0 +1,62 @@
+//! GET, MGET, STRLEN.
+
+use super::Run;
+use crate::reply::{Pinned, Reply};
+use crate::session::Connection;
+use plimsoll_kv::{Error, Item, LocalFuture, Op, Output};
+use plimsoll_reactor::Work;
+use plimsoll_resp::Args;
+use std::rc::Rc;
+
+pub(super) fn get(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    Run::Overlap(get_one(connection, args[1].to_vec()))
+}
+
+pub(super) fn mget(_: &Rc<Connection>, args: &Args<'_>) -> Run {
+    Run::Each { keys: args.iter().skip(1).map(<[u8]>::to_vec).collect(), one: get_one }
+}
+
+pub(super) fn get_one(connection: &Rc<Connection>, key: Vec<u8>) -> LocalFuture<Reply> {
+    let (core, container) = (connection.core.clone(), connection.database.get());
+    let connection = connection.clone();
+    Box::pin(async move {
+        let op = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
+        let result = core.clone().execute(op).await;
+        count_hit(&connection, result.is_ok());
+        match result {
+            Ok(Output::Found(item)) => value_reply(&connection, key, item),
+            Ok(_) => unreachable!("a retrieve gives what it found"),
+            Err(Error::NotFound) => Reply::Null,
+            Err(error) => Reply::failed(&error),
+        }
+    })
+}
+
+/// The reply for a value that was retrieved with a pin.
+pub(super) fn value_reply(connection: &Rc<Connection>, key: Vec<u8>, item: Item) -> Reply {
+    let Some(upload) = item.upload else { return Reply::Bulk(item.bytes) };
+    let core = connection.core.clone();
+    let pinned_key = key.clone();
+    let release = Box::new(move || {
+        let op = Op::Unpin { upload, key: pinned_key.clone() };
+        let unpin = core.clone();
+        core.reactor.spawn(Work::Kv, async move {
+            if let Err(error) = unpin.execute(op).await {
+                tracing::warn!(%error, "a pin could not be given up");
+            }
+        });
+    });
+    Reply::Parts(Box::new(Pinned { upload, key, length: item.length, release }))
+}
+
+pub(super) fn count_hit(connection: &Connection, hit: bool) {
+    let counters = connection.core.shared.core(connection.core.reactor.core());
+    if hit { counters.hits.add(1) } else { counters.misses.add(1) }
+}
+
+pub(super) fn strlen(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    super::keys::look(connection, args, |found| match found {
+        Some(item) => Reply::Integer(item.length as i64),
+        None => Reply::Integer(0),
+    })
+}

@@ -1,0 +1,55 @@
+//! Every limit of the server in one place, each with its reason.
+
+use plimsoll_reactor::limits::MESH_MESSAGES_MAX;
+
+/// Requests that the connections of one core have at the devices of the same core.
+pub const LOCAL_IN_FLIGHT_MAX: usize = 8192;
+
+/// Requests that one core has at another. Their completions travel in the ring of the other
+/// direction, beside that core's own requests: both together always fit, so that a core that
+/// answers never waits for room.
+pub const REMOTE_IN_FLIGHT_MAX: usize = MESH_MESSAGES_MAX / 2;
+
+/// Commands of one connection under way: enough to keep a drive busy, and what one connection can
+/// take from the others.
+pub const COMMANDS_IN_FLIGHT_MAX: usize = 64;
+
+/// Replies of one connection that wait, small ones included: bounds the memory of a pipeline of
+/// commands that are answered at once.
+pub const REPLIES_WAITING_MAX: usize = 1024;
+
+/// Bytes of replies that wait for a reader before no more commands of its connection are begun.
+pub const REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of one send, and so of what is gathered from replies that are ready.
+pub const SEND_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of one receive when nothing larger is known to come.
+pub const RECEIVE_BYTES: usize = 16 << 10;
+
+/// Bytes of one receive at most.
+pub const RECEIVE_BYTES_MAX: usize = 1 << 20;
+
+/// Capacity that a connection's buffers keep while it is idle.
+pub const BUFFER_BYTES_KEPT: usize = 32 << 10;
+
+/// Bytes of one command, values above a record's limit excluded.
+pub const QUERY_BUFFER_BYTES_MAX: usize = 64 << 20;
+
+/// Keys of one command that are worked on at once.
+pub const KEYS_AT_ONCE_MAX: usize = 64;
+
+/// Databases: Redis' default number.
+pub const DATABASES: u32 = 16;
+
+/// Keys that one page of SCAN looks at, whatever COUNT says: bounds its reply.
+pub const SCAN_COUNT_MAX: usize = 10_000;
+
+/// How long a client that sends nothing more may take no reply before its connection is cut.
+pub const LINGER_NS_MAX: u64 = 10_000_000_000;
+
+/// How long a stop waits for replies to leave before connections are cut.
+pub const STOP_NS_MAX: u64 = 5_000_000_000;
+
+const _: () = assert!(REMOTE_IN_FLIGHT_MAX * 2 <= MESH_MESSAGES_MAX);
+const _: () = assert!(SEND_BYTES_MAX <= REPLY_BYTES_MAX);

@@ -1,0 +1,129 @@
+//! Replies as values: what a command gives, before it is written in a connection's protocol.
+//!
+//! Role: lets commands run in any order and end in any order while their replies leave in order.
+//! Place on the path: between a command and the connection's writer.
+//!
+//! Invariants: a value in parts stays pinned until its reply has been sent or dropped.
+//!
+//! Never: it knows sockets.
+
+use plimsoll_kv::{Error, UploadId};
+use plimsoll_resp::ReplyWriter;
+
+/// A value too long for memory, pinned at its device. Dropping it gives up the pin.
+pub struct Pinned {
+    /// Which upload holds it.
+    pub upload: UploadId,
+    /// The key it is the value of.
+    pub key: Vec<u8>,
+    /// Bytes in all.
+    pub length: u64,
+    /// Gives up the pin when dropped.
+    pub release: Box<dyn FnMut()>,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        (self.release)();
+    }
+}
+
+/// A reply.
+pub enum Reply {
+    /// `+OK`.
+    Ok,
+    /// A simple string.
+    Simple(&'static str),
+    /// An error, its code first.
+    Error(Vec<u8>),
+    /// An integer.
+    Integer(i64),
+    /// A bulk string.
+    Bulk(Vec<u8>),
+    /// No such value.
+    Null,
+    /// An array.
+    Array(Vec<Reply>),
+    /// The header of an array whose elements are the replies that follow.
+    ArrayHeader(usize),
+    /// Pairs; an array of twice as many in RESP2.
+    Map(Vec<(Reply, Reply)>),
+    /// A set; an array in RESP2.
+    Set(Vec<Reply>),
+    /// Text for people; a bulk string in RESP2.
+    Text(Vec<u8>),
+    /// A value in parts, sent part by part.
+    Parts(Box<Pinned>),
+}
+
+impl Reply {
+    /// An error from a text.
+    #[must_use]
+    pub fn error(text: impl AsRef<[u8]>) -> Reply {
+        Reply::Error(text.as_ref().to_vec())
+    }
+
+    /// A bulk string from a text.
+    #[must_use]
+    pub fn bulk(text: impl AsRef<[u8]>) -> Reply {
+        Reply::Bulk(text.as_ref().to_vec())
+    }
+
+    /// The error of a device.
+    #[must_use]
+    pub fn failed(error: &Error) -> Reply {
+        Reply::Error(error.redis().into_bytes())
+    }
+
+    /// True if it is an error.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        matches!(self, Reply::Error(_))
+    }
+
+    /// About how many bytes it holds.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        const SMALL: usize = 32;
+        SMALL
+            + match self {
+                Reply::Error(bytes) | Reply::Bulk(bytes) | Reply::Text(bytes) => bytes.capacity(),
+                Reply::Array(items) | Reply::Set(items) => items.iter().map(Reply::held_bytes).sum(),
+                Reply::Map(pairs) => pairs.iter().map(|(k, v)| k.held_bytes() + v.held_bytes()).sum(),
+                _ => 0,
+            }
+    }
+
+    /// Writes it.
+    ///
+    /// # Panics
+    /// It is a value in parts: those are sent by the connection's writer.
+    pub fn write(&self, writer: &mut ReplyWriter<'_>) {
+        match self {
+            Reply::Ok => writer.ok(),
+            Reply::Simple(text) => writer.simple(text),
+            Reply::Error(text) => writer.error(text),
+            Reply::Integer(value) => writer.integer(*value),
+            Reply::Bulk(bytes) => writer.bulk(bytes),
+            Reply::Null => writer.null(),
+            Reply::ArrayHeader(len) => writer.array_header(*len),
+            Reply::Text(text) => writer.verbatim(*b"txt", text),
+            Reply::Array(items) => {
+                writer.array_header(items.len());
+                items.iter().for_each(|item| item.write(writer));
+            }
+            Reply::Set(items) => {
+                writer.set_header(items.len());
+                items.iter().for_each(|item| item.write(writer));
+            }
+            Reply::Map(pairs) => {
+                writer.map_header(pairs.len());
+                for (key, value) in pairs {
+                    key.write(writer);
+                    value.write(writer);
+                }
+            }
+            Reply::Parts(_) => unreachable!("the connection's writer sends values in parts"),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! A connection: what is known of its client, and its two loops.
+//!
+//! Role: the reader receives, parses and begins commands; the writer sends their replies. Place on
+//! the path: first and last.
+//!
+//! Invariants:
+//! * replies leave in the order of their commands, however these end;
+//! * commands begin in their order, and each gets its place at the devices in its first poll; one
+//!   that needs several steps runs alone. So the commands of one connection take effect in order
+//!   for each key, while reads of different keys overlap;
+//! * a client that does not read its replies is not read from: commands under way, replies that
+//!   wait and their bytes are bounded ([`crate::limits`]).
+//!
+//! Never: it waits for a device on behalf of another connection.
+
+mod queue;
+mod reader;
+mod upload;
+mod writer;
+
+use crate::command::Run;
+use crate::core::Core;
+use crate::reply::Reply;
+use plimsoll_kv::{ContainerId, LocalFuture};
+use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::{Socket, Work};
+use plimsoll_resp::Version;
+use queue::Queue;
+use std::cell::{Cell, RefCell};
+use std::fmt::Write;
+use std::rc::Rc;
+pub(crate) use upload::Upload;
+
+/// What a client says about itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    pub(crate) name: Vec<u8>,
+    pub(crate) library: Vec<u8>,
+    pub(crate) library_version: Vec<u8>,
+}
+
+/// One connection.
+pub struct Connection {
+    pub(crate) id: u64,
+    pub(crate) core: Rc<Core>,
+    pub(crate) identity: RefCell<Identity>,
+    pub(crate) database: Cell<ContainerId>,
+    pub(crate) version: Cell<Version>,
+    pub(crate) no_evict: Cell<bool>,
+    socket: Socket,
+    peer: String,
+    opened_ns: u64,
+    last_command: Cell<Option<usize>>,
+    last_ns: Cell<u64>,
+    queue: RefCell<Queue>,
+    /// Bytes with the socket.
+    sending_bytes: Cell<usize>,
+    /// Bytes that have left.
+    sent_bytes: Cell<u64>,
+    /// Bytes received and not parsed.
+    received_bytes: Cell<usize>,
+    /// No further command is begun.
+    closing: Cell<bool>,
+    /// Nothing can be sent any more.
+    dead: Cell<bool>,
+    /// The reader waits for bytes, or has ended: it begins nothing before more happens.
+    reader_rests: Cell<bool>,
+    loops: Cell<u8>,
+    /// Wakes the reader: there is room, or an end.
+    room: WaitList,
+    /// Wakes the writer: a reply is ready, or an end.
+    ready: WaitList,
+    /// Wakes the reader out of a receive: nothing can be sent any more.
+    end: WaitList,
+}
+
+/// Who is charged for a reply: the command's place in the table and when it was parsed.
+#[derive(Clone, Copy)]
+struct Account {
+    command: usize,
+    start_ns: u64,
+}
+
+/// Starts the loops of a connection that was accepted.
+pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
+    let peer = socket.peer().map(|address| address.to_string()).unwrap_or_default();
+    let now_ns = core.reactor.now_ns();
+    let connection = Rc::new(Connection {
+        id: core.shared.next_client(),
+        core: core.clone(),
+        identity: RefCell::default(),
+        database: Cell::default(),
+        version: Cell::default(),
+        no_evict: Cell::new(false),
+        socket,
+        peer,
+        opened_ns: now_ns,
+        last_command: Cell::new(None),
+        last_ns: Cell::new(now_ns),
+        queue: RefCell::default(),
+        sending_bytes: Cell::new(0),
+        sent_bytes: Cell::new(0),
+        received_bytes: Cell::new(0),
+        closing: Cell::new(false),
+        dead: Cell::new(false),
+        reader_rests: Cell::new(false),
+        loops: Cell::new(2),
+        room: WaitList::default(),
+        ready: WaitList::default(),
+        end: WaitList::default(),
+    });
+    core.reactor.spawn(Work::Network, reader::read(connection.clone()));
+    core.reactor.spawn(Work::Network, writer::write(connection.clone()));
+    connection
+}
+
+impl Connection {
+    /// Takes no further command; ends when the replies to those begun have left.
+    pub(crate) fn finish(&self) {
+        self.closing.set(true);
+        self.room.wake_all();
+        self.ready.wake_all();
+    }
+
+    /// Nothing can be sent any more: forgets what was to be.
+    fn die(&self) {
+        self.dead.set(true);
+        self.closing.set(true);
+        let forgotten = self.queue.borrow_mut().forget();
+        drop(forgotten);
+        self.socket.shutdown();
+        self.end.wake_all();
+        self.room.wake_all();
+        self.ready.wake_all();
+    }
+
+    fn loop_ended(&self) {
+        self.loops.set(self.loops.get() - 1);
+        if self.loops.get() == 0 {
+            self.core.ended(self.id);
+        }
+    }
+
+    /// Waits until another command may begin; false if none may any more.
+    async fn wait_for_room(&self) -> bool {
+        if !self.has_room() && !self.closing.get() {
+            let go_on = || (self.closing.get() || self.has_room()).then_some(());
+            self.room.wait_for(go_on).await;
+        }
+        !self.closing.get()
+    }
+
+    /// As [`Connection::wait_for_room`], for a command that has begun and has to come to its end.
+    async fn wait_for_room_within(&self) -> bool {
+        self.room.wait_for(|| (self.dead.get() || self.has_room()).then_some(())).await;
+        !self.dead.get()
+    }
+
+    /// Waits until no command is under way.
+    async fn wait_until_alone(&self) {
+        self.room.wait_for(|| (self.queue.borrow().in_flight() == 0).then_some(())).await;
+    }
+
+    fn has_room(&self) -> bool {
+        self.queue.borrow().has_room(self.sending_bytes.get())
+    }
+
+    /// A reply that is ready at once.
+    fn reply(&self, account: Option<Account>, reply: Reply) {
+        if self.dead.get() {
+            return;
+        }
+        self.charge(account, &reply);
+        self.queue.borrow_mut().push_ready(self.version.get(), reply);
+        self.ready.wake_all();
+    }
+
+    /// The place of a reply that comes later.
+    fn reserve(&self) -> u64 {
+        self.queue.borrow_mut().push_pending(self.version.get())
+    }
+
+    /// Begins a command whose reply gets the next place.
+    fn begin(self: &Rc<Self>, account: Option<Account>, future: LocalFuture<Reply>) {
+        let place = self.reserve();
+        let connection = self.clone();
+        self.core.reactor.spawn(Work::Kv, async move {
+            let reply = future.await;
+            connection.fill(place, account, reply);
+        });
+    }
+
+    /// The reply for a reserved place has come.
+    fn fill(&self, place: u64, account: Option<Account>, reply: Reply) {
+        self.charge(account, &reply);
+        let first = self.queue.borrow_mut().fill(place, reply);
+        if first {
+            self.ready.wake_all();
+        }
+        if self.closing.get() || !self.room.is_empty() {
+            self.room.wake_all();
+        }
+    }
+
+    fn charge(&self, account: Option<Account>, reply: &Reply) {
+        let counters = self.core.shared.core(self.core.reactor.core());
+        counters.errors.add(u64::from(reply.is_error()));
+        if let Some(account) = account {
+            let latency_ns = self.core.reactor.now_ns().saturating_sub(account.start_ns);
+            counters.commands[account.command].ran(latency_ns, reply.is_error());
+        }
+    }
+
+    /// Runs a command to the point from which the next may begin; false to begin no more.
+    async fn perform(self: &Rc<Self>, account: Option<Account>, run: Run) -> bool {
+        match run {
+            Run::Now(reply) => self.reply(account, reply),
+            Run::Overlap(future) => self.begin(account, future),
+            Run::Alone(future) => {
+                self.wait_until_alone().await;
+                let place = self.reserve();
+                let reply = future.await;
+                self.fill(place, account, reply);
+            }
+            Run::Each { keys, one } => {
+                self.reply(None, Reply::ArrayHeader(keys.len()));
+                let last = keys.len() - 1;
+                for (index, key) in keys.into_iter().enumerate() {
+                    if !self.wait_for_room_within().await {
+                        return false;
+                    }
+                    self.begin(account.filter(|_| index == last), one(self, key));
+                }
+            }
+            Run::Close(reply) => {
+                self.reply(account, reply);
+                return false;
+            }
+            Run::Abort => {
+                self.die();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A line of CLIENT LIST.
+    pub(crate) fn describe(&self, now_ns: u64) -> Vec<u8> {
+        let age_s = now_ns.saturating_sub(self.opened_ns) / 1_000_000_000;
+        let idle_s = now_ns.saturating_sub(self.last_ns.get()) / 1_000_000_000;
+        let identity = self.identity.borrow();
+        let mut line = format!("id={} addr={} laddr={} fd=-1 name=", self.id, self.peer, self.core.address())
+            .into_bytes();
+        line.extend_from_slice(&identity.name);
+        let flags = if self.no_evict.get() { "e" } else { "N" };
+        let queue = self.queue.borrow();
+        let mut rest = String::new();
+        // Writing to a string does not fail.
+        let _ = write!(
+            rest,
+            " age={age_s} idle={idle_s} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1 qbuf={} qbuf-free=0 \
+             argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll={} omem={} tot-mem={} events=r cmd={} user=default \
+             redir=-1 resp={} lib-name=",
+            self.database.get().0,
+            self.received_bytes.get(),
+            self.sending_bytes.get(),
+            queue.len(),
+            queue.ready_bytes(),
+            queue.ready_bytes() + self.sending_bytes.get() + self.received_bytes.get(),
+            self.last_command.get().map_or("NULL", |index| crate::command::TABLE[index].name),
+            if self.version.get() == Version::Resp3 { 3 } else { 2 },
+        );
+        line.extend_from_slice(rest.as_bytes());
+        line.extend_from_slice(&identity.library);
+        line.extend_from_slice(b" lib-ver=");
+        line.extend_from_slice(&identity.library_version);
+        line.push(b'\n');
+        line
+    }
+}

@@ -1,0 +1,119 @@
+//! The replies of a connection in order: those that are ready and those that will be.
+//!
+//! Invariants: a place is filled once; places leave from the front, each when it is filled; the
+//! number of places, of commands under way and of bytes is bounded by [`Queue::has_room`], which
+//! reckons with what the commands under way may bring, from what recent replies brought.
+
+use crate::limits::{COMMANDS_IN_FLIGHT_MAX, REPLIES_WAITING_MAX, REPLY_BYTES_MAX};
+use crate::reply::Reply;
+use plimsoll_resp::Version;
+use std::collections::VecDeque;
+
+struct Place {
+    version: Version,
+    reply: Option<Reply>,
+}
+
+/// Bytes expected of a reply before any was seen: lets a full window begin.
+const REPLY_BYTES_EXPECTED: usize = REPLY_BYTES_MAX / COMMANDS_IN_FLIGHT_MAX;
+
+pub(super) struct Queue {
+    places: VecDeque<Place>,
+    /// The number of the first place.
+    first: u64,
+    in_flight: usize,
+    ready_bytes: usize,
+    /// About the largest of the recent replies.
+    expected_bytes: usize,
+    /// The connection is gone: replies are dropped.
+    forgotten: bool,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue {
+            places: VecDeque::new(),
+            first: 0,
+            in_flight: 0,
+            ready_bytes: 0,
+            expected_bytes: REPLY_BYTES_EXPECTED,
+            forgotten: false,
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(super) fn ready_bytes(&self) -> usize {
+        self.ready_bytes
+    }
+
+    /// Whether another command may begin while so many bytes are with the socket.
+    pub(super) fn has_room(&self, sending_bytes: usize) -> bool {
+        let held_bytes = self.ready_bytes + sending_bytes;
+        let coming_bytes = self.in_flight.saturating_mul(self.expected_bytes);
+        (held_bytes == 0 && self.in_flight == 0)
+            || (self.in_flight < COMMANDS_IN_FLIGHT_MAX
+                && self.places.len() < REPLIES_WAITING_MAX
+                && held_bytes + coming_bytes < REPLY_BYTES_MAX)
+    }
+
+    pub(super) fn push_ready(&mut self, version: Version, reply: Reply) {
+        self.ready_bytes += reply.held_bytes();
+        self.places.push_back(Place { version, reply: Some(reply) });
+    }
+
+    pub(super) fn push_pending(&mut self, version: Version) -> u64 {
+        self.in_flight += 1;
+        self.places.push_back(Place { version, reply: None });
+        self.first + self.places.len() as u64 - 1
+    }
+
+    /// Fills a place; true if it is the first, so that it can leave.
+    pub(super) fn fill(&mut self, place: u64, reply: Reply) -> bool {
+        self.in_flight -= 1;
+        if self.forgotten {
+            return false;
+        }
+        let bytes = reply.held_bytes();
+        self.ready_bytes += bytes;
+        self.expected_bytes = bytes.max(self.expected_bytes - self.expected_bytes / 16);
+        let index = usize::try_from(place - self.first).expect("the queue is short");
+        let place = &mut self.places[index];
+        assert!(place.reply.is_none(), "a place is filled once");
+        place.reply = Some(reply);
+        index == 0
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.places.front().is_some_and(|place| place.reply.is_some())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Takes the first reply, if it is ready.
+    pub(super) fn pop(&mut self) -> Option<(Version, Reply)> {
+        let reply = self.places.front_mut()?.reply.take()?;
+        let place = self.places.pop_front()?;
+        self.first += 1;
+        self.ready_bytes -= reply.held_bytes();
+        Some((place.version, reply))
+    }
+
+    /// Gives everything back to be dropped, and drops what comes from now on.
+    #[must_use]
+    pub(super) fn forget(&mut self) -> Vec<Reply> {
+        self.forgotten = true;
+        self.ready_bytes = 0;
+        self.places.drain(..).filter_map(|place| place.reply).collect()
+    }
+}

@@ -1,0 +1,168 @@
+//! The reader of a connection: receives, parses, begins commands.
+//!
+//! Invariants: bytes are parsed where they were received; a command begins only if there is room
+//! for its reply; a broken protocol is answered and the connection closed.
+
+use super::{Account, Connection, upload};
+use crate::command::{self, Run};
+use crate::limits::{
+    BUFFER_BYTES_KEPT, LINGER_NS_MAX, QUERY_BUFFER_BYTES_MAX, RECEIVE_BYTES, RECEIVE_BYTES_MAX,
+};
+use crate::reply::Reply;
+use futures_util::future::{Either, select};
+use plimsoll_kv::Device;
+use plimsoll_resp::{Limits, Parser, ProtocolError, Step};
+use std::pin::pin;
+use std::rc::Rc;
+
+/// Bytes received and how far they are parsed.
+pub(super) struct Input {
+    pub(super) parser: Parser,
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+/// What the next bytes were.
+enum Parsed {
+    /// Not a whole command.
+    Incomplete { wanted: usize },
+    /// A command, begun.
+    Command(Option<Account>, Run),
+    /// A command with an argument too long for memory.
+    Large(upload::Head),
+    /// Not the protocol.
+    Broken(ProtocolError),
+}
+
+/// Reads and begins commands until the connection ends.
+pub(super) async fn read(connection: Rc<Connection>) {
+    let mut input = Input::new(&connection);
+    while connection.wait_for_room().await {
+        let go_on = match input.parse(&connection) {
+            Parsed::Incomplete { wanted } => input.receive(&connection, wanted).await,
+            Parsed::Command(account, run) => connection.perform(account, run).await,
+            Parsed::Large(head) => match upload::receive(&mut input, &connection, head).await {
+                Some((account, run)) => connection.perform(account, run).await,
+                None => false,
+            },
+            Parsed::Broken(error) => {
+                connection.refuse(error);
+                false
+            }
+        };
+        if !go_on {
+            break;
+        }
+    }
+    connection.reader_rests.set(true);
+    connection.finish();
+    connection.linger().await;
+    connection.loop_ended();
+}
+
+impl Connection {
+    /// Nothing more is read: waits until the replies have left, or leave no more.
+    async fn linger(&self) {
+        while !self.dead.get() {
+            let before_bytes = self.sent_bytes.get();
+            let ended = self.end.wait_for(|| self.dead.get().then_some(()));
+            let late = self.core.reactor.sleep_ns(LINGER_NS_MAX);
+            select(pin!(ended), pin!(late)).await;
+            if self.sent_bytes.get() == before_bytes && !self.dead.get() {
+                self.die();
+            }
+        }
+    }
+
+    /// Answers a broken protocol.
+    pub(super) fn refuse(&self, error: ProtocolError) {
+        self.core.shared.core(self.core.reactor.core()).protocol_errors.add(1);
+        let mut text = Vec::new();
+        error.write_reply(&mut text);
+        let line = text.strip_prefix(b"-").and_then(|line| line.strip_suffix(b"\r\n"));
+        self.reply(None, Reply::error(line.expect("an error is one line")));
+    }
+
+    pub(super) fn account(&self, command: usize) -> Account {
+        let start_ns = self.core.reactor.now_ns();
+        self.last_command.set(Some(command));
+        self.last_ns.set(start_ns);
+        Account { command, start_ns }
+    }
+}
+
+impl Input {
+    fn new(connection: &Connection) -> Input {
+        let limits = Limits {
+            large_bulk_bytes_min: connection.core.volume.value_bytes_max() + 1,
+            query_buffer_bytes_max: QUERY_BUFFER_BYTES_MAX,
+            ..Limits::DEFAULT
+        };
+        Input { parser: Parser::new(limits), buffer: Vec::new(), start: 0 }
+    }
+
+    /// Parses one command and starts it off, as far as that needs no waiting.
+    fn parse(&mut self, connection: &Rc<Connection>) -> Parsed {
+        let step = self.parser.parse(&self.buffer[self.start..]);
+        self.start += step.consumed();
+        match step {
+            Step::Incomplete { wanted, .. } => Parsed::Incomplete { wanted },
+            Step::Command(parsed) => {
+                let (account, run) = command::begin(connection, &parsed.args);
+                Parsed::Command(account.map(|command| connection.account(command)), run)
+            }
+            Step::Large(large) => Parsed::Large(upload::Head::new(&large)),
+            Step::Tail(_) => unreachable!("the end of a long command is read where it began"),
+            Step::Error(error) => Parsed::Broken(error),
+        }
+    }
+
+    /// The bytes received and not parsed.
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    /// The parser, and the bytes it has to look at.
+    pub(super) fn parts(&mut self) -> (&mut Parser, &[u8]) {
+        (&mut self.parser, &self.buffer[self.start..])
+    }
+
+    /// Some bytes have been taken.
+    pub(super) fn take(&mut self, count: usize) {
+        assert!(count <= self.pending().len());
+        self.start += count;
+    }
+
+    /// Receives more; false at the end of the stream.
+    pub(super) async fn receive(&mut self, connection: &Rc<Connection>, wanted: usize) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        if self.start == buffer.len() {
+            buffer.clear();
+            if buffer.capacity() > BUFFER_BYTES_KEPT {
+                buffer = Vec::new();
+            }
+        } else if self.start > 0 {
+            buffer.drain(..self.start);
+        }
+        self.start = 0;
+        let before = buffer.len();
+        connection.received_bytes.set(before);
+        connection.reader_rests.set(true);
+        if connection.closing.get() {
+            connection.ready.wake_all();
+        }
+        let bytes_max = wanted.clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX);
+        let ended = connection.end.wait_for(|| connection.dead.get().then_some(()));
+        let receive = connection.socket.receive(buffer, bytes_max);
+        let (result, buffer) = match select(pin!(receive), pin!(ended)).await {
+            Either::Left((received, _)) => received,
+            Either::Right(_) => return false,
+        };
+        connection.reader_rests.set(false);
+        self.buffer = buffer;
+        let received = self.buffer.len() - before;
+        let counters = connection.core.shared.core(connection.core.reactor.core());
+        counters.received_bytes.add(received as u64);
+        matches!(result, Ok(count) if count > 0) && !connection.dead.get()
+    }
+}

@@ -1,0 +1,203 @@
+//! Values too long for memory, on their way in.
+//!
+//! Role: takes a long argument from the socket part by part and gives it to the key's device as an
+//! upload; the command itself runs when its last argument has come. Place on the path: beside the
+//! parser.
+//!
+//! Invariants: at most one part and one receive are in memory; an upload that is not stored, for
+//! whatever reason, is given up; a long argument that is no value of a SET is skipped and refused,
+//! and the connection goes on.
+
+use super::reader::Input;
+use super::{Account, Connection};
+use crate::command::{self, Run};
+use crate::core::Core;
+use crate::reply::Reply;
+use plimsoll_kv::{Op, Output, UploadId};
+use plimsoll_reactor::Work;
+use plimsoll_resp::{LargeArg, Step};
+use std::rc::Rc;
+
+/// The beginning of a command with a long argument.
+pub(super) struct Head {
+    args: Vec<Vec<u8>>,
+    index: usize,
+    length: usize,
+}
+
+impl Head {
+    pub(super) fn new(large: &LargeArg<'_>) -> Head {
+        let args = large.args.iter().map(<[u8]>::to_vec).collect();
+        Head { args, index: large.index, length: large.len }
+    }
+}
+
+/// A value in parts that is not stored yet. Dropping it gives it up.
+pub(crate) struct Upload {
+    core: Rc<Core>,
+    pub(crate) id: UploadId,
+    pub(crate) key: Vec<u8>,
+    open: bool,
+}
+
+impl Upload {
+    /// The upload is stored: it is the key's now.
+    pub(crate) fn stored(mut self) {
+        self.open = false;
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if self.open {
+            let op = Op::UploadAbort { upload: self.id, key: std::mem::take(&mut self.key) };
+            let core = self.core.clone();
+            self.core.reactor.spawn(Work::Kv, async move {
+                if let Err(error) = core.execute(op).await {
+                    tracing::warn!(%error, "an upload could not be given up");
+                }
+            });
+        }
+    }
+}
+
+/// What becomes of the long arguments of a command.
+enum Fate {
+    Uploaded(Upload),
+    Refused(Reply),
+}
+
+/// Receives the rest of a command that has long arguments, and begins it. `None` if the connection
+/// ended.
+pub(super) async fn receive(
+    input: &mut Input,
+    connection: &Rc<Connection>,
+    mut head: Head,
+) -> Option<(Option<Account>, Run)> {
+    let mut args = std::mem::take(&mut head.args);
+    let name = args.first().cloned().unwrap_or_default();
+    let is_value = command::takes_upload(&name, head.index) && args.len() == 2;
+    let mut fate = if is_value {
+        upload(input, connection, &args[1], head.length).await?
+    } else {
+        skip(input, connection, head.length).await?;
+        Fate::Refused(Reply::error("ERR argument is too long"))
+    };
+    args.push(Vec::new());
+    loop {
+        input.parser.resume_after_large();
+        match rest(input, connection, &mut args).await? {
+            Rest::Whole => break,
+            Rest::Large(length) => {
+                skip(input, connection, length).await?;
+                args.push(Vec::new());
+                fate = Fate::Refused(Reply::error("ERR argument is too long"));
+            }
+            Rest::Broken => return None,
+        }
+    }
+    let Some(index) = command::find(&name) else {
+        let views: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        return Some((None, Run::Now(command::unknown(&views))));
+    };
+    let run = match fate {
+        Fate::Refused(reply) => Run::Now(reply),
+        Fate::Uploaded(upload) => command::set_uploaded(connection, upload, &args[3..]),
+    };
+    Some((Some(connection.account(index)), run))
+}
+
+enum Rest {
+    Whole,
+    Large(usize),
+    Broken,
+}
+
+/// Parses on to the end of the command or its next long argument.
+async fn rest(input: &mut Input, connection: &Rc<Connection>, args: &mut Vec<Vec<u8>>) -> Option<Rest> {
+    loop {
+        let (parser, bytes) = input.parts();
+        let step = parser.parse(bytes);
+        let consumed = step.consumed();
+        let (outcome, wanted) = match step {
+            Step::Incomplete { wanted, .. } => (None, wanted),
+            Step::Tail(tail) => {
+                args.extend(tail.args.iter().map(<[u8]>::to_vec));
+                (Some(Rest::Whole), 0)
+            }
+            Step::Large(large) => {
+                args.extend(large.args.iter().map(<[u8]>::to_vec));
+                (Some(Rest::Large(large.len)), 0)
+            }
+            Step::Error(error) => {
+                connection.refuse(error);
+                (Some(Rest::Broken), 0)
+            }
+            Step::Command(_) => unreachable!("a command with a long argument ends with a tail"),
+        };
+        input.take(consumed);
+        match outcome {
+            Some(outcome) => return Some(outcome),
+            None if input.receive(connection, wanted).await => {}
+            None => return None,
+        }
+    }
+}
+
+/// Drops the next bytes of the stream.
+async fn skip(input: &mut Input, connection: &Rc<Connection>, mut length: usize) -> Option<()> {
+    loop {
+        let count = input.pending().len().min(length);
+        input.take(count);
+        length -= count;
+        if length == 0 {
+            return Some(());
+        }
+        if !input.receive(connection, length).await {
+            return None;
+        }
+    }
+}
+
+/// Receives a value as an upload. If the device refuses, the rest is dropped and its error kept.
+async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], length: usize) -> Option<Fate> {
+    let container = connection.database.get();
+    let begin = Op::UploadBegin { container, key: key.to_vec(), length: length as u64 };
+    let core = &connection.core;
+    let upload = match core.clone().execute(begin).await {
+        Ok(Output::Upload(id)) => Upload { core: core.clone(), id, key: key.to_vec(), open: true },
+        Ok(_) => unreachable!("the beginning of an upload gives an upload"),
+        Err(error) => {
+            skip(input, connection, length).await?;
+            return Some(Fate::Refused(Reply::failed(&error)));
+        }
+    };
+    let mut left = length;
+    while left > 0 {
+        let part_bytes = left.min(core.volume.geometry().part_bytes);
+        let bytes = part(input, connection, part_bytes).await?;
+        left -= part_bytes;
+        let op = Op::UploadPart { upload: upload.id, key: key.to_vec(), bytes };
+        if let Err(error) = core.clone().execute(op).await {
+            skip(input, connection, left).await?;
+            return Some(Fate::Refused(Reply::failed(&error)));
+        }
+    }
+    Some(Fate::Uploaded(upload))
+}
+
+/// Receives one part.
+async fn part(input: &mut Input, connection: &Rc<Connection>, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let count = input.pending().len().min(length - bytes.len());
+        bytes.extend_from_slice(&input.pending()[..count]);
+        input.take(count);
+        if bytes.len() == length {
+            return Some(bytes);
+        }
+        if !input.receive(connection, length - bytes.len()).await {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The writer of a connection: sends replies in order, as many as are ready at once.
+//!
+//! Invariants: a value in parts is sent part by part, one part in memory and the next one on its
+//! way; what follows it waits. If such a value turns out unreadable after its header has left, the
+//! connection is cut: bytes that were not verified are never sent in their place.
+
+use super::Connection;
+use crate::limits::{BUFFER_BYTES_KEPT, SEND_BYTES_MAX};
+use crate::reply::{Pinned, Reply};
+use futures_util::future::join;
+use plimsoll_kv::{Error, Op, Output, Result};
+use plimsoll_resp::{ReplyWriter, Version};
+use std::rc::Rc;
+
+/// What the writer wakes up for.
+enum Next {
+    Ready,
+    End,
+}
+
+/// Sends replies until the connection has ended.
+pub(super) async fn write(connection: Rc<Connection>) {
+    let mut out = Vec::new();
+    while let Next::Ready = connection.next().await {
+        if !connection.send_ready(&mut out).await {
+            break;
+        }
+        if out.capacity() > BUFFER_BYTES_KEPT {
+            out = Vec::new();
+        }
+    }
+    connection.die();
+    connection.loop_ended();
+}
+
+impl Connection {
+    async fn next(&self) -> Next {
+        let look = || {
+            let queue = self.queue.borrow();
+            if self.dead.get() {
+                Some(Next::End)
+            } else if queue.is_ready() {
+                Some(Next::Ready)
+            } else if self.closing.get() && self.reader_rests.get() && queue.is_empty() {
+                Some(Next::End)
+            } else {
+                None
+            }
+        };
+        self.ready.wait_for(look).await
+    }
+
+    /// Sends what is ready; false if the peer is gone.
+    async fn send_ready(self: &Rc<Self>, out: &mut Vec<u8>) -> bool {
+        loop {
+            let popped = if out.len() < SEND_BYTES_MAX { self.queue.borrow_mut().pop() } else { None };
+            match popped {
+                Some((version, Reply::Parts(pinned))) => {
+                    if !self.send_parts(version, &pinned, out).await {
+                        return false;
+                    }
+                }
+                Some((version, reply)) => reply.write(&mut ReplyWriter::new(out, version)),
+                None => break,
+            }
+        }
+        self.send(out).await
+    }
+
+    async fn send(&self, out: &mut Vec<u8>) -> bool {
+        if out.is_empty() {
+            return true;
+        }
+        self.sending_bytes.set(out.len());
+        self.room.wake_all();
+        let (sent, mut buffer) = self.socket.send(std::mem::take(out)).await;
+        let counters = self.core.shared.core(self.core.reactor.core());
+        counters.sent_bytes.add(buffer.len() as u64);
+        self.sent_bytes.set(self.sent_bytes.get() + buffer.len() as u64);
+        buffer.clear();
+        *out = buffer;
+        self.sending_bytes.set(0);
+        self.room.wake_all();
+        sent.is_ok() && !self.dead.get()
+    }
+
+    /// Sends a value in parts; false if the connection cannot go on.
+    async fn send_parts(self: &Rc<Self>, version: Version, pinned: &Pinned, out: &mut Vec<u8>) -> bool {
+        let part_bytes = self.core.volume.geometry().part_bytes as u64;
+        let parts = u32::try_from(pinned.length.div_ceil(part_bytes)).expect("values are bounded");
+        let mut part = match self.part(pinned, 0).await {
+            Ok(part) => part,
+            Err(error) => {
+                Reply::failed(&error).write(&mut ReplyWriter::new(out, version));
+                return true;
+            }
+        };
+        ReplyWriter::new(out, version).bulk_header(pinned.length as usize);
+        let mut left_bytes = pinned.length;
+        for next in 1..=parts {
+            let due = left_bytes.min(part_bytes);
+            if part.len() as u64 != due {
+                tracing::error!(
+                    due,
+                    got = part.len(),
+                    "a part of a value has the wrong length: connection cut"
+                );
+                return false;
+            }
+            left_bytes -= due;
+            out.extend_from_slice(&part);
+            if next == parts {
+                break;
+            }
+            let (sent, fetched) = join(self.send(out), self.part(pinned, next)).await;
+            if !sent {
+                return false;
+            }
+            part = match fetched {
+                Ok(part) => part,
+                Err(error) => {
+                    tracing::error!(%error, part = next, "a part of a value cannot be read: connection cut");
+                    return false;
+                }
+            };
+        }
+        assert_eq!(left_bytes, 0);
+        ReplyWriter::new(out, version).bulk_end();
+        true
+    }
+
+    async fn part(self: &Rc<Self>, pinned: &Pinned, part: u32) -> Result<Vec<u8>> {
+        let op = Op::RetrievePart { upload: pinned.upload, key: pinned.key.clone(), part };
+        match self.core.clone().execute(op).await? {
+            Output::Found(item) => Ok(item.bytes),
+            _ => Err(Error::Unsupported("a part of a value came as something else")),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What all cores and the control thread share: settings that never change, and counters.
+//!
+//! Role: made once at start, handed to every core. Invariants: each counter block has one writing
+//! core; the few numbers that several cores write (connections, client ids) are touched when a
+//! connection opens or closes, never by a request.
+//!
+//! Never: anything that a request has to wait for.
+
+use crate::command;
+use crate::counters::{CoreCounters, Gauges};
+use crate::volume::Geometry;
+use plimsoll_kv::Durability;
+use plimsoll_reactor::{CoreId, Load};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+
+/// What a session needs to know of the configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What an acknowledged write is worth.
+    pub durability: Durability,
+    /// Connections at most.
+    pub clients_max: u64,
+    /// The directory of the data, for CONFIG GET dir.
+    pub data_dir: String,
+    /// The configuration file, if there is one.
+    pub config_file: Option<String>,
+    /// 40 hexadecimal digits that name this run.
+    pub run_id: String,
+    /// Wall time of the start in milliseconds.
+    pub started_ms: u64,
+    /// The process' id.
+    pub process_id: u32,
+}
+
+/// What the control thread measures for INFO once a second; zero where there is none.
+#[derive(Debug, Default)]
+pub struct ProcessGauges {
+    /// Bytes of memory in use by the process.
+    pub resident_bytes: AtomicU64,
+    /// The most there ever were.
+    pub resident_peak_bytes: AtomicU64,
+    /// Bytes of memory of the machine.
+    pub machine_bytes: AtomicU64,
+    /// Processor time in the kernel, in milliseconds.
+    pub system_ms: AtomicU64,
+    /// Processor time outside it, in milliseconds.
+    pub user_ms: AtomicU64,
+    /// Commands in the last second.
+    pub ops_per_s: AtomicU64,
+}
+
+/// Shared by all cores and the control thread.
+#[derive(Debug)]
+pub struct Shared {
+    /// The configuration.
+    pub settings: Settings,
+    /// What is the same for all partitions.
+    pub geometry: Geometry,
+    /// One for each core.
+    pub cores: Vec<CoreCounters>,
+    /// Filled when the reactors run.
+    pub loads: OnceLock<Vec<Load>>,
+    /// Measured by the control thread.
+    pub process: ProcessGauges,
+    /// What devices and partitions tell; locked to add one and to list them.
+    gauges: Mutex<Vec<std::sync::Arc<Gauges>>>,
+    connections: AtomicU64,
+    next_client: AtomicU64,
+}
+
+impl Shared {
+    /// For a server of so many cores.
+    #[must_use]
+    pub fn new(settings: Settings, geometry: Geometry, cores: usize) -> Shared {
+        Shared {
+            settings,
+            geometry,
+            cores: (0..cores).map(|_| CoreCounters::new(command::TABLE.len())).collect(),
+            loads: OnceLock::new(),
+            process: ProcessGauges::default(),
+            gauges: Mutex::new(Vec::new()),
+            connections: AtomicU64::new(0),
+            next_client: AtomicU64::new(1),
+        }
+    }
+
+    /// The counters of a core.
+    #[must_use]
+    pub fn core(&self, core: CoreId) -> &CoreCounters {
+        &self.cores[usize::from(core.0)]
+    }
+
+    /// Counts a new connection, unless there are too many.
+    #[must_use]
+    pub fn admit(&self) -> bool {
+        let admitted = self.connections.fetch_add(1, Relaxed) < self.settings.clients_max;
+        if !admitted {
+            self.connections.fetch_sub(1, Relaxed);
+        }
+        admitted
+    }
+
+    /// A connection admitted before is gone.
+    pub fn dismiss(&self) {
+        self.connections.fetch_sub(1, Relaxed);
+    }
+
+    /// Connections open now.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Relaxed)
+    }
+
+    /// A number for a new client.
+    #[must_use]
+    pub fn next_client(&self) -> u64 {
+        self.next_client.fetch_add(1, Relaxed)
+    }
+
+    /// Adds gauges, to be published by the calling core. At start only.
+    pub fn add_gauges(&self, gauges: Gauges) -> std::sync::Arc<Gauges> {
+        let gauges = std::sync::Arc::new(gauges);
+        let mut all = self.gauges.lock().expect("nobody panics while holding it");
+        all.push(gauges.clone());
+        all.sort_by(|a, b| a.label.cmp(&b.label));
+        gauges
+    }
+
+    /// All gauges, in the order of their labels.
+    #[must_use]
+    pub fn gauges(&self) -> Vec<std::sync::Arc<Gauges>> {
+        self.gauges.lock().expect("nobody panics while holding it").clone()
+    }
+
+    /// Sums a counter over the cores.
+    pub fn sum(&self, counter: impl Fn(&CoreCounters) -> u64) -> u64 {
+        self.cores.iter().map(counter).sum()
+    }
+}

@@ -1,0 +1,105 @@
+//! What cores send each other, and who waits for what comes back.
+//!
+//! Invariants: a number names one waiting request until its completion has come; the permit of a
+//! request is held that long, also when nobody waits for the completion any more.
+
+use plimsoll_kv::{Completion, Request, Result};
+use plimsoll_reactor::sync::{Permit, Receiver, Sender, oneshot};
+
+/// A message between two cores.
+pub enum Message {
+    /// Execute this at a partition you own.
+    Request {
+        /// Names it for the completion.
+        id: u32,
+        /// At which partition.
+        partition: u16,
+        /// What.
+        request: Request,
+    },
+    /// What became of a request of yours.
+    Completion {
+        /// Which.
+        id: u32,
+        /// What became of it.
+        result: Result<Completion>,
+    },
+    /// Tell me about yourself.
+    Question {
+        /// Names it for the answer.
+        id: u32,
+        /// What.
+        question: Question,
+    },
+    /// The answer to a question of yours.
+    Answer {
+        /// Which.
+        id: u32,
+        /// The answer, in the form the question implies.
+        bytes: Vec<u8>,
+    },
+}
+
+/// What one core can ask another. Rare: for operators' commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// A line for each connection, as CLIENT LIST has it.
+    Clients,
+    /// Set the counters of commands to zero.
+    ResetCounters,
+}
+
+enum Entry {
+    Free,
+    Request(Sender<Result<Completion>>, Permit),
+    Question(Sender<Vec<u8>>, Permit),
+}
+
+/// Requests at other cores.
+#[derive(Default)]
+pub(super) struct Waiting {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+impl Waiting {
+    fn insert(&mut self, entry: Entry) -> u32 {
+        match self.free.pop() {
+            Some(id) => {
+                self.entries[id as usize] = entry;
+                id
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        }
+    }
+
+    fn take(&mut self, id: u32) -> Entry {
+        self.free.push(id);
+        std::mem::replace(&mut self.entries[id as usize], Entry::Free)
+    }
+
+    pub(super) fn request(&mut self, permit: Permit) -> (u32, Receiver<Result<Completion>>) {
+        let (sender, receiver) = oneshot();
+        (self.insert(Entry::Request(sender, permit)), receiver)
+    }
+
+    pub(super) fn question(&mut self, permit: Permit) -> (u32, Receiver<Vec<u8>>) {
+        let (sender, receiver) = oneshot();
+        (self.insert(Entry::Question(sender, permit)), receiver)
+    }
+
+    pub(super) fn complete(&mut self, id: u32, result: Result<Completion>) {
+        let Entry::Request(sender, permit) = self.take(id) else { panic!("a completion nobody waits for") };
+        sender.send(result);
+        drop(permit);
+    }
+
+    pub(super) fn answer(&mut self, id: u32, bytes: Vec<u8>) {
+        let Entry::Question(sender, permit) = self.take(id) else { panic!("an answer nobody waits for") };
+        sender.send(bytes);
+        drop(permit);
+    }
+}

@@ -1,0 +1,214 @@
+//! The volume: all partitions of a server behind one device.
+//!
+//! Role: sends each request to the core that owns the key's partition and brings the completion
+//! back. Place on the path: between the session and the partition; the only place where a request
+//! changes cores, at most once and back.
+//!
+//! Invariants:
+//! * partition p belongs to core p modulo the number of cores;
+//! * requests of one core for one key reach their partition in the order in which they were first
+//!   polled: permits are given first come, first served, a ring keeps its order, and the owner
+//!   starts a task for each request in the order of arrival;
+//! * a core has a bounded number of requests under way, here and at every other core, so that no
+//!   ring of the mesh is ever full.
+//!
+//! Never: it looks into values or knows what a session is.
+
+mod everywhere;
+mod message;
+#[cfg(test)]
+mod tests;
+
+pub use message::{Message, Question};
+
+use crate::limits::{LOCAL_IN_FLIGHT_MAX, REMOTE_IN_FLIGHT_MAX};
+use message::Waiting;
+use plimsoll_kv::{Completion, Device, Error, LocalFuture, Op, Request, Result, Slot};
+use plimsoll_reactor::sync::Permits;
+use plimsoll_reactor::{CoreId, Mailbox, Port, Reactor, Work};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+/// What is the same for all partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// How many there are.
+    pub partitions: u16,
+    /// Bytes of the longest value that one store takes.
+    pub value_bytes_max: usize,
+    /// Bytes of every part of an upload but the last.
+    pub part_bytes: usize,
+}
+
+impl Geometry {
+    /// The core that owns a partition.
+    #[must_use]
+    pub fn owner(&self, partition: u16, cores: usize) -> CoreId {
+        assert!(partition < self.partitions);
+        CoreId((usize::from(partition) % cores) as u16)
+    }
+
+    /// The partitions that a core owns.
+    pub fn owned(&self, core: CoreId, cores: usize) -> impl Iterator<Item = u16> + use<> {
+        let geometry = *self;
+        (0..self.partitions).filter(move |partition| geometry.owner(*partition, cores) == core)
+    }
+}
+
+/// Answers a question of another core.
+pub type Answerer = Rc<dyn Fn(Question) -> Vec<u8>>;
+
+/// One core's view of all partitions.
+pub struct Volume {
+    reactor: Reactor,
+    geometry: Geometry,
+    local: BTreeMap<u16, Rc<dyn Device>>,
+    /// What may be under way at each core.
+    permits: Vec<Rc<Permits>>,
+    waiting: RefCell<Waiting>,
+    mailbox: Rc<Mailbox<Message>>,
+    answerer: RefCell<Option<Answerer>>,
+}
+
+impl Volume {
+    /// The volume of this core, which owns the partitions given.
+    ///
+    /// # Panics
+    /// The partitions are not those that this core has to own.
+    pub fn new(
+        reactor: &Reactor,
+        port: Port<Message>,
+        geometry: Geometry,
+        local: BTreeMap<u16, Rc<dyn Device>>,
+    ) -> Rc<Volume> {
+        let (core, cores) = (reactor.core(), reactor.cores());
+        assert!(local.keys().copied().eq(geometry.owned(core, cores)), "a core owns its partitions");
+        let permits_at = |other| {
+            let here = other == usize::from(core.0);
+            Permits::new(if here { LOCAL_IN_FLIGHT_MAX } else { REMOTE_IN_FLIGHT_MAX })
+        };
+        Rc::new_cyclic(|weak: &Weak<Volume>| {
+            let weak = weak.clone();
+            let mailbox = port.open(reactor, move |from, message| {
+                if let Some(volume) = weak.upgrade() {
+                    volume.receive(from, message);
+                }
+            });
+            Volume {
+                reactor: reactor.clone(),
+                geometry,
+                local,
+                permits: (0..cores).map(permits_at).collect(),
+                waiting: RefCell::default(),
+                mailbox,
+                answerer: RefCell::default(),
+            }
+        })
+    }
+
+    /// What is the same for all partitions.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The partitions that this core owns.
+    #[must_use]
+    pub fn local(&self) -> &BTreeMap<u16, Rc<dyn Device>> {
+        &self.local
+    }
+
+    /// Says who answers the questions that other cores ask.
+    pub fn set_answerer(&self, answerer: Answerer) {
+        *self.answerer.borrow_mut() = Some(answerer);
+    }
+
+    /// Takes a message from another core.
+    fn receive(self: &Rc<Self>, from: CoreId, message: Message) {
+        match message {
+            Message::Request { id, partition, request } => {
+                let device = self.local.get(&partition).expect("requests go to the owner").clone();
+                let mailbox = self.mailbox.clone();
+                self.reactor.spawn(Work::Device, async move {
+                    let result = device.execute(request).await;
+                    mailbox.send(from, Message::Completion { id, result }).await;
+                });
+            }
+            Message::Completion { id, result } => self.waiting.borrow_mut().complete(id, result),
+            Message::Question { id, question } => {
+                let answerer = self.answerer.borrow().clone();
+                let bytes = answerer.map(|answer| answer(question)).unwrap_or_default();
+                let mailbox = self.mailbox.clone();
+                self.reactor.spawn(Work::Control, async move {
+                    mailbox.send(from, Message::Answer { id, bytes }).await;
+                });
+            }
+            Message::Answer { id, bytes } => self.waiting.borrow_mut().answer(id, bytes),
+        }
+    }
+
+    /// Executes a request at the owner of a partition.
+    async fn execute_at(self: Rc<Self>, partition: u16, request: Request) -> Result<Completion> {
+        let owner = self.geometry.owner(partition, self.reactor.cores());
+        let permit = self.permits[usize::from(owner.0)].acquire(1).await;
+        if let Some(device) = self.local.get(&partition) {
+            let result = device.clone().execute(request).await;
+            drop(permit);
+            return result;
+        }
+        let (id, receiver) = self.waiting.borrow_mut().request(permit);
+        self.mailbox.send(owner, Message::Request { id, partition, request }).await;
+        receiver.await.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Asks every core, this one too; the answers in the order of the cores.
+    pub async fn ask_all(self: &Rc<Self>, question: Question) -> Vec<Vec<u8>> {
+        let mut answers = Vec::with_capacity(self.permits.len());
+        for core in 0..self.permits.len() {
+            if core == usize::from(self.reactor.core().0) {
+                let answerer = self.answerer.borrow().clone();
+                answers.push(answerer.map(|answer| answer(question)).unwrap_or_default());
+                continue;
+            }
+            let permit = self.permits[core].acquire(1).await;
+            let (id, receiver) = self.waiting.borrow_mut().question(permit);
+            self.mailbox.send(CoreId(core as u16), Message::Question { id, question }).await;
+            answers.push(receiver.await.unwrap_or_default());
+        }
+        answers
+    }
+
+    /// The partition that serves a request, if one alone does.
+    fn partition_of(&self, op: &Op) -> Result<Option<u16>> {
+        let of_key = |key: &[u8]| Slot::of(key).partition(self.geometry.partitions);
+        let Op::Batch(ops) = op else { return Ok(op.key().map(of_key)) };
+        let mut partition = None;
+        for op in ops {
+            let key = op.key().ok_or(Error::Invalid("an operation without a key in a batch"))?;
+            if *partition.get_or_insert(of_key(key)) != of_key(key) {
+                return Err(Error::Invalid("a batch over several partitions"));
+            }
+        }
+        // A batch of nothing is any partition's.
+        Ok(partition.or(Some(0)))
+    }
+}
+
+impl Device for Volume {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        match self.partition_of(&request.op) {
+            Ok(Some(partition)) => Box::pin(self.execute_at(partition, request)),
+            Ok(None) => Box::pin(self.execute_everywhere(request)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.geometry.value_bytes_max
+    }
+
+    fn part_bytes(&self) -> usize {
+        self.geometry.part_bytes
+    }
+}

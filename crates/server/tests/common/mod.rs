@@ -1,0 +1,205 @@
+//! A server over memory devices and its clients in the simulator: what the session tests share.
+#![allow(dead_code, unreachable_pub)]
+
+use plimsoll_kv::delay::{Delay, DelayDevice};
+use plimsoll_kv::memory::{Memory, MemoryOptions};
+use plimsoll_kv::{Device, Durability};
+use plimsoll_reactor::sim::{ProcessId, World};
+use plimsoll_reactor::{Mesh, Port, Reactor, Socket, Work};
+use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
+use plimsoll_server::{Core, Geometry, Message, Settings, Shared, serve_core};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub const SERVER: ProcessId = ProcessId(0);
+const CLIENTS: ProcessId = ProcessId(1);
+const DEADLINE_NS: u64 = 600_000_000_000;
+
+#[derive(Clone, Copy)]
+pub struct Setup {
+    pub seed: u64,
+    pub cores: usize,
+    pub partitions: u16,
+    pub memory: MemoryOptions,
+    pub delay: Delay,
+    pub clients_max: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            seed: 1,
+            cores: 2,
+            partitions: 3,
+            memory: MemoryOptions::default(),
+            delay: Delay::default(),
+            clients_max: 100,
+        }
+    }
+}
+
+/// What a test holds.
+#[derive(Clone)]
+pub struct Bench {
+    pub reactor: Reactor,
+    pub world: World,
+    pub memories: Rc<RefCell<Vec<Rc<Memory>>>>,
+    pub cores: Rc<RefCell<Vec<Rc<Core>>>>,
+    pub shared: Arc<Shared>,
+}
+
+fn address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 6379))
+}
+
+pub fn settings(clients_max: u64) -> Settings {
+    Settings {
+        durability: Durability::Sync,
+        clients_max,
+        data_dir: "/data".to_owned(),
+        config_file: None,
+        run_id: "0123456789012345678901234567890123456789".to_owned(),
+        started_ms: 0,
+        process_id: 42,
+    }
+}
+
+/// Runs a test against a server, to its end.
+pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) -> F) {
+    let world = World::new(setup.seed, |_| "test");
+    let memory = setup.memory;
+    let geometry = Geometry {
+        partitions: setup.partitions,
+        value_bytes_max: memory.value_bytes_max,
+        part_bytes: memory.part_bytes,
+    };
+    let shared = Arc::new(Shared::new(settings(setup.clients_max), geometry, setup.cores));
+    let ports: Vec<Option<Port<Message>>> = Mesh::ports(setup.cores).into_iter().map(Some).collect();
+    let ports = RefCell::new(ports);
+    let (memories, cores) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(Vec::new())));
+    world.start_process(SERVER, setup.cores, |reactor| {
+        let mut partitions: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
+        for partition in geometry.owned(reactor.core(), setup.cores) {
+            let device = Memory::new(reactor, memory);
+            memories.borrow_mut().push(device.clone());
+            let slow: Rc<dyn Device> = if setup.delay == Delay::default() {
+                device
+            } else {
+                DelayDevice::new(reactor, device, setup.delay)
+            };
+            partitions.insert(partition, slow);
+        }
+        let port = ports.borrow_mut()[usize::from(reactor.core().0)].take().unwrap();
+        cores.borrow_mut().push(serve_core(reactor, port, partitions, &shared, address()).unwrap());
+    });
+    let done = Rc::new(Cell::new(false));
+    world.start_process(CLIENTS, 1, |reactor| {
+        let bench = Bench {
+            reactor: reactor.clone(),
+            world: world.clone(),
+            memories: memories.clone(),
+            cores: cores.clone(),
+            shared: shared.clone(),
+        };
+        let (future, done) = (test(bench), done.clone());
+        reactor.spawn(Work::Kv, async move {
+            future.await;
+            done.set(true);
+        });
+    });
+    let in_time = world.run_until(world.now_ns() + DEADLINE_NS, || done.get());
+    assert!(in_time, "the test did not end");
+    world.kill(CLIENTS, false);
+    world.kill(SERVER, false);
+    cores.borrow_mut().clear();
+}
+
+pub struct Client {
+    pub socket: Socket,
+    decoder: ReplyDecoder,
+    buffer: Vec<u8>,
+}
+
+impl Bench {
+    pub async fn client(&self) -> Client {
+        let socket = self.reactor.connect(address()).unwrap();
+        // The simulated network forgets to wake a core for bytes that were sent before it accepted
+        // and arrive after it began to receive.
+        self.reactor.sleep_ns(200_000).await;
+        Client { socket, decoder: ReplyDecoder::new(ReplyLimits::DEFAULT), buffer: Vec::new() }
+    }
+
+    pub async fn pause_ms(&self, ms: u64) {
+        self.reactor.sleep_ns(ms * 1_000_000).await;
+    }
+}
+
+pub fn encoded(args: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    request::encode(args, &mut bytes);
+    bytes
+}
+
+impl Client {
+    pub async fn send(&self, bytes: Vec<u8>) {
+        let (result, _) = self.socket.send(bytes).await;
+        result.unwrap();
+    }
+
+    /// The next reply, or nothing at the end of the stream.
+    pub async fn next(&mut self) -> Option<Reply> {
+        loop {
+            match self.decoder.decode(&self.buffer).unwrap() {
+                Decoded::Reply { consumed, reply } => {
+                    self.buffer.drain(..consumed);
+                    return Some(reply);
+                }
+                Decoded::Incomplete { consumed, .. } => {
+                    self.buffer.drain(..consumed);
+                }
+            }
+            let (result, buffer) = self.socket.receive(std::mem::take(&mut self.buffer), 1 << 20).await;
+            self.buffer = buffer;
+            if !matches!(result, Ok(count) if count > 0) {
+                return None;
+            }
+        }
+    }
+
+    pub async fn call(&mut self, args: &[&str]) -> Reply {
+        self.send(encoded(args)).await;
+        self.next().await.expect("the server has closed the connection")
+    }
+
+    /// Calls a command given as words and expects this reply, as [`show`] writes it.
+    pub async fn expect(&mut self, words: &str, expected: &str) {
+        let args: Vec<&str> = words.split(' ').map(|word| if word == "''" { "" } else { word }).collect();
+        let reply = self.call(&args).await;
+        assert_eq!(show(&reply), expected, "{words}");
+    }
+}
+
+/// A reply on one line, near to how redis-cli shows it.
+pub fn show(reply: &Reply) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let list = |items: &[Reply]| items.iter().map(show).collect::<Vec<_>>().join(" ");
+    match reply {
+        Reply::Simple(bytes) => format!("+{}", text(bytes)),
+        Reply::Error(bytes) => format!("-{}", text(bytes)),
+        Reply::Integer(value) => format!(":{value}"),
+        Reply::Bulk(bytes) => text(bytes),
+        Reply::Null => "nil".to_owned(),
+        Reply::Array(items) => format!("[{}]", list(items)),
+        Reply::Set(items) => format!("{{{}}}", list(items)),
+        Reply::Map(pairs) => {
+            let pairs: Vec<_> = pairs.iter().map(|(k, v)| format!("{}={}", show(k), show(v))).collect();
+            format!("%{}", pairs.join(" "))
+        }
+        Reply::Verbatim { text: bytes, .. } => format!("={}", text(bytes)),
+        other => format!("{other:?}"),
+    }
+}
