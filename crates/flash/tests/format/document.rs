@@ -1,11 +1,12 @@
 //! The page's tables against the code.
 
+use crate::reader::Reader;
 use crate::samples;
 use crate::tables::{self, fields, find, page, size};
 use plimsoll_flash::format::record::RecordHeader;
 use plimsoll_flash::format::transition::{self, Transition};
 use plimsoll_flash::format::{SegmentKind, anchor, checkpoint, frame, record, segment, superblock};
-use plimsoll_flash::{format, index, log};
+use plimsoll_flash::{format, index};
 use plimsoll_kv::limits;
 
 /// The constants that the page names.
@@ -19,8 +20,7 @@ pub(crate) fn constants() -> Vec<(&'static str, u64)> {
         ("SEGMENT_HEADER_BYTES", segment::SEGMENT_HEADER_BYTES as u64),
         ("SEGMENT_FOOTER_BYTES", segment::SEGMENT_FOOTER_BYTES as u64),
         ("FRAME_HEADER_BYTES", frame::FRAME_HEADER_BYTES as u64),
-        ("TRANSITION_BYTES", transition::TRANSITION_BYTES as u64),
-        ("SUMMARY_ENTRY_BYTES", log::SUMMARY_ENTRY_BYTES as u64),
+        ("TRANSITION_BYTES_MAX", transition::TRANSITION_BYTES_MAX as u64),
         ("NOTE_HEADER_BYTES", transition::NOTE_HEADER_BYTES as u64),
         ("NOTE_KIND", u64::from(transition::NOTE_KIND)),
         ("RECORD_HEADER_BYTES", record::RECORD_HEADER_BYTES as u64),
@@ -50,9 +50,9 @@ pub(crate) fn kinds() -> [(&'static str, Vec<(u8, String)>); 3] {
         RecordHeader::decode(&bytes).ok().map(|header| format!("{:?}", header.kind))
     };
     let transition = |byte| {
-        let mut bytes = [0; transition::TRANSITION_BYTES];
+        let mut bytes = [0; transition::TRANSITION_BYTES_MAX];
         bytes[0] = byte;
-        Transition::decode(&bytes).ok().map(|transition| format!("{:?}", transition.kind))
+        Transition::decode(&mut bytes.as_slice()).ok().map(|transition| format!("{:?}", transition.kind))
     };
     [
         ("segment kind", named(&segment)),
@@ -119,9 +119,7 @@ fn drawn_structures_have_the_sizes_of_the_code() {
         ("Segment header", segment::SEGMENT_HEADER_BYTES),
         ("Segment footer", segment::SEGMENT_FOOTER_BYTES),
         ("Frame", frame::FRAME_HEADER_BYTES),
-        ("Transition", transition::TRANSITION_BYTES),
-        ("Summary entry", log::SUMMARY_ENTRY_BYTES),
-        ("Note", transition::NOTE_HEADER_BYTES + transition::TRANSITION_BYTES),
+        ("Note", transition::NOTE_HEADER_BYTES),
         ("Record", record::RECORD_HEADER_BYTES),
         ("Manifest", record::MANIFEST_BYTES),
         ("Part key", record::part_key(0, 0).len()),
@@ -130,6 +128,31 @@ fn drawn_structures_have_the_sizes_of_the_code() {
     ];
     for (heading, bytes) in sizes {
         assert_eq!(size(&fields(&page, heading)), bytes, "{heading}");
+    }
+}
+
+#[test]
+fn a_transition_reads_as_the_page_draws_it() {
+    let (page, transition) = (page(), samples::transition());
+    let mut bytes = Vec::new();
+    transition.encode(&mut bytes);
+    let mut reader = Reader { page: &page, rest: &bytes };
+    let read = reader.transition();
+    assert!(reader.rest.is_empty(), "the page reads all of it");
+    let coded = [
+        ("kind", transition.kind as u64),
+        ("flags", u64::from(transition.flags)),
+        ("slot", u64::from(transition.slot)),
+        ("fingerprint", transition.fingerprint),
+        ("container", u64::from(transition.container)),
+        ("location", transition.location),
+        ("previous", transition.previous),
+        ("length", u64::from(transition.length)),
+        ("previous_length", u64::from(transition.previous_length)),
+        ("argument", transition.argument),
+    ];
+    for (name, value) in coded {
+        assert_eq!(read.get(name), value, "{name}");
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod document;
+mod reader;
 mod samples;
 mod snapshot;
 mod tables;

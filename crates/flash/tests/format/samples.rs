@@ -46,7 +46,6 @@ pub(crate) fn all() -> Vec<Sample> {
         anchor(),
         segment_header(),
         segment_footer(),
-        summary_entry(),
         frame(),
         note(),
         transition_sample(),
@@ -174,7 +173,7 @@ fn segment_footer() -> Sample {
     let value = SegmentFooter {
         sequence: SEQUENCE,
         last_frame: 0x1112_1314_1516_1718,
-        transitions: 0x2122_2324,
+        transitions_bytes: 0x2122_2324,
         transitions_crc: 0x3132_3334,
         summary_bytes: 0x4142_4344,
     };
@@ -185,7 +184,7 @@ fn segment_footer() -> Sample {
             ("magic", b"PEND".to_vec()),
             ("sequence", b8(SEQUENCE)),
             ("last_frame", b8(value.last_frame)),
-            ("transitions", b4(value.transitions)),
+            ("transitions_bytes", b4(value.transitions_bytes)),
             ("transitions_crc", b4(value.transitions_crc)),
             ("summary_bytes", b4(value.summary_bytes)),
         ],
@@ -199,7 +198,7 @@ pub(crate) fn transition() -> Transition {
         flags: 0x81,
         slot: 0x1112,
         container: 0x2122_2324,
-        fingerprint: 0x3132_3334_3536_3738,
+        fingerprint: 0x31_3233_3435,
         location: 0x4142_4344_4546_4748,
         previous: 0x5152_5354_5556_5758,
         argument: 0x6162_6364_6566_6768,
@@ -211,36 +210,16 @@ pub(crate) fn transition() -> Transition {
 
 fn transition_sample() -> Sample {
     let value = transition();
+    let mut bytes = Vec::new();
+    value.encode(&mut bytes);
     Sample {
         heading: "Transition",
         fields: vec![
             ("kind", vec![13]),
             ("flags", vec![value.flags]),
             ("slot", value.slot.to_le_bytes().to_vec()),
-            ("container", b4(value.container)),
-            ("fingerprint", b8(value.fingerprint)),
-            ("location", b8(value.location)),
-            ("previous", b8(value.previous)),
-            ("argument", b8(value.argument)),
-            ("length", b4(value.length)),
-            ("previous_length", b4(value.previous_length)),
+            ("fingerprint", b8(value.fingerprint)[..5].to_vec()),
         ],
-        crc: None,
-        bytes: value.encode().to_vec(),
-    }
-}
-
-/// The log writes an entry as the frame's number and the transition; that it does is tested with a
-/// whole device (`checkpoint.rs` beside this file).
-fn summary_entry() -> Sample {
-    let frame = 0x1112_1314_1516_1718_u64;
-    let encoded = transition().encode().to_vec();
-    let mut bytes = b8(frame);
-    bytes.extend_from_slice(&encoded);
-    assert_eq!(bytes.len(), plimsoll_flash::log::SUMMARY_ENTRY_BYTES);
-    Sample {
-        heading: "Summary entry",
-        fields: vec![("frame", b8(frame)), ("transition", encoded)],
         crc: None,
         bytes,
     }
@@ -275,13 +254,17 @@ fn frame() -> Sample {
 
 fn note() -> Sample {
     let transition = transition();
+    let mut encoded = Vec::new();
+    transition.encode(&mut encoded);
     let bytes = encode_note(&[transition, transition], SEQUENCE, LOCATION);
+    assert_eq!(bytes[16..16 + encoded.len()], encoded);
+    assert_eq!(bytes.len(), (16 + 2 * encoded.len()).next_multiple_of(16));
     Sample {
         heading: "Note",
         fields: vec![
             ("kind", vec![64]),
             ("transitions", b4(2)),
-            ("transition[0]", transition.encode().to_vec()),
+            ("payload_bytes", b4(2 * encoded.len() as u32)),
         ],
         crc: Some(crc32c_of(&[&SEQUENCE.to_le_bytes(), &LOCATION.to_le_bytes(), &bytes[4..]])),
         bytes,
@@ -299,6 +282,9 @@ fn record() -> Sample {
         slot: 0x2122,
         version: Version { epoch: 0x3132_3334, clock: 0x4142_4344_4546_4748 },
         expiry_ms: 0x5152_5354_5556_5758,
+        flags: 0x61,
+        previous: 0x7172_7374_7576_7778,
+        previous_length: 0x8182_8384,
     };
     let mut bytes = Vec::new();
     record::encode(&header, key, value, SEQUENCE, LOCATION, &mut bytes);
@@ -312,7 +298,7 @@ fn record() -> Sample {
         heading: "Record",
         fields: vec![
             ("kind", vec![2]),
-            ("flags", vec![0]),
+            ("flags", vec![0x61]),
             ("codec", vec![0]),
             ("lifetime", vec![2]),
             ("key_bytes", b4(5)),
@@ -325,6 +311,8 @@ fn record() -> Sample {
             ("expiry_ms", b8(header.expiry_ms)),
             ("cipher_key", vec![0, 0]),
             ("slot", header.slot.to_le_bytes().to_vec()),
+            ("previous_length", b4(header.previous_length)),
+            ("previous", b8(header.previous)),
         ],
         crc: Some(crc32c_of(&[&SEQUENCE.to_le_bytes(), &LOCATION.to_le_bytes(), &bytes[4..head]])),
         bytes,
