@@ -52,6 +52,7 @@ fn the_format_is_what_it_was() {
         "the on-flash format has changed: {changed:?}.\n\
          Devices in the field were written in the old one. A change needs a new FORMAT_VERSION (or a feature \
          bit), a new fixture (crates/flash/examples/fixture.rs), the page docs/on-flash-format.md, and a second \
-         reviewer. Then write the snapshot anew: PLIMSOLL_WRITE_SNAPSHOT=1 cargo test -p plimsoll-flash --test format"
+         reviewer. Then write the snapshot anew:\n\
+         PLIMSOLL_WRITE_SNAPSHOT=1 cargo test -p plimsoll-flash --test format"
     );
 }
