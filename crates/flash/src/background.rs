@@ -87,7 +87,7 @@ impl Partition {
         if !self.is_short() {
             return Ok(true);
         }
-        if self.state.borrow().segments.pinned_empty() > 0 && self.is_hard_pressed() {
+        if self.checkpoint_frees_enough() {
             self.checkpoint(false).await?;
             return Ok(true);
         }
@@ -113,8 +113,11 @@ impl Partition {
         self.state.borrow().segments.free_count_all() < self.free_low()
     }
 
-    fn is_hard_pressed(&self) -> bool {
-        self.state.borrow().segments.free_count_all() < self.store_reserve() + 2
+    /// True if a checkpoint gives back several times the bytes that it takes.
+    fn checkpoint_frees_enough(&self) -> bool {
+        let state = self.state.borrow();
+        let freed = u64::from(state.segments.pinned_empty()) * self.layout.segment_bytes;
+        freed > 4 * (state.index.len() * ENTRY_BYTES as u64 + self.layout.segment_bytes)
     }
 
     /// A checkpoint is due when replay would take long, or hold many segments.
