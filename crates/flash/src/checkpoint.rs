@@ -79,7 +79,7 @@ impl ChunkWriter<'_> {
         let layout = partition.layout;
         let (sequence, frame) = (partition.log.take_sequence(), partition.log.frame());
         let allocated =
-            partition.state.borrow_mut().segments.allocate(SegmentKind::Checkpoint, sequence, frame);
+            partition.state.borrow_mut().segments.allocate(SegmentKind::Checkpoint, sequence, frame, 0);
         let segment = allocated.ok_or(Error::NoSpace)?;
         self.segments.push(segment);
         let header = SegmentHeader {

@@ -12,12 +12,12 @@
 //! * a damaged record is not moved and not forgotten: its segment stays, and reads keep failing.
 
 use crate::format::record::{self, verify_value};
-use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, NOTE_HEADER_BYTES, TRANSITION_BYTES};
+use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, note_bytes_max};
 use crate::format::{
     RecordHeader, RecordKind, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, round_up,
 };
 use crate::metrics::add;
-use crate::partition::{Partition, fingerprint};
+use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
 use crate::segments::{Segment, SegmentState};
 use crate::walk::{read_segment, record_locations};
@@ -145,14 +145,10 @@ impl Partition {
 
     fn describe(&self, bytes: &[u8], header: RecordHeader, from: u64) -> Move {
         let key = record::key(bytes, &header);
-        let part = (header.kind == RecordKind::Part && key.len() == 12).then(|| {
-            let upload = u64::from_le_bytes(key[..8].try_into().expect("eight bytes"));
-            (upload, u32::from_le_bytes(key[8..].try_into().expect("four bytes")))
-        });
-        let bits = self.options.fingerprint_bits;
+        let part = header.part(key);
         Move {
             slot: Slot(header.slot),
-            fingerprint: fingerprint(self.layout.hash_secret, header.container, key, bits),
+            fingerprint: self.layout.fingerprint(header.container, key),
             from,
             to: 0,
             length: (header.record_bytes() / UNIT_BYTES) as u32,
@@ -296,9 +292,12 @@ impl Partition {
             }
             self.state.borrow_mut().segments.close(head.segment);
         }
-        self.reserve(NOTE_HEADER_BYTES + TRANSITION_BYTES, 1)?;
+        self.reserve(note_bytes_max(1), 1)?;
         let (sequence, frame) = (self.log.take_sequence(), self.log.frame());
-        let allocated = self.state.borrow_mut().segments.allocate(kind, sequence, frame);
+        let allocated = {
+            let segments = &mut self.state.borrow_mut().segments;
+            segments.allocate(kind, sequence, frame, segments.kept)
+        };
         let segment = allocated.ok_or(Error::NoSpace)?;
         let transition = Transition {
             flags: kind as u8,
@@ -335,7 +334,7 @@ impl Partition {
     /// Makes room for a note. The background is last in the queue for segments and first to need
     /// them: if there is none it looks whether one came free meanwhile.
     async fn reserve_patiently(&self, transitions: usize, _heads: &Heads) -> Result<()> {
-        let bytes = NOTE_HEADER_BYTES + transitions * TRANSITION_BYTES;
+        let bytes = note_bytes_max(transitions);
         self.log.wait_for_room().await?;
         if let Err(Error::NoSpace) = self.reserve(bytes, transitions) {
             self.log.flush().await?;

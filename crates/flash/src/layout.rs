@@ -1,6 +1,7 @@
 //! Where things stand in a partition, in bytes and in units.
 
 use crate::format::{Superblock, UNIT_BYTES};
+use crate::index::FINGERPRINT_BITS;
 
 /// The geometry of one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Layout {
     pub identity: u64,
     /// Keys the fingerprints.
     pub hash_secret: u64,
+    /// Bits of a fingerprint that are used: fewer only in tests, to make keys collide.
+    pub fingerprint_bits: u32,
 }
 
 impl Layout {
@@ -40,7 +43,16 @@ impl Layout {
             block_bytes: u64::from(superblock.block_bytes),
             identity: superblock.partition_identity(partition),
             hash_secret: superblock.hash_secret,
+            fingerprint_bits: FINGERPRINT_BITS,
         }
+    }
+
+    /// The fingerprint of a key in a generation of a container: the top bits of a keyed hash.
+    #[must_use]
+    pub fn fingerprint(&self, generation: u32, key: &[u8]) -> u64 {
+        let seed = self.hash_secret ^ u64::from(generation).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, seed);
+        hash >> (64 - self.fingerprint_bits) << (FINGERPRINT_BITS - self.fingerprint_bits)
     }
 
     /// Units of a segment.

@@ -12,10 +12,10 @@
 //!
 //! Never: it does not know keys, and does not touch the index.
 
-use crate::format::transition::{TRANSITION_BYTES, encode_note};
+use crate::format::transition::{TRANSITION_BYTES_MAX, encode_note, put_varint};
 use crate::format::{
-    FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, UNIT_BYTES, crc32c,
-    record, round_up,
+    FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind,
+    UNIT_BYTES, crc32c, record, round_up,
 };
 use crate::layout::Layout;
 use crate::planted::{Bug, is_planted};
@@ -26,7 +26,9 @@ use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Buf, Reactor, Work};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 /// A frame is closed when it has this many bytes, even if more could join it.
 const FRAME_BYTES_MAX: usize = 256 << 10;
@@ -50,6 +52,10 @@ pub struct LogPosition {
     pub log_number: u64,
     /// The number of the next frame.
     pub frame: u64,
+    /// The segment in which it goes on, free until now.
+    pub segment: u32,
+    /// The segment after that, if one was reserved by an earlier life.
+    pub reserved: Option<u32>,
 }
 
 /// The frame that is being filled.
@@ -82,8 +88,11 @@ struct Tail {
     /// True until the first frame, which carries the segment's header, is closed.
     fresh: bool,
     building: Building,
-    /// Transitions of the segment so far: its summary.
+    /// Transitions of the segment so far: its summary. Each is preceded by how much further its
+    /// frame is than that of the one before.
     summary: Vec<u8>,
+    /// The frame of the last transition in the summary.
+    summary_frame: u64,
     pending: VecDeque<Pending>,
     pending_bytes: usize,
     /// Keys with a transition that is not durable: the frame to wait for.
@@ -109,27 +118,37 @@ pub struct Log {
     closing: Cell<bool>,
     work: WaitList,
     progress: WaitList,
+    /// Who waits for which frame to be durable.
+    acknowledging: RefCell<BTreeMap<u64, Vec<Waker>>>,
     /// Frames written since it was opened, for metrics.
     pub frames_written: Cell<u64>,
 }
 
 impl Log {
-    /// Opens the log at a position, in a fresh segment. `first` was reserved by the segment before
-    /// (or, on a new partition, is any free one) and is already open in the table.
+    /// Opens the log at a position, in a fresh segment.
+    ///
+    /// # Errors
+    /// `NoSpace`: there is no second segment to reserve.
     pub fn open(
         reactor: &Reactor,
         block: Rc<dyn Block>,
         layout: Layout,
         position: LogPosition,
-        first: u32,
         segments: &mut SegmentTable,
     ) -> Result<Rc<Log>> {
+        let first = position.segment;
         let next_sequence = Cell::new(u64::from(position.epoch) << 40 | 1);
         let take = || next_sequence.replace(next_sequence.get() + 1);
         let sequence = take();
         segments.open(first, SegmentKind::Log, sequence, position.frame);
         segments.get_mut(first).log_number = position.log_number;
-        let next_segment = segments.allocate(SegmentKind::Log, 0, position.frame).ok_or(Error::NoSpace)?;
+        let next_segment = match position.reserved {
+            Some(reserved) => {
+                segments.open(reserved, SegmentKind::Log, 0, position.frame);
+                reserved
+            }
+            None => segments.allocate(SegmentKind::Log, 0, position.frame, 0).ok_or(Error::NoSpace)?,
+        };
         let tail = Tail {
             segment: first,
             sequence,
@@ -138,6 +157,7 @@ impl Log {
             fresh: true,
             building: Building::new(layout.block_bytes),
             summary: Vec::new(),
+            summary_frame: position.frame,
             pending: VecDeque::new(),
             pending_bytes: 0,
             pending_keys: BTreeMap::new(),
@@ -157,6 +177,7 @@ impl Log {
             closing: Cell::new(false),
             work: WaitList::default(),
             progress: WaitList::default(),
+            acknowledging: RefCell::default(),
             frames_written: Cell::new(0),
         });
         reactor.spawn(Work::Device, log.clone().write_frames());
@@ -237,7 +258,7 @@ impl Log {
         let block = self.layout.block_bytes;
         let building = tail.building.bytes.len().max(crate::format::frame::FRAME_HEADER_BYTES);
         let end = tail.building.offset + round_up((building + bytes) as u64, block);
-        let summary = round_up((tail.summary.len() + transitions * SUMMARY_ENTRY_BYTES) as u64, block);
+        let summary = round_up((tail.summary.len() + transitions * SUMMARY_ENTRY_BYTES_MAX) as u64, block);
         end + summary + block <= self.layout.segment_bytes
     }
 
@@ -252,17 +273,26 @@ impl Log {
         (tail.sequence, self.layout.location(tail.segment, offset))
     }
 
-    /// Appends a record after [`Log::reserve`]; gives its location.
-    pub fn push_record(&self, header: &RecordHeader, key: &[u8], value: &[u8], urgency: Durability) -> u64 {
+    /// Appends a record after [`Log::reserve`]; gives the transition that it stands for.
+    pub fn push_record(
+        &self,
+        header: &RecordHeader,
+        key: &[u8],
+        fingerprint: u64,
+        value: &[u8],
+        urgency: Durability,
+    ) -> Transition {
         let mut tail = self.tail.borrow_mut();
         let (sequence, location) = self.place(&tail);
         record::encode(header, key, value, sequence, location, &mut tail.building.bytes);
         tail.building.items += 1;
         tail.building.urgency = tail.building.urgency.min(urgency);
-        location
+        let transition = header.transition(key, fingerprint, location);
+        self.summarise(&mut tail, &transition);
+        transition
     }
 
-    /// Appends a note after [`Log::reserve`]. Its transitions join the summary.
+    /// Appends a note after [`Log::reserve`].
     pub fn push_note(&self, transitions: &[Transition], urgency: Durability) {
         let mut tail = self.tail.borrow_mut();
         let (sequence, location) = self.place(&tail);
@@ -270,16 +300,31 @@ impl Log {
         tail.building.bytes.extend_from_slice(&note);
         tail.building.items += 1;
         tail.building.urgency = tail.building.urgency.min(urgency);
+        if transitions.len() > NOTE_SUMMARISED_MAX {
+            // A long note stands in the summary by its place.
+            let reference = Transition {
+                location,
+                length: (note.len() as u64 / UNIT_BYTES) as u32,
+                ..Transition::new(TransitionKind::Note)
+            };
+            self.summarise(&mut tail, &reference);
+        } else {
+            transitions.iter().for_each(|transition| self.summarise(&mut tail, transition));
+        }
     }
 
-    /// Adds the transition of a pushed record or note to the summary, and its key to those that a
-    /// reader has to wait for.
+    /// Adds a transition to the summary of the segment.
+    fn summarise(&self, tail: &mut Tail, transition: &Transition) {
+        let frame = self.frame.get();
+        put_varint(&mut tail.summary, frame - tail.summary_frame);
+        tail.summary_frame = frame;
+        transition.encode(&mut tail.summary);
+    }
+
+    /// Notes that a transition stands in the frame being built: a reader of its key has to wait.
     pub fn note_transition(&self, transition: &Transition, urgency: Durability) {
         let mut tail = self.tail.borrow_mut();
         let frame = self.frame.get();
-        tail.summary.extend_from_slice(&frame.to_le_bytes());
-        let encoded = transition.encode();
-        tail.summary.extend_from_slice(&encoded);
         tail.last_content = frame;
         if urgency != Durability::Async {
             tail.pending_keys.insert((transition.slot, transition.fingerprint), frame);
@@ -314,14 +359,28 @@ impl Log {
         if is_planted(Bug::EarlyAcknowledge) {
             return Ok(());
         }
-        self.progress
-            .wait_for(|| {
-                if self.durable.get() >= frame {
-                    return Some(Ok(()));
-                }
-                self.failure().map(Err)
-            })
-            .await
+        poll_fn(|cx| {
+            if self.durable.get() >= frame {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(error) = self.failure() {
+                return Poll::Ready(Err(error));
+            }
+            self.acknowledging.borrow_mut().entry(frame).or_default().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Wakes those who wait for frames that are durable now, in the order of the frames.
+    fn acknowledge(&self, durable: u64) {
+        loop {
+            let mut waiting = self.acknowledging.borrow_mut();
+            let Some(entry) = waiting.first_entry().filter(|entry| *entry.key() <= durable) else { return };
+            let wakers = entry.remove();
+            drop(waiting);
+            wakers.into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Makes everything appended so far durable.
@@ -394,7 +453,7 @@ impl Log {
     /// Goes on in the reserved segment, after closing the current one.
     fn next_segment(self: &Rc<Self>, tail: &mut Tail, segments: &mut SegmentTable) -> Result<()> {
         let frame = self.frame.get();
-        let reserved = segments.allocate(SegmentKind::Log, 0, frame).ok_or(Error::NoSpace)?;
+        let reserved = segments.allocate(SegmentKind::Log, 0, frame, segments.kept).ok_or(Error::NoSpace)?;
         if !tail.building.bytes.is_empty() {
             self.close_frame(tail);
         }
@@ -403,6 +462,7 @@ impl Log {
         tail.segment = std::mem::replace(&mut tail.next_segment, reserved);
         tail.sequence = self.take_sequence();
         tail.log_number += 1;
+        tail.summary_frame = self.frame.get();
         let info = segments.get_mut(tail.segment);
         (info.sequence, info.log_number, info.opened_frame) = (tail.sequence, tail.log_number, frame);
         tail.fresh = true;
@@ -422,7 +482,7 @@ impl Log {
         let footer = SegmentFooter {
             sequence: tail.sequence,
             last_frame: self.frame.get() - 1,
-            transitions: (summary.len() / SUMMARY_ENTRY_BYTES) as u32,
+            transitions_bytes: summary.len() as u32,
             transitions_crc: crc32c(&summary),
             summary_bytes: summary_bytes as u32,
         };
@@ -557,6 +617,7 @@ impl Log {
             tail.pending_keys.retain(|_, frame| *frame > durable);
         }
         drop(tail);
+        self.acknowledge(self.durable.get());
         self.progress.wake_all();
         self.work.wake_all();
     }
@@ -567,6 +628,7 @@ impl Log {
             tracing::error!(what, "a write failed: the partition is read-only until it is reopened");
             *self.failed.borrow_mut() = Some(what.to_owned());
         }
+        self.acknowledge(u64::MAX);
         self.progress.wake_all();
         self.work.wake_all();
     }
@@ -585,8 +647,10 @@ impl Log {
     }
 }
 
-/// Bytes of an entry of a summary: the frame's number, then the transition.
-pub const SUMMARY_ENTRY_BYTES: usize = 8 + TRANSITION_BYTES;
+/// Bytes of an entry of a summary at most: the step of the frame's number, then the transition.
+const SUMMARY_ENTRY_BYTES_MAX: usize = 10 + TRANSITION_BYTES_MAX;
+/// Notes of more transitions than this stand in the summary by their place.
+const NOTE_SUMMARISED_MAX: usize = 8;
 
 impl Building {
     fn new(offset: u64) -> Building {

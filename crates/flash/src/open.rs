@@ -30,7 +30,8 @@ impl Partition {
         partition: u16,
         options: Options,
     ) -> std::result::Result<Rc<Partition>, OpenError> {
-        let layout = Layout::new(superblock, partition);
+        let fingerprint_bits = options.fingerprint_bits;
+        let layout = Layout { fingerprint_bits, ..Layout::new(superblock, partition) };
         let start_ns = reactor.now_ns();
         let mut recovered = recover(&*block, layout).await?;
         if superblock.written_ahead {
@@ -40,8 +41,7 @@ impl Partition {
         }
         let full = |_| OpenError::Full(partition);
         let segments = &mut recovered.state.segments;
-        let (position, first) = (recovered.position, recovered.next_segment);
-        let log = Log::open(reactor, block.clone(), layout, position, first, segments).map_err(full)?;
+        let log = Log::open(reactor, block.clone(), layout, recovered.position, segments).map_err(full)?;
         let (replayed, keys) = (recovered.replayed, recovered.state.index.len());
         let partition = Partition::assemble(reactor, block, layout, options, recovered, log);
         partition.begin().await?;
@@ -136,7 +136,7 @@ async fn prepare_first(
     let origin = plimsoll_kv::block::Origin::FOREGROUND;
     // The segment in which the log goes on counts as prepared once it is below the mark.
     recovered.state.segments.prepared = recovered.state.segments.prepared.min(layout.segments);
-    let mut first = recovered.next_segment == 0 && recovered.anchor.epoch == 0;
+    let mut first = recovered.position.segment == 0 && recovered.anchor.epoch == 0;
     while recovered.state.segments.free_count() < PREPARED_AT_OPEN || first {
         let segment = if first { 0 } else { recovered.state.segments.prepared };
         if segment >= layout.segments {

@@ -36,7 +36,7 @@ use std::rc::Rc;
 pub struct Options {
     /// Bits of a fingerprint that are used. Fewer only in tests, to make keys collide.
     pub fingerprint_bits: u32,
-    /// Write a checkpoint after this many transitions, if a quarter of the keys is fewer.
+    /// Write a checkpoint after this many transitions, if three quarters of the keys are fewer.
     pub checkpoint_transitions_min: u64,
 }
 
@@ -214,7 +214,7 @@ impl Partition {
     }
 
     pub(crate) fn fingerprint(&self, generation: u32, key: &[u8]) -> u64 {
-        fingerprint(self.layout.hash_secret, generation, key, self.options.fingerprint_bits)
+        self.layout.fingerprint(generation, key)
     }
 
     /// True if the entry is what the index (or a retained version) holds now.
@@ -408,11 +408,3 @@ impl Partition {
 
 /// Bytes of a record read to see its key: header, a usual key, checksums.
 const HEAD_READ_BYTES: u64 = 512;
-
-/// The fingerprint of a key in a generation of a container: the top bits of a keyed hash.
-#[must_use]
-pub(crate) fn fingerprint(secret: u64, generation: u32, key: &[u8], bits: u32) -> u64 {
-    let seed = secret ^ u64::from(generation).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, seed);
-    hash >> (64 - bits) << (FINGERPRINT_BITS - bits)
-}

@@ -7,7 +7,7 @@
 //! its key that is not durable yet, and an expired key is deleted durably before its absence is told.
 
 use crate::format::record::{CHECKSUM_SPAN_BYTES, Manifest, verify_spans};
-use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, NOTE_HEADER_BYTES, TRANSITION_BYTES};
+use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, note_bytes_max};
 use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::index::Entry;
 use crate::metrics::add;
@@ -96,7 +96,7 @@ impl Partition {
         doomed: Option<u64>,
         urgency: Durability,
     ) -> Result<()> {
-        self.reserve(NOTE_HEADER_BYTES + 3 * TRANSITION_BYTES, 3)?;
+        self.reserve(note_bytes_max(3), 3)?;
         self.push_delete(place, found, doomed, urgency);
         Ok(())
     }

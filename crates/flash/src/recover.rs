@@ -22,7 +22,9 @@ use crate::planted::{Bug, is_planted};
 use crate::segments::{SegmentState, SegmentTable};
 use crate::snapshot::{self, Reader};
 use crate::state::State;
-use crate::walk::{Framed, durable_stated_after, frame_at, read_header, read_segment, read_summary};
+use crate::walk::{
+    Framed, durable_stated_after, frame_at, read_header, read_segment, read_summary, resolve_notes,
+};
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Slot, Version};
 use std::io;
@@ -56,8 +58,6 @@ pub(crate) struct Recovered {
     pub(crate) state: State,
     pub(crate) anchor: Anchor,
     pub(crate) position: LogPosition,
-    /// The segment in which the log goes on.
-    pub(crate) next_segment: u32,
     pub(crate) replayed: u64,
     pub(crate) version: Version,
 }
@@ -74,6 +74,20 @@ struct Recovery<'a> {
     /// The epoch of the log where the walk is: it never falls.
     log_epoch: u32,
     replayed: u64,
+    /// Transitions seen, replayed or older than the checkpoint.
+    applied: u64,
+    /// The last segment of the log, if it holds no transition: it may be written anew, so that
+    /// lives that end early take no space.
+    empty_tail: Option<Tail>,
+}
+
+/// Where the log goes on.
+#[derive(Clone, Copy)]
+struct Tail {
+    segment: u32,
+    log_number: u64,
+    frame: u64,
+    reserved: Option<u32>,
 }
 
 /// How the walk of a segment ended.
@@ -94,13 +108,24 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
     let slots = Slot::range_of(layout.partition, layout.partitions);
     let state = State::new(slots.clone(), SegmentTable::new(layout.segments, layout.segment_units()));
     let (expected, epoch) = (anchor.frame_number, anchor.epoch);
-    let mut recovery = Recovery { block, layout, anchor, state, expected, epoch, log_epoch: 0, replayed: 0 };
+    let mut recovery = Recovery {
+        block,
+        layout,
+        anchor,
+        state,
+        expected,
+        epoch,
+        log_epoch: 0,
+        replayed: 0,
+        applied: 0,
+        empty_tail: None,
+    };
     recovery.state.slot_frames = Some(vec![recovery.expected; slots.len()]);
     if recovery.anchor.checkpoint_id != 0 {
         recovery.load_checkpoint().await?;
     }
-    let (next_segment, log_number) = recovery.replay().await?;
-    Ok(recovery.finish(next_segment, log_number))
+    let tail = recovery.replay().await?;
+    Ok(recovery.finish(tail))
 }
 
 async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<Anchor, OpenError> {
@@ -188,11 +213,11 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Walks the log; the segment in which it goes on, and that segment's number.
-    async fn replay(&mut self) -> Result<(u32, u64), OpenError> {
+    /// Walks the log; where it goes on.
+    async fn replay(&mut self) -> Result<Tail, OpenError> {
         let (mut segment, mut log_number) = (self.anchor.log_segment, self.anchor.log_number);
         if self.anchor.epoch == 0 {
-            return Ok((segment, log_number)); // Never opened: there is no log.
+            return Ok(self.tail(segment, log_number)); // Never opened: there is no log.
         }
         let mut open_end: Option<(u32, u64, Vec<u8>, u64)> = None;
         let mut first = true;
@@ -212,23 +237,37 @@ impl Recovery<'_> {
                     );
                 }
                 self.check_end(open_end, 0)?;
-                return Ok((segment, log_number));
+                return Ok(self.tail(segment, log_number));
             };
             if !first && header.first_frame != self.expected {
                 self.check_end(open_end, header.durable_frame)?;
-                return Ok((segment, log_number));
+                return Ok(self.tail(segment, log_number));
             }
             if first {
                 self.expected = header.first_frame;
                 first = false;
             }
+            let applied = self.applied;
             let walked = self.walk(segment, &header).await?;
+            let rewritable = self.applied == applied && segment != self.anchor.log_segment;
+            self.empty_tail = rewritable.then_some(Tail {
+                segment,
+                log_number,
+                frame: header.first_frame,
+                reserved: Some(header.next_segment),
+            });
             open_end = walked.open_end.map(|(offset, bytes, sequence)| (segment, offset, bytes, sequence));
             (segment, log_number) = (walked.next_segment, walked.log_number);
             if segment >= self.layout.segments {
                 return Err(self.damaged(format!("a log segment names segment {segment} as the next")));
             }
         }
+    }
+
+    /// The end of the log: the next segment, or the last one again if it holds nothing.
+    fn tail(&self, segment: u32, log_number: u64) -> Tail {
+        let next = Tail { segment, log_number, frame: self.expected, reserved: None };
+        self.empty_tail.unwrap_or(next)
     }
 
     /// Replays one log segment.
@@ -244,16 +283,31 @@ impl Recovery<'_> {
         self.state.segments.get_mut(segment).log_number = header.log_number;
         self.state.segments.close(segment);
         let (next_segment, log_number) = (header.next_segment, header.log_number + 1);
-        let summary = read_summary(self.block, &self.layout, segment, header.sequence).await;
-        if let Some((footer, transitions)) = summary.map_err(|error| self.io(error))? {
+        if let Some((last_frame, transitions)) = self.summary(segment, header).await? {
             self.apply(&transitions);
-            self.expected = footer.last_frame + 1;
+            self.applied += 1; // A closed segment is not empty, whatever of it was needed.
+            self.expected = last_frame + 1;
             return Ok(Walked { next_segment, log_number, open_end: None });
         }
         let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
         let bytes = read.map_err(|error| self.io(error))?;
         let offset = self.walk_frames(segment, header, &bytes)?;
         Ok(Walked { next_segment, log_number, open_end: Some((offset, bytes, header.sequence)) })
+    }
+
+    /// The last frame and the transitions of a closed segment, if its summary can be read.
+    async fn summary(
+        &self,
+        segment: u32,
+        header: &crate::format::SegmentHeader,
+    ) -> Result<Option<(u64, Vec<Framed>)>, OpenError> {
+        let (block, layout, sequence) = (self.block, &self.layout, header.sequence);
+        let summary = read_summary(block, layout, segment, sequence, header.first_frame).await;
+        let Some((footer, summary)) = summary.map_err(|error| self.io(error))? else { return Ok(None) };
+        let needed = summary.into_iter().filter(|(frame, _)| *frame >= self.anchor.frame_number).collect();
+        let resolved = resolve_notes(block, layout, sequence, needed).await;
+        let resolved = resolved.map_err(|error| self.io(error))?;
+        Ok(resolved.map(|transitions| (footer.last_frame, transitions)))
     }
 
     /// Replays the frames of a segment until one is not whole; where that is.
@@ -318,6 +372,7 @@ impl Recovery<'_> {
     }
 
     fn apply(&mut self, transitions: &[Framed]) {
+        self.applied += transitions.len() as u64;
         for (frame, transition) in transitions {
             if *frame >= self.anchor.frame_number {
                 self.state.apply(transition, *frame);
@@ -327,7 +382,7 @@ impl Recovery<'_> {
     }
 
     /// Frees what nothing points to.
-    fn finish(mut self, next_segment: u32, log_number: u64) -> Recovered {
+    fn finish(mut self, tail: Tail) -> Recovered {
         self.state.slot_frames = None;
         let checkpoint = &self.anchor.checkpoint_segments;
         for segment in checkpoint {
@@ -343,7 +398,7 @@ impl Recovery<'_> {
                 continue;
             }
             let in_log = info.kind == SegmentKind::Log && info.log_number >= self.anchor.log_number;
-            let used_log = in_log && info.log_number < log_number && segment != next_segment;
+            let used_log = in_log && info.log_number < tail.log_number && segment != tail.segment;
             if info.live_units > 0 || used_log || checkpoint.contains(&segment) {
                 self.state.segments.close(segment);
                 self.state.segments.prepared = self.state.segments.prepared.max(segment + 1);
@@ -351,16 +406,17 @@ impl Recovery<'_> {
                 self.state.segments.release(segment);
             }
         }
-        let prepared = self.state.segments.prepared.max(next_segment + 1);
+        let highest = tail.segment.max(tail.reserved.unwrap_or(0));
+        let prepared = self.state.segments.prepared.max(highest + 1);
         self.state.segments.prepared = prepared;
         let epoch =
             if is_planted(Bug::EpochUsedTwice) { self.epoch } else { self.epoch.max(self.log_epoch) + 1 };
-        let position = LogPosition { epoch, log_number, frame: self.expected };
+        let Tail { segment, log_number, frame, reserved } = tail;
+        let position = LogPosition { epoch, log_number, frame, segment, reserved };
         Recovered {
             state: self.state,
             anchor: self.anchor,
             position,
-            next_segment,
             replayed: self.replayed,
             version: Version { epoch, clock: 0 },
         }
@@ -368,7 +424,7 @@ impl Recovery<'_> {
 }
 
 /// Loads a section of tables.
-fn load_tables(section: &[u8], state: &mut State) -> bool {
+pub(crate) fn load_tables(section: &[u8], state: &mut State) -> bool {
     let mut reader = Reader(section);
     let (Some(frame), Some(first), Some(count)) = (reader.u64(), reader.u32(), reader.u32()) else {
         return false;

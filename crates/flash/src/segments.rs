@@ -14,6 +14,9 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+/// Segments kept free on the smallest device: for the next opening, and a checkpoint.
+pub const KEPT_MIN: u32 = 3;
+
 /// What a segment is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
@@ -62,6 +65,9 @@ pub struct SegmentTable {
     units_per_segment: u64,
     free: BTreeSet<u32>,
     live_units: u64,
+    /// Free segments that only a checkpoint (which frees others) and the opening of the partition
+    /// take: without them it could not go on.
+    pub kept: u32,
     /// Segments below this have been written once; see the superblock's `written_ahead`.
     pub prepared: u32,
 }
@@ -86,6 +92,7 @@ impl SegmentTable {
             units_per_segment,
             free: (0..count).collect(),
             live_units: 0,
+            kept: KEPT_MIN,
             prepared: 0,
         }
     }
@@ -146,8 +153,11 @@ impl SegmentTable {
         self.live_units
     }
 
-    /// Takes the first free prepared segment.
-    pub fn allocate(&mut self, kind: SegmentKind, sequence: u64, frame: u64) -> Option<u32> {
+    /// Takes the first free prepared segment, if more than `keep` are free.
+    pub fn allocate(&mut self, kind: SegmentKind, sequence: u64, frame: u64, keep: u32) -> Option<u32> {
+        if self.free_count() <= keep {
+            return None;
+        }
         let segment = *self.free.range(..self.prepared).next()?;
         self.open(segment, kind, sequence, frame);
         Some(segment)

@@ -7,26 +7,34 @@ use crate::format::UNIT_BYTES;
 use crate::index::ENTRY_BYTES;
 use crate::metrics::add;
 use crate::partition::Partition;
+use crate::segments::KEPT_MIN;
 use plimsoll_kv::{Error, Result};
 
-/// Free segments that only the background may take.
+/// Free segments that stores leave to cleaning, beyond those kept.
 const BACKGROUND_SEGMENTS: u32 = 3;
+/// Segments that never count as room for live records: the open ones, and slack to clean with.
+const CLEANING_SEGMENTS: u32 = 6;
 
 impl Partition {
     /// Segments that one checkpoint takes.
     pub(crate) fn checkpoint_segments(&self) -> u32 {
         let bytes = self.state.borrow().index.len() * ENTRY_BYTES as u64;
-        (bytes / (self.layout.segment_bytes * 7 / 8)) as u32 + 2
+        (bytes / (self.layout.segment_bytes * 7 / 8)) as u32 + 1
     }
 
     /// Free segments below which stores wait.
     pub(crate) fn store_reserve(&self) -> u32 {
-        BACKGROUND_SEGMENTS + self.checkpoint_segments()
+        BACKGROUND_SEGMENTS + self.kept_segments()
+    }
+
+    /// Segments that only a checkpoint and the next opening may take.
+    pub(crate) fn kept_segments(&self) -> u32 {
+        KEPT_MIN - 1 + self.checkpoint_segments()
     }
 
     /// Units that may be live: the rest is what cleaning needs to make headway.
     pub(crate) fn live_units_max(&self) -> u64 {
-        let reserve = self.store_reserve() + self.checkpoint_segments() + self.layout.segments / 16 + 3;
+        let reserve = self.store_reserve() + self.checkpoint_segments() + CLEANING_SEGMENTS;
         let usable = u64::from(self.layout.segments.saturating_sub(reserve));
         usable * (self.layout.segment_units() * 15 / 16)
     }
@@ -64,7 +72,8 @@ impl Partition {
 
     /// Waits until so many segments are free.
     pub(crate) async fn wait_for_space(&self, segments: u32) -> Result<()> {
-        self.wait_while(|partition| partition.state.borrow().segments.free_count() < segments.max(2)).await
+        let needed = segments.max(self.kept_segments() + 1);
+        self.wait_while(|partition| partition.state.borrow().segments.free_count() < needed).await
     }
 
     async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {

@@ -164,6 +164,7 @@ impl State {
             TransitionKind::Revert => self.revert(t, frame),
             TransitionKind::OpenSegment => self.open_segment(t, frame),
             TransitionKind::Sweep => self.sweep(t, frame),
+            TransitionKind::Note => unreachable!("references are resolved before they are applied"),
         }
     }
 

@@ -4,8 +4,8 @@
 //! open at a crash, leaves nothing; parts of a replaced value stay while someone reads them.
 
 use crate::format::record::{part_key, record_bytes};
-use crate::format::transition::{NOTE_HEADER_BYTES, TRANSITION_BYTES};
-use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::format::transition::note_bytes_max;
+use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::metrics::add;
 use crate::partition::Partition;
 use crate::state::UploadState;
@@ -33,7 +33,7 @@ impl Partition {
         }
         loop {
             self.admit(length).await?;
-            match self.reserve(NOTE_HEADER_BYTES + TRANSITION_BYTES, 1) {
+            match self.reserve(note_bytes_max(1), 1) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
                 Err(error) => return Err(error),
                 Ok(()) => break,
@@ -85,7 +85,7 @@ impl Partition {
             if bytes.len() as u64 != expected || expected == 0 {
                 return Err(Error::Invalid("a part of another length than the upload's next"));
             }
-            match self.reserve(size as usize + NOTE_HEADER_BYTES + TRANSITION_BYTES, 1) {
+            match self.reserve(size as usize + note_bytes_max(1), 1) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
@@ -109,18 +109,12 @@ impl Partition {
             slot,
             version: self.next_version(),
             expiry_ms: 0,
+            flags: 0,
+            previous: 0,
+            previous_length: 0,
         };
-        let location = self.log.push_record(&header, &key, bytes, Durability::Sync);
-        let transition = Transition {
-            slot,
-            container: generation,
-            fingerprint: u64::from(part),
-            location,
-            length: (header.record_bytes() / UNIT_BYTES) as u32,
-            argument: upload,
-            ..Transition::new(TransitionKind::StorePart)
-        };
-        self.commit_note(&[transition], Durability::Sync);
+        let transition = self.log.push_record(&header, &key, 0, bytes, Durability::Sync);
+        self.commit(&transition, Durability::Sync);
         add(&self.counts.stored_bytes, header.record_bytes());
         self.log.frame()
     }
@@ -164,7 +158,7 @@ impl Partition {
             doomed.map(|(id, _)| *id).filter(|id| !pins.contains_key(id)).take(64).collect()
         };
         for upload in &ended {
-            if let Err(Error::NoSpace) = self.reserve(NOTE_HEADER_BYTES + TRANSITION_BYTES, 1) {
+            if let Err(Error::NoSpace) = self.reserve(note_bytes_max(1), 1) {
                 return Ok(false);
             }
             self.commit_note(

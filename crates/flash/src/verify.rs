@@ -7,9 +7,7 @@
 use crate::device::{DeviceError, inspect};
 use crate::format::record::{self, verify_value};
 use crate::format::{RecordKind, UNIT_BYTES};
-use crate::index::FINGERPRINT_BITS;
 use crate::layout::Layout;
-use crate::partition::fingerprint;
 use crate::recover::{OpenError, recover};
 use crate::state::State;
 use crate::walk::{read_segment, record_locations};
@@ -133,7 +131,7 @@ fn is_live(
         let parts = upload.and_then(|upload| state.uploads.get(&upload)).map(|upload| &upload.parts);
         return parts.is_some_and(|parts| parts.values().any(|(part, _)| *part == location));
     }
-    let fingerprint = fingerprint(layout.hash_secret, header.container, key, FINGERPRINT_BITS);
+    let fingerprint = layout.fingerprint(header.container, key);
     state.index.contains(plimsoll_kv::Slot(header.slot), fingerprint, location)
         || state.retained.values().any(|kept| kept.location == location)
 }

@@ -7,13 +7,12 @@
 //! are proved. A footer counts for all frames, because it is written after they are durable.
 
 use crate::format::record::{self, verify_value};
-use crate::format::transition::{NOTE_KIND, decode_note};
+use crate::format::transition::{NOTE_KIND, decode_note, take_varint};
 use crate::format::{
     FrameHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, crc32c,
     round_up,
 };
 use crate::layout::Layout;
-use crate::log::SUMMARY_ENTRY_BYTES;
 use crate::segments::Segment;
 use futures_util::future::join_all;
 use plimsoll_kv::block::{Block, Origin};
@@ -63,6 +62,7 @@ pub async fn read_summary(
     layout: &Layout,
     segment: u32,
     sequence: u64,
+    first_frame: u64,
 ) -> io::Result<Option<(SegmentFooter, Vec<Framed>)>> {
     let end = layout.segment_offset(segment) + layout.segment_bytes;
     let footer_offset = end - layout.block_bytes;
@@ -78,23 +78,56 @@ pub async fn read_summary(
         return Ok(None);
     }
     let buf = block.read(Origin::FOREGROUND, footer_offset - summary_bytes, summary_bytes as usize).await?;
-    Ok(decode_summary(&buf, &footer).map(|transitions| (footer, transitions)))
+    Ok(decode_summary(&buf, &footer, first_frame).map(|transitions| (footer, transitions)))
 }
 
-/// Proves and decodes a summary.
+/// Proves and decodes a summary of a segment that begins with `first_frame`.
 #[must_use]
-pub fn decode_summary(bytes: &[u8], footer: &SegmentFooter) -> Option<Vec<Framed>> {
-    let length = (footer.transitions as usize).checked_mul(SUMMARY_ENTRY_BYTES)?;
-    let summary = bytes.get(..length)?;
-    if crc32c(summary) != footer.transitions_crc {
+pub fn decode_summary(bytes: &[u8], footer: &SegmentFooter, first_frame: u64) -> Option<Vec<Framed>> {
+    let mut rest = bytes.get(..footer.transitions_bytes as usize)?;
+    if crc32c(rest) != footer.transitions_crc {
         return None;
     }
-    let entries = summary.chunks_exact(SUMMARY_ENTRY_BYTES);
-    entries
-        .map(|entry| {
-            Some((u64::from_le_bytes(entry[..8].try_into().ok()?), Transition::decode(&entry[8..]).ok()?))
-        })
-        .collect()
+    let mut frame = first_frame;
+    let mut transitions = Vec::new();
+    while !rest.is_empty() {
+        frame = frame.checked_add(take_varint(&mut rest)?)?;
+        transitions.push((frame, Transition::decode(&mut rest).ok()?));
+    }
+    Some(transitions)
+}
+
+/// Puts the transitions of long notes in the place of their references; nothing if one of the
+/// notes cannot be read.
+pub async fn resolve_notes(
+    block: &dyn Block,
+    layout: &Layout,
+    sequence: u64,
+    summary: Vec<Framed>,
+) -> io::Result<Option<Vec<Framed>>> {
+    let mut transitions = Vec::with_capacity(summary.len());
+    for (frame, transition) in summary {
+        if transition.kind != TransitionKind::Note {
+            transitions.push((frame, transition));
+            continue;
+        }
+        let units = u64::from(layout.segments) * layout.segment_units();
+        if transition.location.saturating_add(u64::from(transition.length)) > units || transition.length == 0
+        {
+            return Ok(None);
+        }
+        let start = layout.device_offset(transition.location);
+        let length = u64::from(transition.length) * UNIT_BYTES;
+        let first = start / layout.block_bytes * layout.block_bytes;
+        let end = round_up(start + length, layout.block_bytes);
+        let buf = block.read(Origin::FOREGROUND, first, (end - first) as usize).await?;
+        let Ok((noted, _)) = decode_note(&buf[(start - first) as usize..], sequence, transition.location)
+        else {
+            return Ok(None);
+        };
+        transitions.extend(noted.into_iter().map(|noted| (frame, noted)));
+    }
+    Ok(Some(transitions))
 }
 
 /// A frame found in a segment.
@@ -129,7 +162,7 @@ pub fn frame_at(bytes: &[u8], layout: &Layout, segment: u32, sequence: u64, offs
             break;
         };
         let location = layout.location(segment, offset + (head + at) as u64);
-        let Some(length) = item_at(item, sequence, location, &mut frame) else {
+        let Some(length) = item_at(item, layout, sequence, location, &mut frame) else {
             (frame.heads_whole, frame.whole) = (false, false);
             break;
         };
@@ -139,7 +172,7 @@ pub fn frame_at(bytes: &[u8], layout: &Layout, segment: u32, sequence: u64, offs
 }
 
 /// Proves one item of a frame; its length, or nothing if its head is damaged.
-fn item_at(item: &[u8], sequence: u64, location: u64, frame: &mut Frame) -> Option<usize> {
+fn item_at(item: &[u8], layout: &Layout, sequence: u64, location: u64, frame: &mut Frame) -> Option<usize> {
     if item[4] == NOTE_KIND {
         let (transitions, length) = decode_note(item, sequence, location).ok()?;
         frame.transitions.extend(transitions);
@@ -149,6 +182,8 @@ fn item_at(item: &[u8], sequence: u64, location: u64, frame: &mut Frame) -> Opti
     if verify_value(item, &header).is_err() {
         frame.whole = false;
     }
+    let key = record::key(item, &header);
+    frame.transitions.push(header.transition(key, layout.fingerprint(header.container, key), location));
     Some(header.record_bytes() as usize)
 }
 
@@ -181,7 +216,7 @@ pub async fn record_locations(
     if info.kind != SegmentKind::Log {
         return records_in_row(layout, segment, info.sequence, bytes);
     }
-    if let Ok(Some((_, transitions))) = read_summary(block, layout, segment, info.sequence).await {
+    if let Ok(Some((_, transitions))) = read_summary(block, layout, segment, info.sequence, 0).await {
         return transitions.iter().filter(|(_, t)| stored(t)).map(|(_, t)| t.location).collect();
     }
     let mut locations = Vec::new();

@@ -10,9 +10,9 @@
 
 use crate::format::record::{Manifest, record_bytes};
 use crate::format::transition::{
-    FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, FLAG_WHOLE, NOTE_HEADER_BYTES, TRANSITION_BYTES,
+    FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, FLAG_WHOLE, note_bytes_max,
 };
-use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::key_locks::KeyGuard;
 use crate::log::Log;
 use crate::metrics::add;
@@ -28,8 +28,6 @@ use std::rc::Rc;
 const REWRITE_BYTES_MAX: u64 = 2048;
 /// Transitions that one store makes at most: its own, and three of what it replaces and commits.
 const STORE_TRANSITIONS: usize = 4;
-/// Bytes of the notes that stand beside a stored record.
-const STORE_NOTES_BYTES: usize = 2 * NOTE_HEADER_BYTES + STORE_TRANSITIONS * TRANSITION_BYTES;
 
 /// A store whose conditions have been judged.
 struct Judged<'a> {
@@ -173,7 +171,7 @@ impl Partition {
     /// Appends a judged store and applies it. Nothing is awaited: what was judged still holds.
     fn append_store(&self, store: &Judged<'_>, urgency: Durability) -> Result<Version> {
         let size = record_bytes(store.key.len(), store.value.len()) as usize;
-        self.reserve(size + STORE_NOTES_BYTES, STORE_TRANSITIONS)?;
+        self.reserve(size + note_bytes_max(STORE_TRANSITIONS), STORE_TRANSITIONS)?;
         self.push_store(store, urgency)
     }
 
@@ -190,6 +188,14 @@ impl Partition {
         let dooms = store.dooms.filter(|_| !store.retain);
         note.extend(dooms.map(|upload| Partition::upload_note(TransitionKind::UploadDoom, upload)));
         self.commit_note(&note, urgency);
+        let replaced = store.replaced.as_ref();
+        let mut flags = if store.expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
+        if replaced.is_some_and(|found| found.expiry_ms != 0) {
+            flags |= FLAG_PREVIOUS_EXPIRING;
+        }
+        if store.retain && replaced.is_some() {
+            flags |= FLAG_RETAIN;
+        }
         let version = self.next_version();
         let header = RecordHeader {
             kind: store.kind,
@@ -200,29 +206,13 @@ impl Partition {
             slot: store.place.slot.0,
             version,
             expiry_ms: store.expiry_ms,
-        };
-        let replaced = store.replaced.as_ref();
-        let mut flags = if store.expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
-        if replaced.is_some_and(|found| found.expiry_ms != 0) {
-            flags |= FLAG_PREVIOUS_EXPIRING;
-        }
-        if store.retain && replaced.is_some() {
-            flags |= FLAG_RETAIN;
-        }
-        let location = self.log.push_record(&header, store.key, store.value, urgency);
-        let transition = Transition {
             flags,
-            slot: store.place.slot.0,
-            container: store.place.generation,
-            fingerprint: store.place.fingerprint,
-            location,
-            length: (size / UNIT_BYTES) as u32,
             previous: replaced.map_or(0, |found| found.entry.location),
             previous_length: replaced.map_or(0, |found| found.entry.length),
-            ..Transition::new(TransitionKind::Store)
         };
-        // A record alone does not say what it replaces: its transition stands beside it.
-        self.commit_note(&[transition], urgency);
+        let transition =
+            self.log.push_record(&header, store.key, store.place.fingerprint, store.value, urgency);
+        self.commit(&transition, urgency);
         add(&self.counts.stored_bytes, size);
         Ok(version)
     }
@@ -359,7 +349,7 @@ impl Partition {
             };
             return self.append_store(&judged, urgency).map(|_| ());
         }
-        self.reserve(NOTE_HEADER_BYTES + TRANSITION_BYTES, 1)?;
+        self.reserve(note_bytes_max(1), 1)?;
         let mut flags = if expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
         if found.expiry_ms != 0 {
             flags |= FLAG_PREVIOUS_EXPIRING;
@@ -380,7 +370,7 @@ impl Partition {
 
     pub(crate) async fn clear(&self, container: ContainerId, durability: Durability) -> Result<Output> {
         loop {
-            match self.reserve(NOTE_HEADER_BYTES + TRANSITION_BYTES, 1) {
+            match self.reserve(note_bytes_max(1), 1) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
                 Err(error) => return Err(error),
                 Ok(()) => break,
@@ -606,7 +596,7 @@ impl Partition {
                     previous_length: gone.1,
                     ..Transition::new(kind)
                 };
-                match self.reserve(NOTE_HEADER_BYTES + TRANSITION_BYTES, 1) {
+                match self.reserve(note_bytes_max(1), 1) {
                     Err(Error::NoSpace) => self.wait_for_space(1).await?,
                     Err(error) => return Err(error),
                     Ok(()) => {
@@ -646,5 +636,5 @@ fn batch_bytes(op: &Op) -> usize {
         Op::Store { key, value: Value::Bytes(value), .. } => record_bytes(key.len(), value.len()) as usize,
         _ => 0,
     };
-    record + STORE_NOTES_BYTES
+    record + note_bytes_max(STORE_TRANSITIONS)
 }

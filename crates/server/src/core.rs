@@ -36,8 +36,8 @@ pub struct Core {
     changed: WaitList,
 }
 
-/// Starts serving on this core: listens on the configured address, with the partitions that this
-/// core owns, and reaches the other cores through `port`.
+/// Starts serving on this core: listens on an address, with the partitions that this core owns, and
+/// reaches the other cores through `port`.
 ///
 /// # Errors
 /// The address cannot be listened on.
@@ -46,8 +46,9 @@ pub fn serve_core(
     port: Port<Message>,
     partitions: BTreeMap<u16, Rc<dyn Device>>,
     shared: &Arc<Shared>,
+    address: SocketAddr,
 ) -> io::Result<Rc<Core>> {
-    let listener = reactor.listen(shared.settings.resp)?;
+    let listener = reactor.listen(address)?;
     let volume = Volume::new(reactor, port, shared.geometry, partitions);
     let core = Rc::new(Core {
         reactor: reactor.clone(),

@@ -10,12 +10,15 @@
 //! Never: it stores anything itself.
 #![forbid(unsafe_code)]
 
+pub mod cli;
 pub mod command;
+pub mod config;
 mod core;
 pub mod counters;
 mod glob;
 pub mod limits;
 pub mod reply;
+pub mod serve;
 pub mod session;
 pub mod shared;
 pub mod volume;

@@ -45,6 +45,9 @@ pub const DATABASES: u32 = 16;
 /// Keys that one page of SCAN looks at, whatever COUNT says: bounds its reply.
 pub const SCAN_COUNT_MAX: usize = 10_000;
 
+/// How long a client that sends nothing more may take no reply before its connection is cut.
+pub const LINGER_NS_MAX: u64 = 10_000_000_000;
+
 /// How long a stop waits for replies to leave before connections are cut.
 pub const STOP_NS_MAX: u64 = 5_000_000_000;
 

@@ -11,15 +11,12 @@ use crate::counters::{CoreCounters, Gauges};
 use crate::volume::Geometry;
 use plimsoll_kv::Durability;
 use plimsoll_reactor::{CoreId, Load};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 /// What a session needs to know of the configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where RESP is served.
-    pub resp: SocketAddr,
     /// What an acknowledged write is worth.
     pub durability: Durability,
     /// Connections at most.

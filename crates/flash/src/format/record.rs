@@ -4,7 +4,7 @@
 //! The header's checksum covers header, key and value checksums, and the record's own place: the
 //! sequence of its segment and its location. A record found elsewhere is not taken for one.
 
-use super::{DecodeError, UNIT_BYTES, crc32c, crc32c_of, field, round_up};
+use super::{DecodeError, Transition, TransitionKind, UNIT_BYTES, crc32c, crc32c_of, field, round_up};
 use plimsoll_kv::Version;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -44,8 +44,8 @@ struct Raw {
     expiry_ms: U64,
     cipher_key: U16,
     slot: U16,
-    reserved: U32,
-    reserved_2: U64,
+    previous_length: U32,
+    previous: U64,
 }
 const _: () = assert!(size_of::<Raw>() == RECORD_HEADER_BYTES);
 
@@ -68,6 +68,12 @@ pub struct RecordHeader {
     pub version: Version,
     /// When it expires, in wall-clock milliseconds; 0: never.
     pub expiry_ms: u64,
+    /// The flags of the transition that this record stands for in the log.
+    pub flags: u8,
+    /// The location of the record that it replaced when it was stored; 0: none.
+    pub previous: u64,
+    /// Units of that record.
+    pub previous_length: u32,
 }
 
 /// Checksums a value of this many bytes has.
@@ -119,6 +125,9 @@ impl RecordHeader {
             slot: raw.slot.get(),
             version: Version { epoch: raw.epoch.get(), clock: raw.clock.get() },
             expiry_ms: raw.expiry_ms.get(),
+            flags: raw.flags,
+            previous: raw.previous.get(),
+            previous_length: raw.previous_length.get(),
         })
     }
 
@@ -126,7 +135,7 @@ impl RecordHeader {
         Raw {
             crc: 0.into(),
             kind: self.kind as u8,
-            flags: 0,
+            flags: self.flags,
             codec: 0,
             lifetime: self.lifetime,
             key_bytes: self.key_bytes.into(),
@@ -139,9 +148,44 @@ impl RecordHeader {
             expiry_ms: self.expiry_ms.into(),
             cipher_key: 0.into(),
             slot: self.slot.into(),
-            reserved: 0.into(),
-            reserved_2: 0.into(),
+            previous_length: self.previous_length.into(),
+            previous: self.previous.into(),
         }
+    }
+
+    /// The transition that a record in the log stands for: it was stored at `location`.
+    #[must_use]
+    pub fn transition(&self, key: &[u8], fingerprint: u64, location: u64) -> Transition {
+        let transition = Transition {
+            flags: self.flags,
+            slot: self.slot,
+            container: self.container,
+            fingerprint,
+            location,
+            length: (self.record_bytes() / UNIT_BYTES) as u32,
+            previous: self.previous,
+            previous_length: self.previous_length,
+            ..Transition::new(TransitionKind::Store)
+        };
+        match self.part(key) {
+            None => transition,
+            Some((upload, part)) => Transition {
+                kind: TransitionKind::StorePart,
+                fingerprint: u64::from(part),
+                argument: upload,
+                ..transition
+            },
+        }
+    }
+
+    /// Upload and number of a part, from its key.
+    #[must_use]
+    pub fn part(&self, key: &[u8]) -> Option<(u64, u32)> {
+        if self.kind != RecordKind::Part || key.len() != 12 {
+            return None;
+        }
+        let upload = key[..8].try_into().map(u64::from_le_bytes).ok()?;
+        Some((upload, key[8..].try_into().map(u32::from_le_bytes).ok()?))
     }
 }
 

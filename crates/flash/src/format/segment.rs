@@ -142,7 +142,7 @@ struct RawFooter {
     crc: U32,
     sequence: U64,
     last_frame: U64,
-    transitions: U32,
+    transitions_bytes: U32,
     transitions_crc: U32,
     summary_bytes: U32,
     reserved: U32,
@@ -156,11 +156,11 @@ pub struct SegmentFooter {
     pub sequence: u64,
     /// The last frame in the segment.
     pub last_frame: u64,
-    /// Transitions in the summary.
-    pub transitions: u32,
+    /// Bytes of the summary.
+    pub transitions_bytes: u32,
     /// CRC-32C of the summary.
     pub transitions_crc: u32,
-    /// Bytes of the summary, padded to blocks.
+    /// The same, padded to blocks.
     pub summary_bytes: u32,
 }
 
@@ -173,7 +173,7 @@ impl SegmentFooter {
             crc: 0.into(),
             sequence: self.sequence.into(),
             last_frame: self.last_frame.into(),
-            transitions: self.transitions.into(),
+            transitions_bytes: self.transitions_bytes.into(),
             transitions_crc: self.transitions_crc.into(),
             summary_bytes: self.summary_bytes.into(),
             reserved: 0.into(),
@@ -202,15 +202,13 @@ impl SegmentFooter {
         if raw.sequence.get() != sequence {
             return Err(field(NAME, "sequence"));
         }
-        let transitions = u64::from(raw.transitions.get());
-        let needed = transitions * (8 + super::transition::TRANSITION_BYTES as u64);
-        if needed > u64::from(raw.summary_bytes.get()) {
-            return Err(field(NAME, "number of transitions"));
+        if raw.transitions_bytes.get() > raw.summary_bytes.get() {
+            return Err(field(NAME, "length"));
         }
         Ok(SegmentFooter {
             sequence,
             last_frame: raw.last_frame.get(),
-            transitions: raw.transitions.get(),
+            transitions_bytes: raw.transitions_bytes.get(),
             transitions_crc: raw.transitions_crc.get(),
             summary_bytes: raw.summary_bytes.get(),
         })

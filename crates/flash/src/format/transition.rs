@@ -1,12 +1,10 @@
-//! The transition: one change of the index, 48 bytes. The summary of a log segment and the notes
-//! in frames are lists of them; a record in a frame stands for one.
+//! The transition: one change of the index, about 22 bytes. Notes in frames and the summary of a
+//! log segment are lists of them; a record in a frame stands for one.
 
 use super::{DecodeError, UNIT_BYTES, crc32c_of, field};
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of a transition.
-pub const TRANSITION_BYTES: usize = 48;
+/// Bytes of a transition at most.
+pub const TRANSITION_BYTES_MAX: usize = 9 + 3 * 5 + 3 * 10;
 
 /// What changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,9 +42,11 @@ pub enum TransitionKind {
     OpenSegment = 14,
     /// The record at `previous`, of an emptied container, was forgotten.
     Sweep = 15,
+    /// In summaries only: the transitions of the note at `location`, of `length` units, stand here.
+    Note = 16,
 }
 
-const KINDS: [TransitionKind; 15] = [
+const KINDS: [TransitionKind; 16] = [
     TransitionKind::Store,
     TransitionKind::Delete,
     TransitionKind::Relocate,
@@ -62,6 +62,7 @@ const KINDS: [TransitionKind; 15] = [
     TransitionKind::Revert,
     TransitionKind::OpenSegment,
     TransitionKind::Sweep,
+    TransitionKind::Note,
 ];
 
 /// The stored record has an expiry time.
@@ -99,22 +100,6 @@ pub struct Transition {
     pub previous_length: u32,
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Raw {
-    kind: u8,
-    flags: u8,
-    slot: U16,
-    container: U32,
-    fingerprint: U64,
-    location: U64,
-    previous: U64,
-    argument: U64,
-    length: U32,
-    previous_length: U32,
-}
-const _: () = assert!(size_of::<Raw>() == TRANSITION_BYTES);
-
 impl Transition {
     /// A transition of `kind` with nothing else set.
     #[must_use]
@@ -133,47 +118,76 @@ impl Transition {
         }
     }
 
-    /// Encodes it.
-    #[must_use]
-    pub fn encode(&self) -> [u8; TRANSITION_BYTES] {
-        let raw = Raw {
-            kind: self.kind as u8,
-            flags: self.flags,
-            slot: self.slot.into(),
-            container: self.container.into(),
-            fingerprint: self.fingerprint.into(),
-            location: self.location.into(),
-            previous: self.previous.into(),
-            argument: self.argument.into(),
-            length: self.length.into(),
-            previous_length: self.previous_length.into(),
-        };
-        let mut bytes = [0; TRANSITION_BYTES];
-        bytes.copy_from_slice(raw.as_bytes());
-        bytes
+    /// Appends it: kind, flags, slot, fingerprint in fixed bytes, then the numbers in LEB128.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.push(self.kind as u8);
+        out.push(self.flags);
+        out.extend_from_slice(&self.slot.to_le_bytes());
+        assert!(self.fingerprint >> 40 == 0, "fingerprints have 40 bits");
+        out.extend_from_slice(&self.fingerprint.to_le_bytes()[..5]);
+        put_varint(out, u64::from(self.container));
+        put_varint(out, self.location);
+        put_varint(out, self.previous);
+        put_varint(out, u64::from(self.length));
+        put_varint(out, u64::from(self.previous_length));
+        put_varint(out, self.argument);
+        assert!(out.len() - start <= TRANSITION_BYTES_MAX);
     }
 
-    /// Decodes one; the checksum is that of the list it stands in.
+    /// Decodes the one that `bytes` begins with and moves past it; the checksum is that of the
+    /// list it stands in.
     ///
     /// # Errors
     /// Cut short, or an unknown kind.
-    pub fn decode(bytes: &[u8]) -> Result<Transition, DecodeError> {
+    pub fn decode(bytes: &mut &[u8]) -> Result<Transition, DecodeError> {
         const NAME: &str = "transition";
-        let (raw, _) = Raw::read_from_prefix(bytes).map_err(|_| DecodeError::Short(NAME))?;
-        let kind = KINDS.get(usize::from(raw.kind).wrapping_sub(1)).ok_or(field(NAME, "kind"))?;
-        Ok(Transition {
+        let (head, mut rest) = bytes.split_at_checked(9).ok_or(DecodeError::Short(NAME))?;
+        let kind = KINDS.get(usize::from(head[0]).wrapping_sub(1)).ok_or(field(NAME, "kind"))?;
+        let mut number = || take_varint(&mut rest).ok_or(DecodeError::Short(NAME));
+        let narrow = |wide: u64| u32::try_from(wide).map_err(|_| field(NAME, "number"));
+        let transition = Transition {
             kind: *kind,
-            flags: raw.flags,
-            slot: raw.slot.get(),
-            container: raw.container.get(),
-            fingerprint: raw.fingerprint.get(),
-            location: raw.location.get(),
-            previous: raw.previous.get(),
-            argument: raw.argument.get(),
-            length: raw.length.get(),
-            previous_length: raw.previous_length.get(),
-        })
+            flags: head[1],
+            slot: u16::from_le_bytes([head[2], head[3]]),
+            fingerprint: u64::from_le_bytes([head[4], head[5], head[6], head[7], head[8], 0, 0, 0]),
+            container: narrow(number()?)?,
+            location: number()?,
+            previous: number()?,
+            length: narrow(number()?)?,
+            previous_length: narrow(number()?)?,
+            argument: number()?,
+        };
+        *bytes = rest;
+        Ok(transition)
     }
+}
+
+/// Appends a number in LEB128.
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Takes a number in LEB128; nothing if it is cut short or does not fit 64 bits.
+pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let part = u64::from(byte & 0x7f);
+        if shift == 63 && part > 1 {
+            return None;
+        }
+        value |= part << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
 }
 
 /// Bytes of the header of a note.
@@ -185,15 +199,24 @@ pub const NOTE_KIND: u8 = 0x40;
 #[must_use]
 pub fn encode_note(transitions: &[Transition], sequence: u64, location: u64) -> Vec<u8> {
     let mut bytes = vec![0; NOTE_HEADER_BYTES];
-    bytes[4] = NOTE_KIND;
-    bytes[8..12].copy_from_slice(&(transitions.len() as u32).to_le_bytes());
     for transition in transitions {
-        bytes.extend_from_slice(&transition.encode());
+        transition.encode(&mut bytes);
     }
+    bytes[4] = NOTE_KIND;
+    let payload_bytes = (bytes.len() - NOTE_HEADER_BYTES) as u32;
+    bytes[8..12].copy_from_slice(&(transitions.len() as u32).to_le_bytes());
+    bytes[12..16].copy_from_slice(&payload_bytes.to_le_bytes());
+    let padded = super::round_up(bytes.len() as u64, UNIT_BYTES) as usize;
+    bytes.resize(padded, 0);
     let crc = crc32c_of(&[&sequence.to_le_bytes(), &location.to_le_bytes(), &bytes[4..]]);
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
-    assert!((bytes.len() as u64).is_multiple_of(UNIT_BYTES));
     bytes
+}
+
+/// Bytes of a note of so many transitions at most.
+#[must_use]
+pub fn note_bytes_max(transitions: usize) -> usize {
+    NOTE_HEADER_BYTES + transitions * TRANSITION_BYTES_MAX + UNIT_BYTES as usize
 }
 
 /// Decodes a note: its transitions and its length in bytes.
@@ -210,13 +233,18 @@ pub fn decode_note(
     if header[4] != NOTE_KIND {
         return Err(DecodeError::Absent(NAME));
     }
-    let count = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
-    let length = count.checked_mul(TRANSITION_BYTES).and_then(|bytes| bytes.checked_add(NOTE_HEADER_BYTES));
-    let note = length.and_then(|length| bytes.get(..length)).ok_or(DecodeError::Short(NAME))?;
+    let count = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+    let payload_bytes = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
+    let length = super::round_up(NOTE_HEADER_BYTES as u64 + u64::from(payload_bytes), UNIT_BYTES) as usize;
+    let note = bytes.get(..length).ok_or(DecodeError::Short(NAME))?;
     let crc = u32::from_le_bytes([note[0], note[1], note[2], note[3]]);
     if crc32c_of(&[&sequence.to_le_bytes(), &location.to_le_bytes(), &note[4..]]) != crc {
         return Err(DecodeError::Checksum(NAME));
     }
-    let transitions = note[NOTE_HEADER_BYTES..].chunks_exact(TRANSITION_BYTES).map(Transition::decode);
-    Ok((transitions.collect::<Result<_, _>>()?, note.len()))
+    let mut payload = &note[NOTE_HEADER_BYTES..NOTE_HEADER_BYTES + payload_bytes as usize];
+    let mut transitions = Vec::new();
+    for _ in 0..count {
+        transitions.push(Transition::decode(&mut payload)?);
+    }
+    Ok((transitions, length))
 }

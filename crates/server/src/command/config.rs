@@ -4,31 +4,31 @@
 //! it runs, and none is silently accepted.
 
 use super::Run;
+use crate::core::Core;
 use crate::glob;
 use crate::limits::{DATABASES, QUERY_BUFFER_BYTES_MAX};
 use crate::reply::Reply;
 use crate::session::Connection;
-use crate::shared::Shared;
 use crate::volume::Question;
 use plimsoll_kv::Durability;
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
-fn parameters(shared: &Shared) -> Vec<(&'static str, String)> {
-    let settings = &shared.settings;
+fn parameters(core: &Core) -> Vec<(&'static str, String)> {
+    let (settings, address) = (&core.shared.settings, core.address());
     let fixed = |text: &str| text.to_owned();
     vec![
         // Every acknowledged write is in the log of the device: the one sense in which Redis has it.
         ("appendonly", fixed("yes")),
         ("appendfsync", fixed(if settings.durability == Durability::Async { "everysec" } else { "always" })),
-        ("bind", settings.resp.ip().to_string()),
+        ("bind", address.ip().to_string()),
         ("cluster-enabled", fixed("no")),
         ("databases", DATABASES.to_string()),
         ("dir", settings.data_dir.clone()),
         ("maxclients", settings.clients_max.to_string()),
         ("maxmemory", fixed("0")),
         ("maxmemory-policy", fixed("noeviction")),
-        ("port", settings.resp.port().to_string()),
+        ("port", address.port().to_string()),
         ("proto-max-bulk-len", plimsoll_kv::limits::VALUE_BYTES_MAX.to_string()),
         ("client-query-buffer-limit", QUERY_BUFFER_BYTES_MAX.to_string()),
         ("replica-read-only", fixed("yes")),
@@ -40,7 +40,7 @@ fn parameters(shared: &Shared) -> Vec<(&'static str, String)> {
 
 pub(super) fn get(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let is_asked = |name: &str| args.iter().skip(2).any(|p| glob::matches(p, name.as_bytes(), true));
-    let found = parameters(&connection.core.shared).into_iter().filter(|(name, _)| is_asked(name));
+    let found = parameters(&connection.core).into_iter().filter(|(name, _)| is_asked(name));
     Run::Now(Reply::Map(found.map(|(name, value)| (Reply::bulk(name), Reply::bulk(value))).collect()))
 }
 
@@ -48,7 +48,7 @@ pub(super) fn set(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     if !args.len().is_multiple_of(2) {
         return Run::Now(super::wrong_arity("config", Some("set")));
     }
-    let known = parameters(&connection.core.shared);
+    let known = parameters(&connection.core);
     for name in args.iter().skip(2).step_by(2) {
         if !known.iter().any(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name)) {
             let text: [&[u8]; 3] =

@@ -55,6 +55,8 @@ pub struct Connection {
     queue: RefCell<Queue>,
     /// Bytes with the socket.
     sending_bytes: Cell<usize>,
+    /// Bytes that have left.
+    sent_bytes: Cell<u64>,
     /// Bytes received and not parsed.
     received_bytes: Cell<usize>,
     /// No further command is begun.
@@ -97,6 +99,7 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
         last_ns: Cell::new(now_ns),
         queue: RefCell::default(),
         sending_bytes: Cell::new(0),
+        sent_bytes: Cell::new(0),
         received_bytes: Cell::new(0),
         closing: Cell::new(false),
         dead: Cell::new(false),

@@ -5,7 +5,9 @@
 
 use super::{Account, Connection, upload};
 use crate::command::{self, Run};
-use crate::limits::{BUFFER_BYTES_KEPT, QUERY_BUFFER_BYTES_MAX, RECEIVE_BYTES, RECEIVE_BYTES_MAX};
+use crate::limits::{
+    BUFFER_BYTES_KEPT, LINGER_NS_MAX, QUERY_BUFFER_BYTES_MAX, RECEIVE_BYTES, RECEIVE_BYTES_MAX,
+};
 use crate::reply::Reply;
 use futures_util::future::{Either, select};
 use plimsoll_kv::Device;
@@ -54,10 +56,24 @@ pub(super) async fn read(connection: Rc<Connection>) {
     }
     connection.reader_rests.set(true);
     connection.finish();
+    connection.linger().await;
     connection.loop_ended();
 }
 
 impl Connection {
+    /// Nothing more is read: waits until the replies have left, or leave no more.
+    async fn linger(&self) {
+        while !self.dead.get() {
+            let before_bytes = self.sent_bytes.get();
+            let ended = self.end.wait_for(|| self.dead.get().then_some(()));
+            let late = self.core.reactor.sleep_ns(LINGER_NS_MAX);
+            select(pin!(ended), pin!(late)).await;
+            if self.sent_bytes.get() == before_bytes && !self.dead.get() {
+                self.die();
+            }
+        }
+    }
+
     /// Answers a broken protocol.
     pub(super) fn refuse(&self, error: ProtocolError) {
         self.core.shared.core(self.core.reactor.core()).protocol_errors.add(1);

@@ -76,6 +76,7 @@ impl Connection {
         let (sent, mut buffer) = self.socket.send(std::mem::take(out)).await;
         let counters = self.core.shared.core(self.core.reactor.core());
         counters.sent_bytes.add(buffer.len() as u64);
+        self.sent_bytes.set(self.sent_bytes.get() + buffer.len() as u64);
         buffer.clear();
         *out = buffer;
         self.sending_bytes.set(0);

@@ -58,7 +58,6 @@ fn address() -> SocketAddr {
 
 pub fn settings(clients_max: u64) -> Settings {
     Settings {
-        resp: address(),
         durability: Durability::Sync,
         clients_max,
         data_dir: "/data".to_owned(),
@@ -95,7 +94,7 @@ pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) 
             partitions.insert(partition, slow);
         }
         let port = ports.borrow_mut()[usize::from(reactor.core().0)].take().unwrap();
-        cores.borrow_mut().push(serve_core(reactor, port, partitions, &shared).unwrap());
+        cores.borrow_mut().push(serve_core(reactor, port, partitions, &shared, address()).unwrap());
     });
     let done = Rc::new(Cell::new(false));
     world.start_process(CLIENTS, 1, |reactor| {

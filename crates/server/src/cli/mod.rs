@@ -1,0 +1,136 @@
+//! The command line.
+//!
+//! Role: reads flags, calls what they ask for, turns errors into words and an exit code: 0 success,
+//! 1 failure, 2 wrong usage.
+
+mod device;
+
+use crate::config::{Config, ConfigError, DurabilityName, Layer, Size};
+use crate::serve;
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A key-value store for flash that speaks the Redis protocol.
+#[derive(Parser, Debug)]
+#[command(name = "plimsoll", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Serve a device.
+    Serve(Box<Serve>),
+    /// Make, describe or check a device.
+    Device {
+        #[command(subcommand)]
+        command: device::Command,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Serve {
+    /// A TOML file with these settings; flags win over it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The directory of the data [default: plimsoll-data].
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// The file or block device that holds the data [default: a file in the data directory].
+    #[arg(long, value_name = "PATH")]
+    device: Option<Vec<PathBuf>>,
+    /// Size of the file, if it has to be made [default: 4GiB].
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// The processors to run on, as 0-3 or 0,2 [default: all].
+    #[arg(long, value_name = "LIST")]
+    cores: Option<String>,
+    /// Where RESP is served [default: 127.0.0.1:6379].
+    #[arg(long, value_name = "ADDR")]
+    resp: Option<SocketAddr>,
+    /// Where NVMe/TCP is served: not in this version.
+    #[arg(long, value_name = "ADDR", hide = true)]
+    nvme: Option<String>,
+    /// Where metrics and the status page are served [default: 127.0.0.1:8379].
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<SocketAddr>,
+    /// Size of the cache: not in this version.
+    #[arg(long, value_name = "SIZE", hide = true)]
+    cache: Option<String>,
+    /// What an acknowledged write is worth [default: sync].
+    #[arg(long, value_enum)]
+    durability: Option<DurabilityName>,
+    /// Connections at most [default: 10000].
+    #[arg(long, value_name = "COUNT")]
+    clients_max: Option<u64>,
+    /// Print the configuration in force and end.
+    #[arg(long)]
+    print_config: bool,
+}
+
+impl Serve {
+    fn config(self) -> Result<Config> {
+        let file = match &self.config {
+            Some(path) => Layer::read(path)?,
+            None => Layer::default(),
+        };
+        let flags = Layer {
+            data: self.data,
+            device: self.device,
+            size: self.size,
+            cores: self.cores,
+            resp: self.resp,
+            admin: self.admin,
+            durability: self.durability,
+            clients_max: self.clients_max,
+            nvme: self.nvme,
+            cache: self.cache,
+        };
+        Ok(Config::new(flags.over(file), self.config, &serve::processors()?)?)
+    }
+
+    fn run(self) -> Result<()> {
+        let print = self.print_config;
+        let config = self.config()?;
+        if print {
+            print!("{}", config.print());
+            return Ok(());
+        }
+        serve::serve(config)
+    }
+}
+
+fn log_to_stderr() {
+    use std::io::IsTerminal;
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+}
+
+/// Runs the program.
+#[must_use]
+pub fn main() -> ExitCode {
+    // Wrong flags end the process here, with 2.
+    let cli = Cli::parse();
+    log_to_stderr();
+    let result = match cli.command {
+        Command::Serve(serve) => serve.run(),
+        Command::Device { command } => command.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plimsoll: {error:#}");
+            ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The configuration: a TOML file, and flags that win over it.
+//!
+//! Role: one place where every setting has its name, its default and its check. Place on the path:
+//! before the start.
+//!
+//! Invariants: a key that is not known is an error that says which and where; a setting that this
+//! build cannot honour is refused in words, never ignored; what is printed is what is in force.
+
+mod size;
+#[cfg(test)]
+mod tests;
+
+pub use size::{Size, parse_cores};
+
+use plimsoll_kv::Durability;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The name of the device file in the data directory.
+pub const DEVICE_FILE: &str = "device.plimsoll";
+
+/// Why a configuration is refused: wrong usage.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub String);
+
+/// What may stand in the file, and what the flags say: the same names.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Layer {
+    /// See [`Config::data`].
+    pub data: Option<PathBuf>,
+    /// See [`Config::device`].
+    pub device: Option<Vec<PathBuf>>,
+    /// See [`Config::size`].
+    pub size: Option<Size>,
+    /// See [`Config::cores`].
+    pub cores: Option<String>,
+    /// See [`Config::resp`].
+    pub resp: Option<SocketAddr>,
+    /// See [`Config::admin`].
+    pub admin: Option<SocketAddr>,
+    /// See [`Config::durability`].
+    pub durability: Option<DurabilityName>,
+    /// See [`Config::clients_max`].
+    pub clients_max: Option<u64>,
+    /// Where NVMe/TCP is served: not yet.
+    pub nvme: Option<String>,
+    /// Bytes of the cache: not yet.
+    pub cache: Option<String>,
+}
+
+/// A durability level by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityName {
+    /// On stable media before the reply.
+    Sync,
+    /// As sync, at most a millisecond later.
+    Group,
+    /// Replied at once; at most the last second is lost at a crash.
+    Async,
+}
+
+impl From<DurabilityName> for Durability {
+    fn from(name: DurabilityName) -> Durability {
+        match name {
+            DurabilityName::Sync => Durability::Sync,
+            DurabilityName::Group => Durability::Group,
+            DurabilityName::Async => Durability::Async,
+        }
+    }
+}
+
+/// The configuration in force.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Config {
+    /// The directory of the data.
+    pub data: PathBuf,
+    /// The file or block device that holds it.
+    pub device: PathBuf,
+    /// Bytes of the file, if it has to be made.
+    pub size: Size,
+    /// The processors to run on.
+    #[serde(serialize_with = "size::serialize_cores")]
+    pub cores: Vec<usize>,
+    /// Where RESP is served.
+    pub resp: SocketAddr,
+    /// Where metrics and the status page are served.
+    pub admin: SocketAddr,
+    /// What an acknowledged write is worth.
+    pub durability: DurabilityName,
+    /// Connections at most.
+    pub clients_max: u64,
+    /// Whether the size was asked for, and is not the default.
+    #[serde(skip)]
+    pub size_asked: bool,
+    /// The file that was read.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
+}
+
+impl Layer {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// It cannot be read, is no TOML, or has keys that are not known.
+    pub fn read(path: &Path) -> Result<Layer, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError(format!("{}: cannot be read: {error}", path.display())))?;
+        toml::from_str(&text).map_err(|error| ConfigError(format!("{}: {error}", path.display())))
+    }
+
+    /// This layer, and what only the one below says.
+    #[must_use]
+    pub fn over(self, below: Layer) -> Layer {
+        Layer {
+            data: self.data.or(below.data),
+            device: self.device.or(below.device),
+            size: self.size.or(below.size),
+            cores: self.cores.or(below.cores),
+            resp: self.resp.or(below.resp),
+            admin: self.admin.or(below.admin),
+            durability: self.durability.or(below.durability),
+            clients_max: self.clients_max.or(below.clients_max),
+            nvme: self.nvme.or(below.nvme),
+            cache: self.cache.or(below.cache),
+        }
+    }
+}
+
+impl Config {
+    /// The configuration of a server on a machine with these processors.
+    ///
+    /// # Errors
+    /// A setting contradicts itself, or asks for what this build does not do.
+    pub fn new(layer: Layer, file: Option<PathBuf>, processors: &[usize]) -> Result<Config, ConfigError> {
+        if layer.nvme.is_some() {
+            return Err(ConfigError(
+                "nvme: this version does not serve NVMe/TCP yet; leave it out".to_owned(),
+            ));
+        }
+        if layer.cache.is_some() {
+            return Err(ConfigError("cache: this version has no cache yet; leave it out".to_owned()));
+        }
+        let data = layer.data.unwrap_or_else(|| PathBuf::from("plimsoll-data"));
+        let device = match layer.device.unwrap_or_default().as_slice() {
+            [] => data.join(DEVICE_FILE),
+            [one] => one.clone(),
+            several => {
+                let words = "this version serves one device; arrays of several come later";
+                return Err(ConfigError(format!("device: {} were given: {words}", several.len())));
+            }
+        };
+        let cores = match layer.cores {
+            Some(list) => parse_cores(&list).map_err(|what| ConfigError(format!("cores: {what}")))?,
+            None => processors.iter().copied().take(plimsoll_reactor::limits::CORES_MAX).collect(),
+        };
+        let clients_max = layer.clients_max.unwrap_or(10_000);
+        if clients_max == 0 {
+            return Err(ConfigError("clients-max: must be at least 1".to_owned()));
+        }
+        let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Ok(Config {
+            data,
+            device,
+            size: layer.size.unwrap_or(Size(4 << 30)),
+            size_asked: layer.size.is_some(),
+            cores,
+            resp: layer.resp.unwrap_or_else(|| local(6379)),
+            admin: layer.admin.unwrap_or_else(|| local(8379)),
+            durability: layer.durability.unwrap_or(DurabilityName::Sync),
+            clients_max,
+            file,
+        })
+    }
+
+    /// As TOML, every setting in force.
+    #[must_use]
+    pub fn print(&self) -> String {
+        let mut value = toml::Table::try_from(self).expect("the configuration is plain data");
+        // In the file, devices are a list.
+        if let Some(device) = value.remove("device") {
+            value.insert("device".to_owned(), toml::Value::Array(vec![device]));
+        }
+        value.to_string()
+    }
+}

@@ -1,0 +1,68 @@
+//! Sizes, lists, layers, and errors that say what and where.
+
+use super::*;
+
+fn config(text: &str) -> Result<Config, String> {
+    let layer: Layer = toml::from_str(text).map_err(|error| error.to_string())?;
+    Config::new(layer, None, &[0, 1]).map_err(|error| error.to_string())
+}
+
+#[test]
+fn sizes_are_read_and_written() {
+    for (text, bytes) in [
+        ("10GiB", 10 << 30),
+        ("1 kib", 1024),
+        ("5MB", 5_000_000),
+        ("4096", 4096),
+        ("7B", 7),
+        ("2TiB", 2 << 40),
+    ] {
+        assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+    }
+    for text in ["", "GiB", "1.5GiB", "-1", "99999999999TiB", "10 Gib s", "é"] {
+        assert!(text.parse::<Size>().is_err(), "{text}");
+    }
+    assert_eq!(Size(10 << 30).to_string(), "10GiB");
+    assert_eq!(Size(1500).to_string(), "1500");
+}
+
+#[test]
+fn lists_of_processors_are_read() {
+    assert_eq!(parse_cores("0-3,8"), Ok(vec![0, 1, 2, 3, 8]));
+    assert_eq!(parse_cores("5"), Ok(vec![5]));
+    for list in ["", "a", "3-1", "0,0", "0-999", "1,,2"] {
+        assert!(parse_cores(list).is_err(), "{list}");
+    }
+}
+
+#[test]
+fn unknown_keys_are_named_with_their_place() {
+    let error = config("size = '1GiB'\nresq = '127.0.0.1:1'\n").unwrap_err();
+    assert!(error.contains("resq") && error.contains("line 2"), "{error}");
+    let error = config("size = 'much'").unwrap_err();
+    assert!(error.contains("'much' is no size"), "{error}");
+    assert!(config("durability = 'never'").unwrap_err().contains("sync"));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_in_words() {
+    assert!(config("nvme = '127.0.0.1:4420'").unwrap_err().contains("does not serve NVMe/TCP yet"));
+    assert!(config("cache = '1GiB'").unwrap_err().contains("no cache yet"));
+    assert!(config("device = ['a', 'b']").unwrap_err().contains("serves one device"));
+    assert!(config("clients-max = 0").is_err());
+    assert!(config("cores = '1-0'").unwrap_err().starts_with("cores: "));
+}
+
+#[test]
+fn flags_win_and_what_is_printed_can_be_read() {
+    let file: Layer = toml::from_str("size = '1GiB'\ndurability = 'group'\ndata = 'd'").unwrap();
+    let flags = Layer { size: Some(Size(2 << 30)), ..Layer::default() };
+    let config = Config::new(flags.over(file), None, &[0, 1]).unwrap();
+    assert_eq!((config.size, config.durability), (Size(2 << 30), DurabilityName::Group));
+    assert_eq!(config.device, Path::new("d").join(DEVICE_FILE));
+    let printed = config.print();
+    let layer: Layer = toml::from_str(&printed).unwrap();
+    let again = Config::new(layer, None, &[]).unwrap();
+    assert_eq!(again.print(), printed);
+    assert!(printed.contains("cores = \"0,1\"") && printed.contains("clients-max = 10000"), "{printed}");
+}

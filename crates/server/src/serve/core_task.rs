@@ -1,0 +1,246 @@
+//! What `serve` does on each core: opens its partitions, serves, ends.
+//!
+//! Invariants: commands are followed in the order in which they came; each is answered by one
+//! event, an error by another before it; the core's reactor stops after its partitions are closed.
+
+use crate::core::{Core, serve_core};
+use crate::counters::Gauges;
+use crate::shared::Shared;
+use crate::volume::Message;
+use plimsoll_flash::{Options, Partition, PartitionMetrics, Superblock};
+use plimsoll_kv::{Block, Device};
+use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::{ControlPort, File, FileOptions, FileStats, Port, Reactor, Work};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// What the control thread tells a core.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Command {
+    /// Listen here.
+    Serve(SocketAddr),
+    /// Take no more commands, answer those begun.
+    Drain,
+    /// Close the partitions and end.
+    Close,
+}
+
+/// What a core tells the control thread.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Its partitions are open, with so many keys.
+    Opened(u64),
+    /// It listens.
+    Serving(SocketAddr),
+    /// Its connections have ended.
+    Drained,
+    /// Its partitions are closed.
+    Closed,
+    /// Something failed.
+    Failed(String),
+}
+
+/// A core's ways to the other cores and to the control thread, taken when it starts.
+pub(super) type Ports = Option<(Port<Message>, ControlPort<Command>)>;
+
+/// What the cores are started with.
+pub(super) struct Plan {
+    pub(super) device: PathBuf,
+    pub(super) superblock: Superblock,
+    pub(super) shared: Arc<Shared>,
+    pub(super) events: UnboundedSender<Event>,
+    pub(super) ports: Mutex<Vec<Ports>>,
+}
+
+/// How often gauges are published.
+const PUBLISH_NS: u64 = 1_000_000_000;
+
+const PARTITION_GAUGES: [&str; 16] = [
+    "objects",
+    "index_bytes",
+    "live_bytes",
+    "capacity_bytes",
+    "free_segments",
+    "segments",
+    "frames",
+    "record_reads",
+    "unreadable",
+    "checkpoints",
+    "checkpoint_bytes",
+    "cleaned_segments",
+    "cleaned_bytes",
+    "stored_bytes",
+    "expired",
+    "no_space",
+];
+const DEVICE_GAUGES: [&str; 5] = ["reads", "read_bytes", "writes", "written_bytes", "flushes"];
+
+fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
+    [
+        m.objects,
+        m.index_bytes,
+        m.live_bytes,
+        m.capacity_bytes,
+        m.free_segments,
+        m.segments,
+        m.frames,
+        m.record_reads,
+        m.unreadable,
+        m.checkpoints,
+        m.checkpoint_bytes,
+        m.cleaned_segments,
+        m.cleaned_bytes,
+        m.stored_bytes,
+        m.expired,
+        m.no_space,
+    ]
+}
+
+fn device_values(s: &FileStats) -> [u64; DEVICE_GAUGES.len()] {
+    [s.reads, s.read_bytes, s.writes, s.written_bytes, s.flushes]
+}
+
+/// A core on its way.
+struct Task {
+    reactor: Reactor,
+    device: String,
+    shared: Arc<Shared>,
+    events: UnboundedSender<Event>,
+    commands: RefCell<VecDeque<Command>>,
+    arrived: WaitList,
+}
+
+/// Starts this core's part of a server.
+pub(super) fn start(reactor: &Reactor, plan: &Plan) {
+    let mut ports = plan.ports.lock().expect("nobody panics while holding it");
+    let (port, control) = ports[usize::from(reactor.core().0)].take().expect("a core starts once");
+    let task = Rc::new(Task {
+        reactor: reactor.clone(),
+        device: plan.device.display().to_string(),
+        shared: plan.shared.clone(),
+        events: plan.events.clone(),
+        commands: RefCell::default(),
+        arrived: WaitList::default(),
+    });
+    let own = task.clone();
+    control.open(reactor, move |command| {
+        own.commands.borrow_mut().push_back(command);
+        own.arrived.wake_all();
+    });
+    let superblock = plan.superblock.clone();
+    reactor.spawn(Work::Control, async move { task.run(port, &superblock).await });
+}
+
+impl Task {
+    fn tell(&self, event: Event) {
+        // The control thread listens until every core has ended.
+        let _ = self.events.send(event);
+    }
+
+    async fn command(&self) -> Command {
+        self.arrived.wait_for(|| self.commands.borrow_mut().pop_front()).await
+    }
+
+    async fn run(&self, port: Port<Message>, superblock: &Superblock) {
+        let (mut partitions, mut port, mut core) = (Vec::new(), Some(port), None::<Rc<Core>>);
+        match self.open(superblock, &mut partitions).await {
+            Ok(()) => self.tell(Event::Opened(partitions.iter().map(|p| p.metrics().objects).sum())),
+            Err(what) => self.tell(Event::Failed(what)),
+        }
+        loop {
+            match self.command().await {
+                Command::Serve(address) => {
+                    let port = port.take().expect("a core serves once");
+                    match self.serve(port, &partitions, address) {
+                        Ok(serving) => {
+                            self.tell(Event::Serving(serving.address()));
+                            core = Some(serving);
+                        }
+                        Err(what) => self.tell(Event::Failed(what)),
+                    }
+                }
+                Command::Drain => {
+                    if let Some(core) = &core {
+                        core.stop().await;
+                    }
+                    self.tell(Event::Drained);
+                }
+                Command::Close => {
+                    self.close(&partitions).await;
+                    self.reactor.stop();
+                    return self.tell(Event::Closed);
+                }
+            }
+        }
+    }
+
+    /// Opens the partitions of this core; those that were opened before a failure are kept, to be
+    /// closed.
+    async fn open(&self, superblock: &Superblock, opened: &mut Vec<Rc<Partition>>) -> Result<(), String> {
+        let words = |error: &dyn std::fmt::Display| format!("{}: {error}", self.device);
+        let file = self.reactor.open_file(&self.device, &FileOptions::default());
+        let file = file.map_err(|error| error.to_string())?;
+        let block: Rc<dyn Block> = Rc::new(file.clone());
+        for number in self.shared.geometry.owned(self.reactor.core(), self.reactor.cores()) {
+            let opening =
+                Partition::open(&self.reactor, block.clone(), superblock, number, Options::default());
+            let partition = opening.await.map_err(|error| words(&error))?;
+            self.publish_partition(&partition);
+            opened.push(partition);
+        }
+        self.publish_device(file);
+        Ok(())
+    }
+
+    fn serve(
+        &self,
+        port: Port<Message>,
+        opened: &[Rc<Partition>],
+        address: SocketAddr,
+    ) -> Result<Rc<Core>, String> {
+        let mut partitions: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
+        for partition in opened {
+            partitions.insert(partition.number(), partition.clone());
+        }
+        serve_core(&self.reactor, port, partitions, &self.shared, address)
+            .map_err(|error| format!("resp: {error}"))
+    }
+
+    async fn close(&self, partitions: &[Rc<Partition>]) {
+        for partition in partitions {
+            if let Err(error) = partition.close().await {
+                let number = partition.number();
+                self.tell(Event::Failed(format!("{}: partition {number}: {error}", self.device)));
+            }
+        }
+    }
+
+    fn publish_partition(&self, partition: &Rc<Partition>) {
+        let label = format!("partition=\"{}\"", partition.number());
+        let gauges = self.shared.add_gauges(Gauges::new(label, &PARTITION_GAUGES));
+        let partition = Rc::downgrade(partition);
+        self.publish(gauges, move || Some(partition_values(&partition.upgrade()?.metrics()).to_vec()));
+    }
+
+    fn publish_device(&self, file: File) {
+        let label = format!("core=\"{}\"", self.reactor.core().0);
+        let gauges = self.shared.add_gauges(Gauges::new(label, &DEVICE_GAUGES));
+        self.publish(gauges, move || Some(device_values(&file.stats()).to_vec()));
+    }
+
+    /// Publishes values now and every second.
+    fn publish(&self, gauges: Arc<Gauges>, read: impl Fn() -> Option<Vec<u64>> + 'static) {
+        let reactor = self.reactor.clone();
+        self.reactor.spawn(Work::Control, async move {
+            while let Some(values) = read() {
+                gauges.publish(&values);
+                reactor.sleep_ns(PUBLISH_NS).await;
+            }
+        });
+    }
+}

@@ -1,0 +1,185 @@
+//! `/metrics`: the counters in the Prometheus text format.
+//!
+//! Invariants: each name is declared once, before its samples; counters only grow but after
+//! CONFIG RESETSTAT, which a reader takes for a restart.
+
+use crate::command::TABLE;
+use crate::counters::{CommandCounters, CoreCounters, LATENCY_BOUNDS_US};
+use crate::shared::Shared;
+use plimsoll_reactor::Work;
+use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Gauges that count, and so are told as counters.
+const COUNTING: [&str; 15] = [
+    "frames",
+    "record_reads",
+    "unreadable",
+    "checkpoints",
+    "checkpoint_bytes",
+    "cleaned_segments",
+    "cleaned_bytes",
+    "stored_bytes",
+    "expired",
+    "no_space",
+    "reads",
+    "read_bytes",
+    "writes",
+    "written_bytes",
+    "flushes",
+];
+
+/// One text under way.
+struct Text(String);
+
+impl Text {
+    fn declare(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "# HELP plimsoll_{name} {help}\n# TYPE plimsoll_{name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = match labels {
+            "" => writeln!(self.0, "plimsoll_{name} {value}"),
+            labels => writeln!(self.0, "plimsoll_{name}{{{labels}}} {value}"),
+        };
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.declare(name, kind, help);
+        self.sample(name, "", value);
+    }
+}
+
+/// The sum of a gauge over all that have it.
+pub(super) fn gauge_sum(shared: &Shared, name: &str) -> u64 {
+    let gauges = shared.gauges();
+    let values = gauges.iter().flat_map(|gauges| &gauges.values);
+    values.filter(|(sought, _)| *sought == name).map(|(_, value)| value.get()).sum()
+}
+
+/// The whole text.
+pub(super) fn render(shared: &Shared) -> String {
+    let mut text = Text(String::new());
+    let version = concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"");
+    text.declare("info", "gauge", "The version that runs.");
+    text.sample("info", version, 1);
+    let process = &shared.process;
+    let resident = process.resident_bytes.load(Relaxed);
+    text.single("resident_memory_bytes", "gauge", "Memory of the process.", resident);
+    text.single("connections", "gauge", "Connections open now.", shared.connections());
+    cores(&mut text, shared);
+    loads(&mut text, shared);
+    gauges(&mut text, shared);
+    commands(&mut text, shared);
+    text.0
+}
+
+fn cores(text: &mut Text, shared: &Shared) {
+    type Read = fn(&CoreCounters) -> u64;
+    let counters: [(&str, &str, Read); 8] = [
+        ("connections_accepted_total", "Connections accepted.", |c| c.accepted.get()),
+        ("connections_refused_total", "Connections refused: too many.", |c| c.refused.get()),
+        ("received_bytes_total", "Bytes received from clients.", |c| c.received_bytes.get()),
+        ("sent_bytes_total", "Bytes sent to clients.", |c| c.sent_bytes.get()),
+        ("key_hits_total", "Reads that found their key.", |c| c.hits.get()),
+        ("key_misses_total", "Reads that did not find their key.", |c| c.misses.get()),
+        ("error_replies_total", "Replies that were errors.", |c| c.errors.get()),
+        ("protocol_errors_total", "Connections closed for breaking the protocol.", |c| {
+            c.protocol_errors.get()
+        }),
+    ];
+    for (name, help, read) in counters {
+        text.declare(name, "counter", help);
+        for (core, counters) in shared.cores.iter().enumerate() {
+            text.sample(name, &format!("core=\"{core}\""), read(counters));
+        }
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn loads(text: &mut Text, shared: &Shared) {
+    let loads: Vec<_> =
+        shared.loads.get().into_iter().flatten().map(plimsoll_reactor::Load::snapshot).collect();
+    text.declare("core_busy_seconds_total", "counter", "Time spent in tasks, by kind of work.");
+    for (core, load) in loads.iter().enumerate() {
+        for (work, busy_ns) in Work::ALL.iter().zip(load.busy_ns) {
+            let labels = format!("core=\"{core}\",work=\"{}\"", work.name());
+            text.sample("core_busy_seconds_total", &labels, seconds(busy_ns));
+        }
+    }
+    let others = [
+        ("core_poll_seconds_total", "Time spent looking for work.", 0),
+        ("core_idle_seconds_total", "Time asleep.", 1),
+    ];
+    for (name, help, which) in others {
+        text.declare(name, "counter", help);
+        for (core, load) in loads.iter().enumerate() {
+            let ns = if which == 0 { load.poll_ns } else { load.idle_ns };
+            text.sample(name, &format!("core=\"{core}\""), seconds(ns));
+        }
+    }
+}
+
+fn gauges(text: &mut Text, shared: &Shared) {
+    let all = shared.gauges();
+    let mut declared: Vec<String> = Vec::new();
+    for first in &all {
+        for (name, _) in &first.values {
+            let family = if first.label.starts_with("partition") { "partition" } else { "device" };
+            let (suffix, kind) = if COUNTING.contains(name) { ("_total", "counter") } else { ("", "gauge") };
+            let full = format!("{family}_{name}{suffix}");
+            if declared.contains(&full) {
+                continue;
+            }
+            text.declare(&full, kind, &format!("{} of a {family}.", name.replace('_', " ")));
+            for gauges in &all {
+                for (_, value) in gauges.values.iter().filter(|(other, _)| other == name) {
+                    text.sample(&full, &gauges.label, value.get());
+                }
+            }
+            declared.push(full);
+        }
+    }
+}
+
+fn commands(text: &mut Text, shared: &Shared) {
+    let sum = |index: usize, read: &dyn Fn(&CommandCounters) -> u64| {
+        shared.sum(|counters| read(&counters.commands[index]))
+    };
+    let used: Vec<(usize, String)> = TABLE
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| sum(*index, &|c| c.calls.get() + c.rejected.get()) > 0)
+        .map(|(index, spec)| (index, format!("command=\"{}\"", spec.name)))
+        .collect();
+    type Read = fn(&CommandCounters) -> u64;
+    let counters: [(&str, &str, Read); 3] = [
+        ("commands_total", "Commands run.", |c| c.calls.get()),
+        ("commands_failed_total", "Commands answered with an error.", |c| c.failed.get()),
+        ("commands_rejected_total", "Commands refused before they ran.", |c| c.rejected.get()),
+    ];
+    for (name, help, read) in counters {
+        text.declare(name, "counter", help);
+        for (index, label) in &used {
+            text.sample(name, label, sum(*index, &read));
+        }
+    }
+    let name = "command_seconds";
+    text.declare(name, "histogram", "From a command's parsing to its reply, waiting included.");
+    for (index, label) in &used {
+        let mut below = 0;
+        for (bucket, bound_us) in LATENCY_BOUNDS_US.iter().enumerate() {
+            below += sum(*index, &|c| c.buckets[bucket].get());
+            let labels = format!("{label},le=\"{}\"", *bound_us as f64 / 1e6);
+            text.sample("command_seconds_bucket", &labels, below);
+        }
+        let calls = below + sum(*index, &|c| c.buckets[LATENCY_BOUNDS_US.len()].get());
+        text.sample("command_seconds_bucket", &format!("{label},le=\"+Inf\""), calls);
+        text.sample("command_seconds_sum", label, seconds(sum(*index, &|c| c.latency_ns.get())));
+        text.sample("command_seconds_count", label, calls);
+    }
+}

@@ -1,0 +1,348 @@
+//! `plimsoll serve`: from a configuration to a server, and back to an idle device.
+//!
+//! Role: runs on the control thread: opens or formats the device, starts a reactor on every core,
+//! serves the admin port, stops everything in order. Place on the path: none; requests never come
+//! here.
+//!
+//! Invariants:
+//! * no core listens before all partitions are open; no partition closes before the connections of
+//!   all cores have ended;
+//! * a core is told what to do through its control ring, and tells how far it is through one
+//!   channel;
+//! * a device that is not ours is never formatted.
+
+mod admin;
+mod core_task;
+mod metrics;
+mod process;
+#[cfg(test)]
+mod tests;
+
+use crate::config::{Config, Size};
+use crate::shared::{Settings, Shared};
+use crate::volume::Geometry;
+use anyhow::{Context, Result, anyhow, bail};
+use core_task::{Command, Event, Plan};
+use plimsoll_flash::layout::Layout;
+use plimsoll_flash::{DeviceError, FormatOptions, Superblock};
+use plimsoll_reactor::{
+    Control, ControlSender, CoreId, File, FileOptions, Mesh, Reactor, Running, UringOptions, Work,
+    start_uring,
+};
+use std::future::Future;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// The processors that this process may run on.
+///
+/// # Errors
+/// The system does not tell.
+pub fn processors() -> std::io::Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// Runs a future on a reactor of its own, on the first of the processors, to its end.
+///
+/// # Errors
+/// The reactor cannot be started, or the future fails.
+pub fn run_on_reactor<T, F>(cpu: usize, start: impl FnOnce(Reactor) -> F + Send + 'static) -> Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + 'static,
+{
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let job = Mutex::new(Some((start, sender)));
+    let running = start_reactors(&[cpu], move |reactor| {
+        let taken = job.lock().expect("nobody panics while holding it").take();
+        let (start, sender) = taken.expect("one core takes the one job");
+        let (future, reactor) = (start(reactor.clone()), reactor.clone());
+        reactor.clone().spawn(Work::Control, async move {
+            // The receiver waits below until this has happened.
+            let _ = sender.send(future.await);
+            reactor.stop();
+        });
+    })?;
+    running.join();
+    receiver.recv().map_err(|_| anyhow!("the reactor ended without a result"))?
+}
+
+fn start_reactors(cpus: &[usize], main: impl Fn(&Reactor) + Send + Sync + 'static) -> Result<Running> {
+    let words = "cannot start: this server needs io_uring; container profiles and \
+                 kernel.io_uring_disabled may forbid it";
+    start_uring(&UringOptions { cpus: cpus.to_vec() }, main).context(words)
+}
+
+/// 16 random bytes.
+#[must_use]
+pub fn random_id(reactor: &Reactor) -> [u8; 16] {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&reactor.random_u64().to_le_bytes());
+    id[8..].copy_from_slice(&reactor.random_u64().to_le_bytes());
+    id
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// How long a start waits for a device that is in use, and between two looks.
+const FREE_NS_MAX: u64 = 5_000_000_000;
+const FREE_LOOK_NS: u64 = 50_000_000;
+
+/// Opens the device; waits a little if it is in use: the kernel may still be ending the operations
+/// of a server that was killed a moment ago.
+async fn open_when_free(reactor: &Reactor, path: &str, options: &FileOptions) -> Result<File> {
+    let until_ns = reactor.now_ns() + FREE_NS_MAX;
+    let mut told = false;
+    loop {
+        match reactor.open_file(path, options) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && reactor.now_ns() < until_ns => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!(device = path, "in use by another process: waiting for it to end");
+                }
+                reactor.sleep_ns(FREE_LOOK_NS).await;
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
+/// Opens the device, formatting it if it holds nothing; what it is, and a name for this run.
+async fn prepare(reactor: &Reactor, config: &Config) -> Result<(Superblock, Settings)> {
+    let path = config.device.to_str().ok_or_else(|| anyhow!("device: the path is not UTF-8"))?;
+    let options = FileOptions { create_bytes: Some(config.size.0), read_only: false };
+    let file = open_when_free(reactor, path, &options).await?;
+    if config.size_asked && file.size_bytes() != config.size.0 {
+        let actual = Size(file.size_bytes());
+        tracing::warn!(asked = %config.size, %actual, "size: the device exists and keeps its size");
+    }
+    let superblock = match plimsoll_flash::inspect(&file).await {
+        Err(DeviceError::Blank) => {
+            let partitions = u16::try_from(config.cores.len()).expect("cores are few");
+            format(reactor, &file, &FormatAsked { partitions, segment_bytes: None, force: false }).await
+        }
+        other => other,
+    };
+    let superblock = superblock.map_err(|error| anyhow!("{path}: {error}"))?;
+    let settings = Settings {
+        durability: config.durability.into(),
+        clients_max: config.clients_max,
+        data_dir: config.data.display().to_string(),
+        config_file: config.file.as_ref().map(|file| file.display().to_string()),
+        run_id: hexadecimal(&[&random_id(reactor)[..], &random_id(reactor)[..4]].concat()),
+        started_ms: reactor.wall_ms(),
+        process_id: std::process::id(),
+    };
+    Ok((superblock, settings))
+}
+
+/// What the caller of a format decides.
+pub(crate) struct FormatAsked {
+    pub(crate) partitions: u16,
+    pub(crate) segment_bytes: Option<u32>,
+    pub(crate) force: bool,
+}
+
+pub(crate) async fn format(
+    reactor: &Reactor,
+    file: &File,
+    asked: &FormatAsked,
+) -> std::result::Result<Superblock, DeviceError> {
+    let options = FormatOptions {
+        partitions: asked.partitions,
+        segment_bytes: asked.segment_bytes,
+        force: asked.force,
+        written_ahead: is_block_device(Path::new(file.path())),
+        device_id: random_id(reactor),
+        hash_secret: reactor.random_u64(),
+        created_ms: reactor.wall_ms(),
+    };
+    let superblock = plimsoll_flash::format(file, &options).await?;
+    tracing::info!(
+        device = file.path(),
+        bytes = file.size_bytes(),
+        partitions = asked.partitions,
+        "formatted"
+    );
+    Ok(superblock)
+}
+
+fn is_block_device(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+}
+
+/// Descriptors that the server needs beside its connections.
+const DESCRIPTORS_BESIDE: u64 = 256;
+
+/// Asks for as many descriptors as the connections need, as far as the system grants them.
+fn raise_descriptors(clients_max: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let needed = clients_max.saturating_add(DESCRIPTORS_BESIDE);
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let granted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+    let wanted = Rlimit { current: Some(granted), maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, needed, "the limit of open files cannot be raised: fewer clients can connect");
+    } else if granted < needed {
+        tracing::warn!(granted, needed, "fewer open files than clients-max needs; raise it with ulimit -n");
+    }
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The server cannot be started, or did not stop cleanly.
+pub fn serve(config: Config) -> Result<()> {
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), device = %config.device.display(), "plimsoll starts");
+    if let Some(directory) = config.device.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("{}: cannot be made", directory.display()))?;
+    }
+    raise_descriptors(config.clients_max);
+    let job = config.clone();
+    let (superblock, settings) =
+        run_on_reactor(config.cores[0], move |reactor| async move { prepare(&reactor, &job).await })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run(config, superblock, settings))
+}
+
+/// The server as the control thread has it.
+struct Server {
+    shared: Arc<Shared>,
+    control: ControlSender<Command>,
+    events: UnboundedReceiver<Event>,
+    cores: usize,
+}
+
+async fn run(config: Config, superblock: Superblock, settings: Settings) -> Result<()> {
+    // From here on a signal is a wish to stop in order.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (mut server, running) = start(&config, &superblock, settings)?;
+    let served = async {
+        let keys = server.opened().await?;
+        let address = server.listen(config.resp).await?;
+        let admin = admin::listen(config.admin, server.shared.clone()).await?;
+        tracing::info!(
+            resp = %address, admin = %admin.address, partitions = superblock.partitions,
+            cores = ?config.cores, keys, durability = ?config.durability, "ready"
+        );
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+            failed = server.failed() => bail!("{failed}"),
+        }
+        Ok(())
+    };
+    let result = served.await;
+    let stopped = server.stop().await;
+    running.join();
+    result.and(stopped)?;
+    tracing::info!("stopped: everything acknowledged is on the device");
+    Ok(())
+}
+
+fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result<(Server, Running)> {
+    let cores = config.cores.len();
+    let layout = Layout::new(superblock, 0);
+    let geometry = Geometry {
+        partitions: superblock.partitions,
+        value_bytes_max: layout.record_value_bytes_max(),
+        part_bytes: layout.part_bytes() as usize,
+    };
+    let shared = Arc::new(Shared::new(settings, geometry, cores));
+    let (control, control_ports) = Control::ports(cores);
+    let (sender, events) = unbounded_channel();
+    let ports = Mesh::ports(cores).into_iter().zip(control_ports).map(Some).collect();
+    let plan = Plan {
+        device: config.device.clone(),
+        superblock: superblock.clone(),
+        shared: shared.clone(),
+        events: sender,
+        ports: Mutex::new(ports),
+    };
+    let running = start_reactors(&config.cores, move |reactor| core_task::start(reactor, &plan))?;
+    let loads = shared.loads.set(running.loads().to_vec());
+    assert!(loads.is_ok(), "set once");
+    Ok((Server { shared, control, events, cores }, running))
+}
+
+impl Server {
+    fn tell(&mut self, core: usize, command: Command) -> Result<()> {
+        let sent = self.control.send(CoreId(core as u16), command);
+        sent.map_err(|_| anyhow!("core {core} does not take commands: is it stuck?"))
+    }
+
+    fn tell_all(&mut self, command: Command) -> Result<()> {
+        (0..self.cores).try_for_each(|core| self.tell(core, command))
+    }
+
+    async fn event(&mut self) -> Result<Event> {
+        self.events.recv().await.ok_or_else(|| anyhow!("every core has ended"))
+    }
+
+    /// Waits until all partitions are open; how many keys they hold.
+    async fn opened(&mut self) -> Result<u64> {
+        let mut keys = 0;
+        for _ in 0..self.cores {
+            match self.event().await? {
+                Event::Opened(count) => keys += count,
+                Event::Failed(what) => bail!("{what}"),
+                other => bail!("a core reports {other:?} while it opens"),
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Lets all cores listen; the first decides the port if none was given.
+    async fn listen(&mut self, mut address: SocketAddr) -> Result<SocketAddr> {
+        for core in 0..self.cores {
+            self.tell(core, Command::Serve(address))?;
+            match self.event().await? {
+                Event::Serving(served) => address = served,
+                Event::Failed(what) => bail!("{what}"),
+                other => bail!("a core reports {other:?} while it begins to listen"),
+            }
+        }
+        Ok(address)
+    }
+
+    /// Waits until a core reports what it cannot go on after.
+    async fn failed(&mut self) -> String {
+        match self.event().await {
+            Ok(Event::Failed(what)) => what,
+            Ok(other) => format!("a core reports {other:?} while it serves"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// Stops all cores in order, whatever they have come to.
+    async fn stop(&mut self) -> Result<()> {
+        self.tell_all(Command::Drain)?;
+        self.wait_for_all(|event| matches!(event, Event::Drained)).await?;
+        self.tell_all(Command::Close)?;
+        self.wait_for_all(|event| matches!(event, Event::Closed)).await
+    }
+
+    async fn wait_for_all(&mut self, is_end: impl Fn(&Event) -> bool) -> Result<()> {
+        let (mut left, mut failure) = (self.cores, None);
+        while left > 0 {
+            let event = self.event().await?;
+            left -= usize::from(is_end(&event));
+            if let Event::Failed(what) = event {
+                failure = Some(what);
+            }
+        }
+        failure.map_or(Ok(()), |what| Err(anyhow!("{what}")))
+    }
+}
