@@ -118,7 +118,8 @@ impl Partition {
                 }
                 let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
                 if let Err(error) = judge(condition, existing) {
-                    self.wait_for_seen(&place).await?;
+                    drop(guard);
+                    self.settle_refusal(&place, replaced.as_ref()).await?;
                     return Err(error);
                 }
                 let previous = self.previous_item(existing, want_previous)?;
@@ -275,6 +276,15 @@ impl Partition {
         }
     }
 
+    /// Before a refusal is told: what was seen expired is deleted durably, and what was seen at all
+    /// is durable. The key is not held any more.
+    async fn settle_refusal(&self, place: &Place, found: Option<&Found>) -> Result<()> {
+        if let Some(found) = found.filter(|found| found.is_expired(self.now_ms())) {
+            self.expire(place, found.entry).await?;
+        }
+        self.wait_for_seen(place).await
+    }
+
     /// Before a refusal is told, what it tells of the key must be durable: its last write, its
     /// delete, or the emptying of its container.
     async fn wait_for_seen(&self, place: &Place) -> Result<()> {
@@ -302,10 +312,13 @@ impl Partition {
                     continue 'held;
                 }
                 let Some(held) = held else { continue };
-                let live = held.filter(|found| !found.is_expired(self.now_ms()));
-                let Some(found) = live else {
-                    self.wait_for_seen(&place).await?;
-                    return Err(Error::NotFound);
+                let found = match held {
+                    Some(found) if !found.is_expired(self.now_ms()) => found,
+                    expired_or_none => {
+                        drop(guard);
+                        self.settle_refusal(&place, expired_or_none.as_ref()).await?;
+                        return Err(Error::NotFound);
+                    }
                 };
                 if let Err(error) = judge(condition, Some(&found)) {
                     self.wait_for_seen(&place).await?;
@@ -431,7 +444,10 @@ impl Partition {
             }
             self.admit(size as u64).await?;
             let Some(founds) = self.find_all(&ops).await? else { continue };
-            let places: Vec<Place> = founds.iter().map(|(place, _)| *place).collect();
+            let now_ms = self.now_ms();
+            let expired =
+                |found: &Option<Found>| found.as_ref().filter(|f| f.is_expired(now_ms)).map(|f| f.entry);
+            let seen: Vec<_> = founds.iter().map(|(place, found)| (*place, expired(found))).collect();
             let changes = ops
                 .iter()
                 .zip(&founds)
@@ -445,8 +461,12 @@ impl Partition {
                     return Ok(Output::Batch(outputs));
                 }
                 refused_or_nothing_to_do => {
-                    for place in &places {
-                        self.wait_for_seen(place).await?;
+                    drop(guards);
+                    for (place, expired) in seen {
+                        if let Some(entry) = expired {
+                            self.expire(&place, entry).await?;
+                        }
+                        self.wait_for_seen(&place).await?;
                     }
                     return refused_or_nothing_to_do.map(Output::Batch);
                 }
