@@ -45,6 +45,15 @@ pub(crate) struct Heads {
     cold: Option<Head>,
 }
 
+/// Where the search for records of emptied containers stands.
+#[derive(Default)]
+pub(crate) struct Sweep {
+    /// The segment to look at next.
+    next: u32,
+    /// Segments looked at since the last find.
+    fruitless: u32,
+}
+
 /// A record on its way from one place to another.
 struct Move {
     header: RecordHeader,
@@ -343,20 +352,50 @@ impl Partition {
     }
 
     /// Forgets the records of emptied containers, segment by segment; true if it did something.
-    pub(crate) async fn sweep(&self, heads: &mut Heads, swept: &mut u32) -> Result<bool> {
-        if self.state.borrow().dead.is_empty() {
+    pub(crate) async fn sweep(&self, heads: &mut Heads, sweep: &mut Sweep) -> Result<bool> {
+        let left = self.dead_entries();
+        if left == 0 {
+            *sweep = Sweep::default();
             return Ok(false);
         }
         let segments = self.layout.segments;
-        let next = (0..segments).map(|step| (*swept + step) % segments).find(|segment| {
+        let next = (0..segments).map(|step| (sweep.next + step) % segments).find(|segment| {
             let state = self.state.borrow();
             let info = state.segments.get(*segment);
             info.state == SegmentState::Closed && info.live_units > 0 && info.kind != SegmentKind::Checkpoint
         });
-        let Some(segment) = next else { return Ok(false) };
-        *swept = (segment + 1) % segments;
+        let Some(segment) = next.filter(|_| sweep.fruitless < segments) else {
+            sweep.fruitless = 0;
+            return self.close_open_segments(heads);
+        };
+        sweep.next = (segment + 1) % segments;
         self.sweep_segment(segment, heads).await?;
+        sweep.fruitless = if self.dead_entries() < left { 0 } else { sweep.fruitless + 1 };
         Ok(true)
+    }
+
+    /// Entries of emptied containers that are still in the index.
+    fn dead_entries(&self) -> u64 {
+        self.state.borrow().dead.values().sum()
+    }
+
+    /// Ends the segments that are being filled, if they hold anything live, so that they can be
+    /// swept too; true if there was one.
+    fn close_open_segments(&self, heads: &mut Heads) -> Result<bool> {
+        let mut closed = false;
+        for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
+            if let Some(head) = heads.take(kind) {
+                self.state.borrow_mut().segments.close(head.segment);
+                closed = true;
+            }
+        }
+        let open = self.log.position().0;
+        let segments = &mut self.state.borrow_mut().segments;
+        if segments.get(open).live_units > 0 {
+            self.log.roll(segments)?;
+            closed = true;
+        }
+        Ok(closed)
     }
 
     async fn sweep_segment(&self, segment: u32, heads: &Heads) -> Result<()> {

@@ -11,7 +11,7 @@
 //! * whatever was learnt before an await is looked at again after it.
 
 use crate::format::record::{self, RecordHeader};
-use crate::format::{RecordKind, Transition, UNIT_BYTES, round_up};
+use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES, round_up};
 use crate::index::{Entry, FINGERPRINT_BITS};
 use crate::key_locks::KeyLocks;
 use crate::layout::Layout;
@@ -334,6 +334,9 @@ impl Partition {
         self.log.note_transition(transition, urgency);
         self.state.borrow_mut().apply(transition, self.log.frame());
         self.transitions_since.set(self.transitions_since.get() + 1);
+        if transition.kind == TransitionKind::UploadDoom {
+            self.background.wake_all();
+        }
     }
 
     /// Pushes a note after [`Partition::reserve`] and applies its transitions.
