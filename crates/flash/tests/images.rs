@@ -290,7 +290,10 @@ fn instants(recorded: &Recorded, random: &mut Random) -> Vec<usize> {
     let mut flushed = Vec::new();
     for (index, event) in recorded.events.iter().enumerate() {
         let ends = match event {
-            Event::WriteBegan { write, durable: true, .. } => durable.insert(*write) && false,
+            Event::WriteBegan { write, durable: true, .. } => {
+                durable.insert(*write);
+                false
+            }
             Event::WriteEnded { write, .. } => durable.contains(write),
             Event::FlushEnded { .. } => true,
             _ => false,
