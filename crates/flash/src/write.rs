@@ -321,10 +321,11 @@ impl Partition {
                 match self.append_expiry(place, key, found, expiry_ms, durability) {
                     Err(Error::NoSpace) => self.wait_for_space(1).await?,
                     Err(error) => return Err(error),
-                    Ok(()) => {
+                    Ok(version) => {
                         let frame = self.log.frame();
                         drop(guard);
                         self.acknowledge(frame, durability).await?;
+                        item.version = version;
                         return Ok(Output::ExpirySet(item));
                     }
                 }
@@ -340,7 +341,7 @@ impl Partition {
         found: Found,
         expiry_ms: u64,
         urgency: Durability,
-    ) -> Result<()> {
+    ) -> Result<Version> {
         let short = found.header.record_bytes() <= REWRITE_BYTES_MAX;
         let retained = self.state.borrow().retained.contains_key(&found.entry.location);
         if short && !retained && found.header.kind == RecordKind::Value {
@@ -357,13 +358,14 @@ impl Partition {
                 commits: None,
                 dooms: None,
             };
-            return self.append_store(&judged, urgency).map(|_| ());
+            return self.append_store(&judged, urgency);
         }
         self.reserve(note_bytes_max(1), 1)?;
         let mut flags = if expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
         if found.expiry_ms != 0 {
             flags |= FLAG_PREVIOUS_EXPIRING;
         }
+        let version = self.next_version();
         let transition = Transition {
             flags,
             slot: place.slot.0,
@@ -371,11 +373,13 @@ impl Partition {
             fingerprint: place.fingerprint,
             location: found.entry.location,
             length: found.entry.length,
+            previous: version.clock,
+            previous_length: version.epoch,
             argument: expiry_ms,
             ..Transition::new(TransitionKind::SetExpiry)
         };
         self.commit_note(&[transition], urgency);
-        Ok(())
+        Ok(version)
     }
 
     pub(crate) async fn clear(&self, container: ContainerId, durability: Durability) -> Result<Output> {
@@ -428,19 +432,23 @@ impl Partition {
             self.admit(size as u64).await?;
             let Some(founds) = self.find_all(&ops).await? else { continue };
             let places: Vec<Place> = founds.iter().map(|(place, _)| *place).collect();
+            let changes = ops
+                .iter()
+                .zip(&founds)
+                .any(|(op, (_, found))| matches!(op, Op::Store { .. }) || found.is_some());
             match self.append_batch(&ops, founds, size, lifetime, durability) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
-                Err(error) => {
-                    for place in &places {
-                        self.wait_for_seen(place).await?;
-                    }
-                    return Err(error);
-                }
-                Ok(outputs) => {
+                Ok(outputs) if changes => {
                     let frame = self.log.frame();
                     drop(guards);
                     self.acknowledge(frame, durability).await?;
                     return Ok(Output::Batch(outputs));
+                }
+                refused_or_nothing_to_do => {
+                    for place in &places {
+                        self.wait_for_seen(place).await?;
+                    }
+                    return refused_or_nothing_to_do.map(Output::Batch);
                 }
             }
         }
