@@ -53,8 +53,8 @@ struct Move {
     from: u64,
     to: u64,
     length: u32,
-    /// The expiry time written into the moved record.
-    expiry_ms: u64,
+    /// The clock of the change of expiry that was written into the moved record; 0: none.
+    override_clock: u64,
     /// For parts: upload and number.
     part: Option<(u64, u32)>,
 }
@@ -152,7 +152,7 @@ impl Partition {
             from,
             to: 0,
             length: (header.record_bytes() / UNIT_BYTES) as u32,
-            expiry_ms: header.expiry_ms,
+            override_clock: 0,
             part,
             header,
         }
@@ -186,7 +186,8 @@ impl Partition {
         if state.is_dead(moved.header.container) {
             return Fate::Forget(transition);
         }
-        let expiry_ms = state.expiry_overrides.get(&moved.from).copied().unwrap_or(moved.header.expiry_ms);
+        let kept = state.expiry_overrides.get(&moved.from);
+        let expiry_ms = kept.map_or(moved.header.expiry_ms, |kept| kept.expiry_ms);
         let plain = moved.header.kind == RecordKind::Value && !state.retained.contains_key(&moved.from);
         if plain && expiry_ms != 0 && expiry_ms <= self.now_ms() {
             let flags = FLAG_PREVIOUS_EXPIRING;
@@ -244,17 +245,14 @@ impl Partition {
             {
                 break;
             }
-            let expiry_ms = self
-                .state
-                .borrow()
-                .expiry_overrides
-                .get(&moved.from)
-                .copied()
-                .unwrap_or(moved.header.expiry_ms);
+            let kept = self.state.borrow().expiry_overrides.get(&moved.from).copied();
             let (mut moved, mut record_bytes) = records.next().expect("just peeked");
             moved.to = layout.location(head.segment, start + bytes.len() as u64);
-            moved.expiry_ms = expiry_ms;
-            record::relocate(&mut record_bytes, &moved.header, expiry_ms, head.sequence, moved.to);
+            if let Some(kept) = kept {
+                (moved.header.expiry_ms, moved.header.version) = (kept.expiry_ms, kept.version);
+                moved.override_clock = kept.version.clock;
+            }
+            record::relocate(&mut record_bytes, &moved.header, head.sequence, moved.to);
             bytes.extend_from_slice(&record_bytes);
             moves.push(moved);
         }
@@ -392,7 +390,7 @@ fn relocation(moved: &Move) -> Transition {
         previous: moved.from,
         length: moved.length,
         previous_length: moved.length,
-        argument: moved.expiry_ms,
+        argument: moved.override_clock,
         ..Transition::new(TransitionKind::Relocate)
     };
     match moved.part {

@@ -117,7 +117,10 @@ impl Partition {
                     continue 'held;
                 }
                 let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
-                judge(condition, existing)?;
+                if let Err(error) = judge(condition, existing) {
+                    self.wait_for_seen(&place).await?;
+                    return Err(error);
+                }
                 let previous = self.previous_item(existing, want_previous)?;
                 let expiry_ms = match expiry {
                     Expiry::Never => 0,
@@ -248,11 +251,14 @@ impl Partition {
                 }
                 let Some(held) = held else { continue };
                 let Some(found) = held else {
-                    self.wait_pending_absence(&place).await?;
+                    self.wait_for_seen(&place).await?;
                     return Err(Error::NotFound);
                 };
                 let expired = found.is_expired(self.now_ms());
-                judge(condition, (!expired).then_some(&found))?;
+                if let Err(error) = judge(condition, (!expired).then_some(&found)) {
+                    self.wait_for_seen(&place).await?;
+                    return Err(error);
+                }
                 let item = self.item(&found, Vec::new())?;
                 let doomed = self.doomed_upload(&found)?;
                 match self.append_delete(&place, &found, doomed, durability) {
@@ -269,8 +275,9 @@ impl Partition {
         }
     }
 
-    /// Before "no such key" is told: the delete that made it so must be durable.
-    async fn wait_pending_absence(&self, place: &Place) -> Result<()> {
+    /// Before a refusal is told, what it tells of the key must be durable: its last write, its
+    /// delete, or the emptying of its container.
+    async fn wait_for_seen(&self, place: &Place) -> Result<()> {
         let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
         let of_container = self.log.pending_frame(0, u64::from(place.container.0));
         match of_key.max(of_container) {
@@ -297,10 +304,13 @@ impl Partition {
                 let Some(held) = held else { continue };
                 let live = held.filter(|found| !found.is_expired(self.now_ms()));
                 let Some(found) = live else {
-                    self.wait_pending_absence(&place).await?;
+                    self.wait_for_seen(&place).await?;
                     return Err(Error::NotFound);
                 };
-                judge(condition, Some(&found))?;
+                if let Err(error) = judge(condition, Some(&found)) {
+                    self.wait_for_seen(&place).await?;
+                    return Err(error);
+                }
                 let expiry_ms = match expiry {
                     Expiry::Never => 0,
                     Expiry::At(at_ms) => at_ms.max(1),
@@ -311,10 +321,11 @@ impl Partition {
                 match self.append_expiry(place, key, found, expiry_ms, durability) {
                     Err(Error::NoSpace) => self.wait_for_space(1).await?,
                     Err(error) => return Err(error),
-                    Ok(()) => {
+                    Ok(version) => {
                         let frame = self.log.frame();
                         drop(guard);
                         self.acknowledge(frame, durability).await?;
+                        item.version = version;
                         return Ok(Output::ExpirySet(item));
                     }
                 }
@@ -330,7 +341,7 @@ impl Partition {
         found: Found,
         expiry_ms: u64,
         urgency: Durability,
-    ) -> Result<()> {
+    ) -> Result<Version> {
         let short = found.header.record_bytes() <= REWRITE_BYTES_MAX;
         let retained = self.state.borrow().retained.contains_key(&found.entry.location);
         if short && !retained && found.header.kind == RecordKind::Value {
@@ -347,13 +358,14 @@ impl Partition {
                 commits: None,
                 dooms: None,
             };
-            return self.append_store(&judged, urgency).map(|_| ());
+            return self.append_store(&judged, urgency);
         }
         self.reserve(note_bytes_max(1), 1)?;
         let mut flags = if expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
         if found.expiry_ms != 0 {
             flags |= FLAG_PREVIOUS_EXPIRING;
         }
+        let version = self.next_version();
         let transition = Transition {
             flags,
             slot: place.slot.0,
@@ -361,11 +373,13 @@ impl Partition {
             fingerprint: place.fingerprint,
             location: found.entry.location,
             length: found.entry.length,
+            previous: version.clock,
+            previous_length: version.epoch,
             argument: expiry_ms,
             ..Transition::new(TransitionKind::SetExpiry)
         };
         self.commit_note(&[transition], urgency);
-        Ok(())
+        Ok(version)
     }
 
     pub(crate) async fn clear(&self, container: ContainerId, durability: Durability) -> Result<Output> {
@@ -417,14 +431,24 @@ impl Partition {
             }
             self.admit(size as u64).await?;
             let Some(founds) = self.find_all(&ops).await? else { continue };
+            let places: Vec<Place> = founds.iter().map(|(place, _)| *place).collect();
+            let changes = ops
+                .iter()
+                .zip(&founds)
+                .any(|(op, (_, found))| matches!(op, Op::Store { .. }) || found.is_some());
             match self.append_batch(&ops, founds, size, lifetime, durability) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
-                Err(error) => return Err(error),
-                Ok(outputs) => {
+                Ok(outputs) if changes => {
                     let frame = self.log.frame();
                     drop(guards);
                     self.acknowledge(frame, durability).await?;
                     return Ok(Output::Batch(outputs));
+                }
+                refused_or_nothing_to_do => {
+                    for place in &places {
+                        self.wait_for_seen(place).await?;
+                    }
+                    return refused_or_nothing_to_do.map(Output::Batch);
                 }
             }
         }
@@ -576,9 +600,15 @@ impl Partition {
                     continue 'held;
                 }
                 let Some(held) = held else { continue };
-                let found = held.ok_or(Error::NotFound)?;
+                let Some(found) = held else {
+                    self.wait_for_seen(&place).await?;
+                    return Err(Error::NotFound);
+                };
                 let kept = self.state.borrow().retained.get(&found.entry.location).copied();
-                let kept = kept.ok_or(Error::Invalid("no version is retained"))?;
+                let Some(kept) = kept else {
+                    self.wait_for_seen(&place).await?;
+                    return Err(Error::Invalid("no version is retained"));
+                };
                 let current = (found.entry.location, found.entry.length);
                 let old = (kept.location, kept.length);
                 let (now, gone) =
