@@ -16,7 +16,7 @@ fn code(below: &str) -> String {
 
 #[test]
 fn flags_exist() {
-    let flags = code("crates/server/src/cli");
+    let flags = code("crates/plimsoll/src/cli");
     let mut findings = Vec::new();
     for (number, line) in read(PAGE).lines().enumerate() {
         for flag in quoted(line).filter_map(|word| word.strip_prefix("--")) {
