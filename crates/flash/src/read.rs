@@ -20,10 +20,14 @@ use std::rc::Rc;
 impl Partition {
     /// The place of a key once no write of it is under way or not durable.
     async fn settled(&self, container: ContainerId, key: &[u8]) -> Result<Place> {
+        let mut waited = false;
         loop {
             let place = self.place(container, key);
-            if !self.locks.is_free(place.slot.0, place.fingerprint) {
+            // One turn in the queue is enough: whoever came before has ended. (Until it is empty,
+            // two readers would wait for each other.)
+            if !waited && !self.locks.is_free(place.slot.0, place.fingerprint) {
                 drop(self.locks.lock(place.slot.0, place.fingerprint).await);
+                waited = true;
                 continue;
             }
             let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);

@@ -162,7 +162,8 @@ impl RunWriter {
         self.offset += self.pending.len() as u64;
         self.pending.clear();
         add(&partition.keys.written_bytes, buf.len() as u64);
-        let written = partition.block.write(Origin::BACKGROUND, start, Rc::new(buf), false).await;
+        // Durable at once: a segment given back soon must hold nothing that could still land in it.
+        let written = partition.block.write(Origin::BACKGROUND, start, Rc::new(buf), true).await;
         written.map_err(|error| Error::ReadOnly(format!("writing keys: {error}")))
     }
 
