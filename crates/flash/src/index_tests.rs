@@ -44,7 +44,8 @@ proptest! {
                 }
                 Step::Replace(fingerprint, from, to) => {
                     if from != to && !model.contains(&(fingerprint, to)) {
-                        let replaced = index.replace(slot, from, Entry { fingerprint, location: to, length: 6 });
+                        let entry = Entry { fingerprint, location: to, length: 6 };
+                        let replaced = index.replace(slot, from, entry);
                         prop_assert_eq!(replaced, model.remove(&(fingerprint, from)));
                         if replaced {
                             model.insert((fingerprint, to));
@@ -59,7 +60,8 @@ proptest! {
                 }
             }
             prop_assert_eq!(index.len(), model.len() as u64);
-            let all: BTreeSet<(u64, u64)> = index.from(slot, 0).map(|e| (e.fingerprint, e.location)).collect();
+            let all = index.from(slot, 0).map(|e| (e.fingerprint, e.location));
+            let all: BTreeSet<(u64, u64)> = all.collect();
             prop_assert_eq!(&all, &model);
             for (fingerprint, location) in &model {
                 prop_assert!(index.contains(slot, *fingerprint, *location));

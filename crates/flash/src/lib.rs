@@ -17,6 +17,7 @@ mod checkpoint;
 mod clean;
 mod device;
 pub mod format;
+pub mod fuzz;
 pub mod index;
 mod key_locks;
 mod keys;

@@ -26,7 +26,9 @@ use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Buf, Reactor, Work};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 /// A frame is closed when it has this many bytes, even if more could join it.
 const FRAME_BYTES_MAX: usize = 256 << 10;
@@ -116,6 +118,8 @@ pub struct Log {
     closing: Cell<bool>,
     work: WaitList,
     progress: WaitList,
+    /// Who waits for which frame to be durable.
+    acknowledging: RefCell<BTreeMap<u64, Vec<Waker>>>,
     /// Frames written since it was opened, for metrics.
     pub frames_written: Cell<u64>,
 }
@@ -173,6 +177,7 @@ impl Log {
             closing: Cell::new(false),
             work: WaitList::default(),
             progress: WaitList::default(),
+            acknowledging: RefCell::default(),
             frames_written: Cell::new(0),
         });
         reactor.spawn(Work::Device, log.clone().write_frames());
@@ -364,14 +369,28 @@ impl Log {
         if is_planted(Bug::EarlyAcknowledge) {
             return Ok(());
         }
-        self.progress
-            .wait_for(|| {
-                if self.durable.get() >= frame {
-                    return Some(Ok(()));
-                }
-                self.failure().map(Err)
-            })
-            .await
+        poll_fn(|cx| {
+            if self.durable.get() >= frame {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(error) = self.failure() {
+                return Poll::Ready(Err(error));
+            }
+            self.acknowledging.borrow_mut().entry(frame).or_default().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Wakes those who wait for frames that are durable now, in the order of the frames.
+    fn acknowledge(&self, durable: u64) {
+        loop {
+            let mut waiting = self.acknowledging.borrow_mut();
+            let Some(entry) = waiting.first_entry().filter(|entry| *entry.key() <= durable) else { return };
+            let wakers = entry.remove();
+            drop(waiting);
+            wakers.into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Makes everything appended so far durable.
@@ -608,6 +627,7 @@ impl Log {
             tail.pending_keys.retain(|_, frame| *frame > durable);
         }
         drop(tail);
+        self.acknowledge(self.durable.get());
         self.progress.wake_all();
         self.work.wake_all();
     }
@@ -618,6 +638,7 @@ impl Log {
             tracing::error!(what, "a write failed: the partition is read-only until it is reopened");
             *self.failed.borrow_mut() = Some(what.to_owned());
         }
+        self.acknowledge(u64::MAX);
         self.progress.wake_all();
         self.work.wake_all();
     }

@@ -18,40 +18,41 @@ use plimsoll_kv::{ContainerId, Durability, Error, Item, Output, Result, Stats, U
 use std::rc::Rc;
 
 impl Partition {
-    /// The place of a key once no write of it is under way or not durable.
-    async fn settled(&self, container: ContainerId, key: &[u8]) -> Result<Place> {
-        let mut waited = false;
-        loop {
-            let place = self.place(container, key);
-            // One turn in the queue is enough: whoever came before has ended. (Until it is empty,
-            // two readers would wait for each other.)
-            if !waited && !self.locks.is_free(place.slot.0, place.fingerprint) {
-                drop(self.locks.lock(place.slot.0, place.fingerprint).await);
-                waited = true;
-                continue;
-            }
-            let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
-            let of_container = self.log.pending_frame(0, u64::from(container.0));
-            match of_key.max(of_container) {
-                Some(frame) if !is_planted(Bug::DirtyRead) => self.log.wait_durable(frame).await?,
-                _ => return Ok(place),
-            }
+    /// Waits until every write of a key that came before has its place in the log. Whoever queues up
+    /// behind is concurrent: waiting for those too could go on for ever.
+    async fn turn(&self, container: ContainerId, key: &[u8]) -> Place {
+        let place = self.place(container, key);
+        if !self.locks.is_free(place.slot.0, place.fingerprint) {
+            drop(self.locks.lock(place.slot.0, place.fingerprint).await);
+        }
+        self.place(container, key)
+    }
+
+    /// Waits until the last write of a key is durable: what was just read of it may be told then.
+    async fn settle(&self, place: &Place) -> Result<()> {
+        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
+        let of_container = self.log.pending_frame(0, u64::from(place.container.0));
+        match of_key.max(of_container) {
+            Some(frame) if !is_planted(Bug::DirtyRead) => self.log.wait_durable(frame).await,
+            _ => Ok(()),
         }
     }
 
     /// The live record of a key.
     async fn look_up(self: &Rc<Self>, container: ContainerId, key: &[u8], extent: Extent) -> Result<Found> {
         loop {
-            let place = self.settled(container, key).await?;
-            match self.find(&place, key, extent).await? {
-                Lookup::Moved => {}
-                Lookup::Absent => return Err(Error::NotFound),
+            let place = self.turn(container, key).await;
+            let found = match self.find(&place, key, extent).await? {
+                Lookup::Moved => continue,
+                Lookup::Absent => Err(Error::NotFound),
                 Lookup::Found(found) if found.is_expired(self.now_ms()) => {
                     self.expire(&place, found.entry).await?;
-                    return Err(Error::NotFound);
+                    Err(Error::NotFound)
                 }
-                Lookup::Found(found) => return Ok(found),
-            }
+                Lookup::Found(found) => Ok(found),
+            };
+            self.settle(&place).await?;
+            return found;
         }
     }
 

@@ -439,7 +439,7 @@ impl Recovery<'_> {
 }
 
 /// Loads a section of tables.
-fn load_tables(section: &[u8], state: &mut State) -> bool {
+pub(crate) fn load_tables(section: &[u8], state: &mut State) -> bool {
     let mut reader = Reader(section);
     let (Some(frame), Some(first), Some(count)) = (reader.u64(), reader.u32(), reader.u32()) else {
         return false;

@@ -117,7 +117,10 @@ impl Partition {
                     continue 'held;
                 }
                 let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
-                judge(condition, existing)?;
+                if let Err(error) = judge(condition, existing) {
+                    self.wait_for_seen(&place).await?;
+                    return Err(error);
+                }
                 let previous = self.previous_item(existing, want_previous)?;
                 let expiry_ms = match expiry {
                     Expiry::Never => 0,
@@ -252,11 +255,14 @@ impl Partition {
                 }
                 let Some(held) = held else { continue };
                 let Some(found) = held else {
-                    self.wait_pending_absence(&place).await?;
+                    self.wait_for_seen(&place).await?;
                     return Err(Error::NotFound);
                 };
                 let expired = found.is_expired(self.now_ms());
-                judge(condition, (!expired).then_some(&found))?;
+                if let Err(error) = judge(condition, (!expired).then_some(&found)) {
+                    self.wait_for_seen(&place).await?;
+                    return Err(error);
+                }
                 let item = self.item(&found, Vec::new())?;
                 let doomed = self.doomed_upload(&found)?;
                 match self.append_delete(&place, &found, doomed, durability) {
@@ -273,8 +279,9 @@ impl Partition {
         }
     }
 
-    /// Before "no such key" is told: the delete that made it so must be durable.
-    async fn wait_pending_absence(&self, place: &Place) -> Result<()> {
+    /// Before a refusal is told, what it tells of the key must be durable: its last write, its
+    /// delete, or the emptying of its container.
+    async fn wait_for_seen(&self, place: &Place) -> Result<()> {
         let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
         let of_container = self.log.pending_frame(0, u64::from(place.container.0));
         match of_key.max(of_container) {
@@ -301,10 +308,13 @@ impl Partition {
                 let Some(held) = held else { continue };
                 let live = held.filter(|found| !found.is_expired(self.now_ms()));
                 let Some(found) = live else {
-                    self.wait_pending_absence(&place).await?;
+                    self.wait_for_seen(&place).await?;
                     return Err(Error::NotFound);
                 };
-                judge(condition, Some(&found))?;
+                if let Err(error) = judge(condition, Some(&found)) {
+                    self.wait_for_seen(&place).await?;
+                    return Err(error);
+                }
                 let expiry_ms = match expiry {
                     Expiry::Never => 0,
                     Expiry::At(at_ms) => at_ms.max(1),
@@ -421,9 +431,15 @@ impl Partition {
             }
             self.admit(size as u64).await?;
             let Some(founds) = self.find_all(&ops).await? else { continue };
+            let places: Vec<Place> = founds.iter().map(|(place, _)| *place).collect();
             match self.append_batch(&ops, founds, size, lifetime, durability) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    for place in &places {
+                        self.wait_for_seen(place).await?;
+                    }
+                    return Err(error);
+                }
                 Ok(outputs) => {
                     let frame = self.log.frame();
                     drop(guards);
@@ -580,9 +596,15 @@ impl Partition {
                     continue 'held;
                 }
                 let Some(held) = held else { continue };
-                let found = held.ok_or(Error::NotFound)?;
+                let Some(found) = held else {
+                    self.wait_for_seen(&place).await?;
+                    return Err(Error::NotFound);
+                };
                 let kept = self.state.borrow().retained.get(&found.entry.location).copied();
-                let kept = kept.ok_or(Error::Invalid("no version is retained"))?;
+                let Some(kept) = kept else {
+                    self.wait_for_seen(&place).await?;
+                    return Err(Error::Invalid("no version is retained"));
+                };
                 let current = (found.entry.location, found.entry.length);
                 let old = (kept.location, kept.length);
                 let (now, gone) =

@@ -3,13 +3,15 @@
 //! while clients write, while runs are flushed and merged and segments cleaned: a key that did not
 //! change meanwhile must be listed exactly if it exists.
 
+mod list_model;
 mod list_support;
 
-use list_support::{Model, Named, SERVER, list_all, open_partition, page};
+use list_model::{Model, Named};
+use list_support::{SERVER, list_all, open_on, page};
 use plimsoll_flash::{Partition, PartitionMetrics};
 use plimsoll_kv::{Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value};
 use plimsoll_reactor::sim::{Random, World};
-use plimsoll_reactor::{Reactor, Work};
+use plimsoll_reactor::{FileOptions, Reactor, Work};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -213,6 +215,11 @@ async fn settle(run: &Run, reactor: &Reactor, partition: &Rc<Partition>) {
     }
 }
 
+async fn open_partition(reactor: &Reactor, shape: Shape) -> Rc<Partition> {
+    let file = reactor.open_file("disk", &FileOptions::default()).expect("the disk exists");
+    open_on(reactor, Rc::new(file), shape.fingerprint_bits, 64 << 10, 300).await
+}
+
 fn add_totals(run: &Run, partition: &Partition) {
     let (metrics, mut totals) = (partition.metrics(), run.totals.borrow_mut());
     totals.key_merges += metrics.key_merges;
@@ -247,7 +254,7 @@ fn run_seed(seed: u64, shape: Shape) -> PartitionMetrics {
         world.start_process(SERVER, 1, move |reactor| {
             let (run, done, reactor) = (started.clone(), finished.clone(), reactor.clone());
             reactor.clone().spawn(Work::Control, async move {
-                let partition = open_partition(&reactor, shape.fingerprint_bits, 64 << 10, 300).await;
+                let partition = open_partition(&reactor, shape).await;
                 *run.partition.borrow_mut() = Some(partition.clone());
                 settle(&run, &reactor, &partition).await;
                 partition.check_accounts().expect("accounts after recovery");
@@ -266,14 +273,6 @@ fn run_seed(seed: u64, shape: Shape) -> PartitionMetrics {
         if let Some(partition) = run.partition.borrow_mut().take() {
             partition.check_accounts().expect("accounts before the crash");
             add_totals(&run, &partition);
-        }
-        if std::env::var("SEED").is_ok() {
-            println!(
-                "life {lives}: ops {} at {} ms, {:?}",
-                run.operations.get(),
-                world.now_ns() / 1_000_000,
-                run.totals.borrow()
-            );
         }
         world.kill(SERVER, plan.below(4) > 0);
     }
@@ -345,17 +344,4 @@ fn long_keys_are_listed() {
         let shape = Shape { key_bytes_max: 6000, keys: 400, operations: 2500, ..SHAPE };
         run_seed(seed, shape);
     }
-}
-
-#[test]
-#[ignore = "debugging"]
-fn debug_one() {
-    let seed = std::env::var("SEED").unwrap().parse().unwrap();
-    let shape = match std::env::var("SHAPE").unwrap().as_str() {
-        "clean" => Shape { disk_bytes: 4 << 20, value_bytes_max: 2500, keys: 2400, ..SHAPE },
-        "full" => Shape { disk_bytes: 3 << 20, value_bytes_max: 3000, expiries: false, ..SHAPE },
-        "long" => Shape { key_bytes_max: 6000, keys: 400, operations: 2500, ..SHAPE },
-        _ => SHAPE,
-    };
-    println!("{:?}", run_seed(seed, shape));
 }

@@ -26,5 +26,5 @@ pub use history::{
     Condition, Expiry, History, Input, KeyHistory, KeyId, Lifetime, Moment, Operation, Outcome, Output,
     Scope, ValueId, WallSpan,
 };
-pub use linearizable::{CheckConfig, Exhausted, Verdict, check, check_key};
+pub use linearizable::{CheckConfig, Exhausted, Held, Verdict, check, check_key, check_key_from};
 pub use recorder::{Now, OperationId, Recorder};

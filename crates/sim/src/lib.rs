@@ -1,8 +1,8 @@
-//! The simulator crate: for now its checkers, which judge what clients saw.
+//! The simulator: worlds in virtual time, and the checkers that judge what their clients saw.
 //!
-//! Place: beside the data path, never on it. Worlds (reactors, devices, networks in virtual time)
-//! will record what their clients asked and were told; [`checker`] says whether a store that keeps
-//! its promises could have answered so.
+//! Place: beside the data path, never on it. Worlds ([`fuzz`]: the server on simulated cores, disks
+//! and connections) record what their clients asked and were told; [`checker`] says whether a store
+//! that keeps its promises could have answered so.
 //!
 //! Invariants: the same input gives the same verdict and the same words, byte for byte: no clock, no
 //! randomness but a passed-in generator, no map with a random hasher.
@@ -11,3 +11,4 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
+pub mod fuzz;

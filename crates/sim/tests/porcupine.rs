@@ -85,7 +85,7 @@ fn build_judge() -> PathBuf {
         Ok(built) => built,
         Err(error) => panic!(
             "cannot run `go` ({error}): this test compares with porcupine, which is written in Go; \
-             install Go 1.22 or newer (Debian: golang-go) and see that it is on the PATH"
+             install Go 1.19 or newer (Debian: golang-go) and see that it is on the PATH"
         ),
     };
     assert!(

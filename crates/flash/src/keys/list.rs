@@ -20,7 +20,7 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 /// Keys looked up at a time, where keys expire.
 const LOOKUPS_MAX: usize = 32;
 /// Names walked without a pause.
-const NAMES_PER_STEP: usize = 1024;
+const NAMES_PER_STEP: usize = 256;
 
 /// What a page has so far: one key more than asked for, to know whether there are more.
 struct Page {

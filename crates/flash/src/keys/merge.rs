@@ -24,7 +24,7 @@ const TIER_RUNS: usize = 4;
 /// Runs of one merge at most: each takes a span of memory.
 const MERGE_RUNS_MAX: usize = 24;
 /// Names merged without a pause.
-const NAMES_PER_STEP: usize = 1024;
+const NAMES_PER_STEP: usize = 256;
 /// Deletes kept in runs before they are a reason to merge everything: then a quarter of all names.
 const DELETED_MIN: u64 = 4096;
 

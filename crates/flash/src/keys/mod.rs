@@ -79,6 +79,8 @@ pub(crate) struct Keys {
     tables_flushed: Cell<u64>,
     /// Pieces of work that failed, and why the last one did.
     failures: Cell<u64>,
+    /// Reads that failed one after the other.
+    unreadable: Cell<u32>,
     failure: RefCell<Option<Error>>,
     /// A checkpoint waits for a flush.
     checkpoint_waits: Cell<bool>,
@@ -118,6 +120,7 @@ impl Keys {
             tables_frozen: Cell::new(0),
             tables_flushed: Cell::new(0),
             failures: Cell::new(0),
+            unreadable: Cell::new(0),
             failure: RefCell::default(),
             checkpoint_waits: Cell::new(false),
             wanted_segments: Cell::new(0),

@@ -27,6 +27,8 @@ use plimsoll_kv::{Error, Result, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 
+/// Names taken from the log without a pause.
+const NAMES_PER_STEP: usize = 256;
 /// Bytes of one read of record heads.
 const WINDOW_BYTES: u64 = 256 << 10;
 /// Bytes read behind the last record head sought: header and a usual key.
@@ -138,6 +140,9 @@ impl Partition {
                 let (generation, key) = name;
                 table.note(generation, &key, *deleted);
                 self.flush_recovered(table).await?;
+                if number % NAMES_PER_STEP == NAMES_PER_STEP - 1 {
+                    self.reactor.yield_now().await;
+                }
             }
         }
         if next.is_some_and(|next| next < found.frames.end) {
@@ -240,8 +245,10 @@ impl Partition {
             let (entries, next) = self.scan_entries(cursor, ENTRIES_PER_STEP);
             for entries in entries.chunks(READS_MAX) {
                 let names = entries.iter().map(|(slot, entry)| self.name_of_entry(*slot, *entry));
-                for (generation, key) in join_all(names).await.into_iter().flatten() {
-                    table.note(generation, &key, false);
+                for name in join_all(names).await {
+                    if let Some((generation, key)) = name? {
+                        table.note(generation, &key, false);
+                    }
                 }
                 self.flush_recovered(table).await?;
             }
@@ -253,19 +260,36 @@ impl Partition {
     }
 
     /// Generation and key of an entry of the index; nothing if it went meanwhile or is damaged.
-    async fn name_of_entry(&self, slot: Slot, entry: Entry) -> Option<(u32, Vec<u8>)> {
+    async fn name_of_entry(&self, slot: Slot, entry: Entry) -> Result<Option<(u32, Vec<u8>)>> {
         let mut entry = entry;
         loop {
             if let Ok(found) = self.read_record(entry, Extent::Head).await {
                 let key = record::key(&found.bytes, &found.header).to_vec();
-                return (!self.state.borrow().is_dead(found.header.container))
-                    .then_some((found.header.container, key));
+                let dead = self.state.borrow().is_dead(found.header.container);
+                return Ok((!dead).then_some((found.header.container, key)));
             }
-            let state = self.state.borrow();
-            if state.index.contains(slot, entry.fingerprint, entry.location) {
-                return None; // Damaged: reads of it fail, and say so.
+            let moved = {
+                let state = self.state.borrow();
+                let current = state.index.contains(slot, entry.fingerprint, entry.location);
+                if current { None } else { Some(state.index.find(slot, entry.fingerprint).next()) }
+            };
+            match moved {
+                Some(Some(moved)) => entry = moved,
+                Some(None) => return Ok(None),
+                None => {
+                    // A device that fails is asked again later. Of a damaged record the key is lost:
+                    // reads of it fail, and say so.
+                    let layout = &self.layout;
+                    let offset = layout.device_offset(entry.location) / layout.block_bytes;
+                    let read = self.block.read(
+                        Origin::BACKGROUND,
+                        offset * layout.block_bytes,
+                        layout.block_bytes as usize,
+                    );
+                    let failed = |error| Error::Unreadable(format!("building keys: {error}"));
+                    return read.await.map(|_| None).map_err(failed);
+                }
             }
-            entry = state.index.find(slot, entry.fingerprint).next()?;
         }
     }
 

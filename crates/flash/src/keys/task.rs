@@ -13,6 +13,8 @@ use crate::partition::Partition;
 use plimsoll_kv::{Error, Result};
 use std::rc::Rc;
 
+/// After so many reads in a row that failed the runs are built anew from the records.
+const UNREADABLE_MAX: u32 = 3;
 /// After a failed piece of work the task rests this long.
 const RETRY_DELAY_NS: u64 = 100_000_000;
 
@@ -23,7 +25,10 @@ impl Partition {
         let mut merge = None;
         while !self.keys.stopping.get() && self.log.failure().is_none() {
             match self.keys_step(&mut found, &mut merge).await {
-                Ok(true) => self.reactor.yield_now().await,
+                Ok(true) => {
+                    self.keys.unreadable.set(0);
+                    self.reactor.yield_now().await;
+                }
                 Ok(false) => self.keys_rest().await,
                 Err(error) => {
                     self.keys_failed(error);
@@ -41,6 +46,13 @@ impl Partition {
     fn keys_failed(&self, error: Error) {
         if error != Error::NoSpace {
             tracing::warn!(partition = self.layout.partition, %error, "work on the keys failed; it will be tried again");
+        }
+        let unreadable = matches!(error, Error::Unreadable(_));
+        let row = if unreadable { self.keys.unreadable.get() + 1 } else { 0 };
+        self.keys.unreadable.set(row % UNREADABLE_MAX);
+        if row == UNREADABLE_MAX {
+            // Runs, or the log, cannot be read time after time: the records may be.
+            self.keys.io.damaged.set(true);
         }
         add(&self.keys.failures, 1);
         self.keys.failure.replace(Some(error));

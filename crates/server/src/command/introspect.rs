@@ -73,7 +73,7 @@ pub(super) fn list(_: &Rc<Connection>, args: &Args<'_>) -> Run {
         names(&|spec| glob::matches(value, spec.name.as_bytes(), true))
     } else if kind.eq_ignore_ascii_case(b"aclcat") {
         let is = |category: &&str| category.as_bytes()[1..].eq_ignore_ascii_case(value);
-        names(&|spec| spec.categories.iter().any(|category| is(category)))
+        names(&|spec| spec.categories.iter().any(is))
     } else if kind.eq_ignore_ascii_case(b"module") {
         names(&|_| false)
     } else {

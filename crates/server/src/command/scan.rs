@@ -1,8 +1,11 @@
 //! SCAN: pages of keys, with Redis' guarantee as the devices give it.
+//!
+//! Invariants: a page is gathered in pieces and ends early when its keys are long, so that no COUNT
+//! makes a reply that memory has to fear.
 
 use super::{Run, number, syntax_error};
 use crate::glob;
-use crate::limits::SCAN_COUNT_MAX;
+use crate::limits::{KEYS_AT_ONCE_MAX, REPLY_BYTES_MAX, SCAN_COUNT_MAX};
 use crate::reply::Reply;
 use crate::session::Connection;
 use plimsoll_kv::{Op, Output};
@@ -53,16 +56,29 @@ pub(super) fn scan(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     };
     let (core, container) = (connection.core.clone(), connection.database.get());
     Run::Alone(Box::pin(async move {
-        let op = Op::Scan { container, cursor: page.cursor, limit: page.limit };
-        let found = match core.execute(op).await {
-            Ok(Output::Scanned(found)) => found,
-            Ok(_) => unreachable!("a scan gives a page"),
-            Err(error) => return Reply::failed(&error),
-        };
-        let wanted = |key: &Vec<u8>| {
-            page.strings && page.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key, false))
-        };
-        let keys = found.keys.into_iter().filter(wanted).map(Reply::Bulk).collect();
-        Reply::Array(vec![Reply::Bulk(found.cursor.to_string().into_bytes()), Reply::Array(keys)])
+        let (mut cursor, mut left, mut bytes) = (page.cursor, page.limit, 0);
+        let mut keys = Vec::new();
+        loop {
+            let op = Op::Scan { container, cursor, limit: left.min(KEYS_AT_ONCE_MAX) };
+            let found = match core.clone().execute(op).await {
+                Ok(Output::Scanned(found)) => found,
+                Ok(_) => unreachable!("a scan gives a page"),
+                Err(error) => return Reply::failed(&error),
+            };
+            left = left.saturating_sub(found.keys.len().max(1));
+            bytes += found.keys.iter().map(Vec::len).sum::<usize>();
+            cursor = found.cursor;
+            keys.extend(found.keys.into_iter().filter(|key| page.wants(key)).map(Reply::Bulk));
+            if cursor == 0 || left == 0 || bytes >= REPLY_BYTES_MAX {
+                break;
+            }
+        }
+        Reply::Array(vec![Reply::Bulk(cursor.to_string().into_bytes()), Reply::Array(keys)])
     }))
+}
+
+impl Page {
+    fn wants(&self, key: &[u8]) -> bool {
+        self.strings && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key, false))
+    }
 }

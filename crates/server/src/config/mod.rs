@@ -94,6 +94,9 @@ pub struct Config {
     pub durability: DurabilityName,
     /// Connections at most.
     pub clients_max: u64,
+    /// Whether the size was asked for, and is not the default.
+    #[serde(skip)]
+    pub size_asked: bool,
     /// The file that was read.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -164,6 +167,7 @@ impl Config {
             data,
             device,
             size: layer.size.unwrap_or(Size(4 << 30)),
+            size_asked: layer.size.is_some(),
             cores,
             resp: layer.resp.unwrap_or_else(|| local(6379)),
             admin: layer.admin.unwrap_or_else(|| local(8379)),

@@ -45,13 +45,16 @@ pub(super) enum Event {
     Failed(String),
 }
 
+/// A core's ways to the other cores and to the control thread, taken when it starts.
+pub(super) type Ports = Option<(Port<Message>, ControlPort<Command>)>;
+
 /// What the cores are started with.
 pub(super) struct Plan {
     pub(super) device: PathBuf,
     pub(super) superblock: Superblock,
     pub(super) shared: Arc<Shared>,
     pub(super) events: UnboundedSender<Event>,
-    pub(super) ports: Mutex<Vec<Option<(Port<Message>, ControlPort<Command>)>>>,
+    pub(super) ports: Mutex<Vec<Ports>>,
 }
 
 /// How often gauges are published.
@@ -205,7 +208,7 @@ impl Task {
             partitions.insert(partition.number(), partition.clone());
         }
         serve_core(&self.reactor, port, partitions, &self.shared, address)
-            .map_err(|error| format!("{address}: cannot listen: {error}"))
+            .map_err(|error| format!("resp: {error}"))
     }
 
     async fn close(&self, partitions: &[Rc<Partition>]) {

@@ -18,7 +18,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use crate::config::Config;
+use crate::config::{Config, Size};
 use crate::shared::{Settings, Shared};
 use crate::volume::Geometry;
 use anyhow::{Context, Result, anyhow, bail};
@@ -30,6 +30,7 @@ use plimsoll_reactor::{
     start_uring,
 };
 use std::future::Future;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -89,11 +90,37 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// How long a start waits for a device that is in use, and between two looks.
+const FREE_NS_MAX: u64 = 5_000_000_000;
+const FREE_LOOK_NS: u64 = 50_000_000;
+
+/// Opens the device; waits a little if it is in use: the kernel may still be ending the operations
+/// of a server that was killed a moment ago.
+async fn open_when_free(reactor: &Reactor, path: &str, options: &FileOptions) -> Result<File> {
+    let until_ns = reactor.now_ns() + FREE_NS_MAX;
+    let mut told = false;
+    loop {
+        match reactor.open_file(path, options) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && reactor.now_ns() < until_ns => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!(device = path, "in use by another process: waiting for it to end");
+                }
+                reactor.sleep_ns(FREE_LOOK_NS).await;
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
 /// Opens the device, formatting it if it holds nothing; what it is, and a name for this run.
 async fn prepare(reactor: &Reactor, config: &Config) -> Result<(Superblock, Settings)> {
     let path = config.device.to_str().ok_or_else(|| anyhow!("device: the path is not UTF-8"))?;
     let options = FileOptions { create_bytes: Some(config.size.0), read_only: false };
-    let file = reactor.open_file(path, &options)?;
+    let file = open_when_free(reactor, path, &options).await?;
+    if config.size_asked && file.size_bytes() != config.size.0 {
+        let actual = Size(file.size_bytes());
+        tracing::warn!(asked = %config.size, %actual, "size: the device exists and keeps its size");
+    }
     let superblock = match plimsoll_flash::inspect(&file).await {
         Err(DeviceError::Blank) => {
             let partitions = u16::try_from(config.cores.len()).expect("cores are few");
@@ -150,6 +177,26 @@ fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
+/// Descriptors that the server needs beside its connections.
+const DESCRIPTORS_BESIDE: u64 = 256;
+
+/// Asks for as many descriptors as the connections need, as far as the system grants them.
+fn raise_descriptors(clients_max: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let needed = clients_max.saturating_add(DESCRIPTORS_BESIDE);
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let granted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+    let wanted = Rlimit { current: Some(granted), maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, needed, "the limit of open files cannot be raised: fewer clients can connect");
+    } else if granted < needed {
+        tracing::warn!(granted, needed, "fewer open files than clients-max needs; raise it with ulimit -n");
+    }
+}
+
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -160,6 +207,7 @@ pub fn serve(config: Config) -> Result<()> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("{}: cannot be made", directory.display()))?;
     }
+    raise_descriptors(config.clients_max);
     let job = config.clone();
     let (superblock, settings) =
         run_on_reactor(config.cores[0], move |reactor| async move { prepare(&reactor, &job).await })?;

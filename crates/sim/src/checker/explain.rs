@@ -12,6 +12,7 @@ use std::fmt;
 
 use super::history::{Expiry, Input, KeyHistory, KeyId, Moment, Operation, Output};
 use super::linearizable::{CheckConfig, decide};
+use super::model::State;
 use super::search::Ending;
 use super::window::Window;
 
@@ -49,12 +50,13 @@ pub struct Violation {
 }
 
 /// Explains a key history that is known to be a violation.
-pub(super) fn explain(history: &KeyHistory, config: &CheckConfig) -> Violation {
+pub(super) fn explain(history: &KeyHistory, held: State, config: &CheckConfig) -> Violation {
     let mut prober = Prober {
+        held,
         config: CheckConfig { states_max: PROBE_STATES_MAX, steps_max: PROBE_STEPS_MAX, ..*config },
         steps: 0,
     };
-    let whole = Window::whole(history);
+    let whole = Window::whole(history, held);
     let prefix = prober.shortest_prefix(history).unwrap_or(whole);
     let cut = prober.latest_cut(&prefix).unwrap_or(prefix);
     let forgetful = prober.forget_outcomes(cut);
@@ -63,6 +65,8 @@ pub(super) fn explain(history: &KeyHistory, config: &CheckConfig) -> Violation {
 
 /// Asks again and again whether what is left of a history is still a violation.
 struct Prober {
+    /// What the key held at the start.
+    held: State,
     config: CheckConfig,
     steps: u64,
 }
@@ -88,7 +92,7 @@ impl Prober {
         let (mut low, mut high) = (0, responses.len());
         while low < high {
             let middle = low + (high - low) / 2;
-            let prefix = Window::whole(&history.until(responses[middle]));
+            let prefix = Window::whole(&history.until(responses[middle]), self.held);
             if self.is_violation(&prefix) {
                 shortest = Some(prefix);
                 high = middle;
@@ -104,7 +108,8 @@ impl Prober {
         self.steps = 0;
         let operations = &prefix.history.operations;
         let starts = operations.iter().rev().map(|operation| operation.invoked);
-        let mut windows = starts.filter_map(|start| Window::from(&prefix.history, start));
+        let held = self.held;
+        let mut windows = starts.filter_map(|start| Window::from(&prefix.history, held, start));
         windows.find(|window| self.is_violation(window))
     }
 

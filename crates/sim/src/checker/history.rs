@@ -266,6 +266,16 @@ impl History {
         &mut self.operations
     }
 
+    /// Removes operations by their places.
+    pub(super) fn remove(&mut self, places: &mut [usize]) {
+        places.sort_unstable();
+        let mut place = 0;
+        self.operations.retain(|_| {
+            place += 1;
+            places.binary_search(&(place - 1)).is_err()
+        });
+    }
+
     /// One history per key, each in the order of invocation. `Clear` stands in each: that every key is
     /// cleared at the same point is not checked.
     pub fn by_key(&self) -> Vec<KeyHistory> {

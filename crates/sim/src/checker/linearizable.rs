@@ -15,8 +15,8 @@
 //! Must never: call a history `Ok` that was not searched to its end.
 
 use super::explain::{Violation, explain};
-use super::history::{History, KeyHistory, KeyId};
-use super::model::{Model, State};
+use super::history::{History, KeyHistory, KeyId, ValueId};
+use super::model::{Live, Model, State};
 use super::prepare::prepare;
 use super::search::{Budget, Ending, search};
 
@@ -91,11 +91,20 @@ pub fn check(history: &History, config: &CheckConfig) -> Verdict {
     verdict
 }
 
-/// Checks one key.
+/// What a key holds at the start of a history: a value and its deadline, or nothing.
+pub type Held = Option<(ValueId, Option<u64>)>;
+
+/// Checks one key, from absence.
 pub fn check_key(history: &KeyHistory, config: &CheckConfig) -> Verdict {
-    match decide(history, &[None], config) {
+    check_key_from(history, None, config)
+}
+
+/// Checks one key that holds something at the start. The value must not be written by the history.
+pub fn check_key_from(history: &KeyHistory, held: Held, config: &CheckConfig) -> Verdict {
+    let initial = [held.map(|(value, deadline_ms)| Live { value, deadline_ms })];
+    match decide(history, &initial, config) {
         (Ending::Ordered, _) => Verdict::Ok,
-        (Ending::Impossible, _) => Verdict::Violation(Box::new(explain(history, config))),
+        (Ending::Impossible, _) => Verdict::Violation(Box::new(explain(history, initial[0], config))),
         (Ending::Exhausted, spent) => Verdict::Unknown(Exhausted {
             key: history.key,
             name: history.name.clone(),

@@ -31,6 +31,8 @@ pub struct Recorder {
     readings_ms: Vec<u64>,
     /// Of each operation: the reading of its invocation and of its response.
     ends: Vec<(usize, Option<usize>)>,
+    /// Operations that certainly did nothing.
+    withdrawn: Vec<usize>,
     events: u32,
     last_ns: u64,
 }
@@ -59,6 +61,17 @@ impl Recorder {
         assert!(self.ends[id.0].1.is_none(), "one response per operation");
         self.ends[id.0].1 = Some(self.readings_ms.len() - 1);
         self.history.operations_mut()[id.0].outcome = Some(Outcome { at, output });
+    }
+
+    /// A client was told that its operation changed nothing, and nothing else: it leaves the history.
+    pub fn withdraw(&mut self, id: OperationId) {
+        assert!(self.ends[id.0].1.is_none(), "an operation with a response is not withdrawn");
+        self.withdrawn.push(id.0);
+    }
+
+    /// A moment after all that was recorded and before all that will be.
+    pub fn mark(&mut self, now: Now) -> Moment {
+        self.event(now)
     }
 
     /// The wall clock was stepped, in either direction. Between calls it must only run forward.
@@ -98,6 +111,7 @@ impl Recorder {
                 },
             };
         }
+        self.history.remove(&mut self.withdrawn);
         self.history
     }
 

@@ -26,10 +26,10 @@ pub(super) struct Window {
 const ANY_VALUE: ValueId = ValueId(u64::MAX);
 
 impl Window {
-    /// All of a history, from an absent key.
-    pub(super) fn whole(history: &KeyHistory) -> Window {
+    /// All of a history, from what the key held.
+    pub(super) fn whole(history: &KeyHistory, held: State) -> Window {
         let origin = (0..history.operations.len()).collect();
-        Window { history: history.clone(), initial: vec![None], origin }
+        Window { history: history.clone(), initial: vec![held], origin }
     }
 
     /// The history from `start` on. Operations that had their response before are gone; all they can have
@@ -39,7 +39,7 @@ impl Window {
     ///
     /// `None` if the writer of a value that is observed in the window was under way: the value would be
     /// both an initial state and still to be written, and the checker counts on one writing per value.
-    pub(super) fn from(history: &KeyHistory, start: Moment) -> Option<Window> {
+    pub(super) fn from(history: &KeyHistory, held: State, start: Moment) -> Option<Window> {
         let ended = |operation: &Operation| operation.outcome.is_some_and(|outcome| outcome.at < start);
         let under_way = |operation: &Operation| operation.invoked < start && !ended(operation);
         let mut window = Window { history: history.clone(), initial: vec![None], origin: Vec::new() };
@@ -56,6 +56,10 @@ impl Window {
         let observed = window.observed();
         let mut values = BTreeSet::new();
         let mut deadlines: BTreeSet<Option<u64>> = BTreeSet::from([None]);
+        if let Some(live) = held {
+            deadlines.insert(live.deadline_ms);
+            values.insert(if observed.contains(&live.value) { live.value } else { ANY_VALUE });
+        }
         for operation in &history.operations {
             match operation.input {
                 Input::Set { expiry: Expiry::At(deadline_ms), .. } | Input::Expire { deadline_ms } => {

@@ -80,9 +80,11 @@ var model = porcupine.Model{
 func history(operations []operation) []porcupine.Operation {
 	end := int64(0)
 	for _, op := range operations {
-		end = max(end, op.Call)
-		if op.Return != nil {
-			end = max(end, *op.Return)
+		if op.Call > end {
+			end = op.Call
+		}
+		if op.Return != nil && *op.Return > end {
+			end = *op.Return
 		}
 	}
 	all := make([]porcupine.Operation, 0, len(operations))

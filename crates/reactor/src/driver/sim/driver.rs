@@ -212,6 +212,7 @@ impl SimDriver {
         let (connection, end) = state.connection(socket);
         connection.close(end);
         state.run_peer(socket, now_ns);
+        state.run_core_at(self.index, now_ns);
     }
 
     pub(crate) fn peer(&mut self, socket: SocketId) -> Option<SocketAddr> {

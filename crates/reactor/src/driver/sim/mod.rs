@@ -395,6 +395,10 @@ impl State {
                 let listener = self.listeners[index].as_mut().expect("a listener in use is open");
                 let connection = listener.backlog.pop_front()?;
                 self.connections[connection].owners[1] = Some(owner);
+                // What was sent before the accept wakes this core when it arrives.
+                for arrival_ns in self.connections[connection].arrivals(1) {
+                    self.run_core_at(owner.0, arrival_ns);
+                }
                 Some(Ok(connection as u64 * 2 + 1))
             }
             Op::Receive { socket, into, bytes_max } => {

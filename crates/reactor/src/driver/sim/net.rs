@@ -36,11 +36,17 @@ pub(super) struct Connection {
     towards: [Direction; 2],
     pub(super) owners: [Option<Owner>; 2],
     pub(super) reset: bool,
+    closed_by: [bool; 2],
 }
 
 impl Connection {
     pub(super) fn new(connector: Owner) -> Connection {
-        Connection { towards: Default::default(), owners: [Some(connector), None], reset: false }
+        Connection {
+            towards: Default::default(),
+            owners: [Some(connector), None],
+            reset: false,
+            closed_by: [false; 2],
+        }
     }
 
     /// Takes what has arrived at `end`: some bytes, an end of stream (empty), or nothing yet.
@@ -54,6 +60,9 @@ impl Connection {
         let direction = &mut self.towards[end];
         direction.deliver(now_ns);
         if direction.ready.is_empty() {
+            if self.closed_by[end] {
+                return Some(Vec::new()); // This end has ended the connection in both directions.
+            }
             return (direction.travelling.is_empty() && direction.closed).then(Vec::new);
         }
         let available = direction.ready.len().min(max);
@@ -89,9 +98,16 @@ impl Connection {
     /// No more bytes will come from `end`.
     pub(super) fn close(&mut self, end: usize) {
         self.towards[1 - end].closed = true;
+        self.closed_by[end] = true;
     }
 
+    /// True if `end` has closed, or its peer has: nothing it sends arrives.
     pub(super) fn is_closed_for(&self, end: usize) -> bool {
-        self.towards[1 - end].closed
+        self.closed_by[end] || self.towards[end].closed
+    }
+
+    /// When bytes that are on their way to `end` arrive.
+    pub(super) fn arrivals(&self, end: usize) -> Vec<u64> {
+        self.towards[end].travelling.iter().map(|(at, _)| *at).collect()
     }
 }

@@ -24,7 +24,7 @@ fn a_window_of_a_linearizable_history_has_an_order() {
         let history = linearizable(shape, &mut Xoshiro256PlusPlus::seed_from_u64(seed));
         for key_history in history.by_key() {
             for start in key_history.operations.iter().map(|operation| operation.invoked) {
-                let Some(window) = Window::from(&key_history, start) else {
+                let Some(window) = Window::from(&key_history, None, start) else {
                     continue;
                 };
                 let (ending, _) = decide(&window.history, &window.initial, &CheckConfig::default());
@@ -55,9 +55,9 @@ fn what_ended_before_is_left_behind_in_the_initial_states() {
     push(Input::Delete, 4, 9, Output::Flag(true));
     push(Input::Get, 6, 7, Output::Value(ValueId(2)));
     let key_history = &history.by_key()[0];
-    let window = Window::from(key_history, Moment::at(5)).expect("no writer is under way");
+    let window = Window::from(key_history, None, Moment::at(5)).expect("no writer is under way");
     assert_eq!(window.answered(), [3], "the delete is under way at the cut");
     let held = |value| Some(Live { value, deadline_ms: None });
     assert_eq!(window.initial, [None, held(ValueId(2)), held(ANY_VALUE)]);
-    assert!(Window::from(key_history, Moment::at(3)).is_none(), "the writer of 2 is under way");
+    assert!(Window::from(key_history, None, Moment::at(3)).is_none(), "the writer of 2 is under way");
 }

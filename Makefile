@@ -1,0 +1,45 @@
+# Targets for people and for CI. `make help` lists them.
+
+CARGO ?= cargo
+# Seeds of the engine's crash tests: 20 sets of each when it is 1.
+SEEDS ?= 1
+# Seconds that each fuzz target runs.
+FUZZ_SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help run test prepare build fmt lint unit sim fuzz clean
+
+help: ## Say what there is
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
+
+run: ## Build and serve ./plimsoll-data on 127.0.0.1:6379
+	$(CARGO) run --release --locked --bin plimsoll -- serve --data ./plimsoll-data
+
+build: ## Build the binary: target/release/plimsoll
+	$(CARGO) build --release --locked --bin plimsoll
+
+test: prepare lint unit ## Install what the tests need, then run them all
+
+prepare: ## Install what the tests need, if it is missing
+	.ci/prepare
+
+fmt: ## Lay out the code
+	$(CARGO) fmt --all
+
+lint: ## Check layout and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+unit: ## Run all tests
+	$(CARGO) test --workspace --locked
+
+sim: ## The engine's crash tests with many seeds: make sim SEEDS=50
+	PLIMSOLL_SEEDS=$(SEEDS) $(CARGO) test --release --locked -p plimsoll-flash --test crash
+
+fuzz: ## Each fuzz target for FUZZ_SECONDS; needs nightly Rust and cargo-fuzz
+	for target in $$(cd fuzz/fuzz_targets && ls *.rs | sed 's/\.rs$$//'); do \
+		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+
+clean: ## Remove what was built; the data stays
+	$(CARGO) clean

@@ -1,0 +1,66 @@
+//! The fuzz bodies on arbitrary bytes, and on bytes that were once right.
+
+use super::*;
+use crate::format::{RecordKind, Transition, TransitionKind};
+use plimsoll_kv::Version;
+use proptest::prelude::*;
+
+fn right_record() -> Vec<u8> {
+    let header = RecordHeader {
+        kind: RecordKind::Value,
+        lifetime: 0,
+        key_bytes: 5,
+        value_bytes: 40_000,
+        container: 3,
+        slot: 12,
+        version: Version { epoch: 1, clock: 2 },
+        expiry_ms: 0,
+        flags: 0,
+        previous: 17,
+        previous_length: 4,
+    };
+    let mut bytes = Vec::new();
+    record::encode(&header, b"hello", &vec![7; 40_000], SEQUENCE, 4099, &mut bytes);
+    bytes
+}
+
+fn right_snapshot() -> Vec<u8> {
+    let layout = layout();
+    let mut state = State::new(0..64, SegmentTable::new(layout.segments, layout.segment_units()));
+    let begun = Transition { argument: 4, previous: 9, ..Transition::new(TransitionKind::UploadBegin) };
+    state.apply(&begun, 1);
+    let mut bytes = Vec::new();
+    snapshot::encode(&state, &mut bytes);
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(data in prop::collection::vec(any::<u8>(), 0..3000)) {
+        superblock(&data);
+        record(&data);
+        segment(&data);
+        checkpoint(&data);
+    }
+
+    #[test]
+    fn damaged_structures_never_panic(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        for right in [right_record(), right_snapshot()] {
+            let mut bytes = right;
+            for (at, value) in &flips {
+                let at = at.index(bytes.len());
+                bytes[at] ^= value;
+            }
+            let cut = cut.index(bytes.len() + 1);
+            for data in [&bytes[..], &bytes[..cut]] {
+                superblock(data);
+                record(data);
+                segment(data);
+                checkpoint(data);
+            }
+        }
+    }
+}

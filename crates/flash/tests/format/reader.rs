@@ -1,0 +1,100 @@
+//! Reads structures by nothing but the page's tables.
+
+use crate::tables::{Field, Table, fields, find, size};
+
+/// Reads structures as the page draws them.
+pub(crate) struct Reader<'a> {
+    pub(crate) page: &'a [Table],
+    pub(crate) rest: &'a [u8],
+}
+
+/// The fields of one structure that was read.
+pub(crate) struct Read(Vec<(String, u64)>);
+
+impl Read {
+    pub(crate) fn get(&self, name: &str) -> u64 {
+        self.0.iter().find(|(field, _)| field == name).unwrap_or_else(|| panic!("no field {name}")).1
+    }
+}
+
+fn integer(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+impl Reader<'_> {
+    pub(crate) fn integer(&mut self, bytes: usize) -> u64 {
+        let (taken, rest) = self.rest.split_at(bytes);
+        self.rest = rest;
+        integer(taken)
+    }
+
+    pub(crate) fn structure(&mut self, heading: &str) -> Read {
+        let fields = fields(self.page, heading);
+        let (taken, rest) = self.rest.split_at(size(&fields));
+        self.rest = rest;
+        let value = |field: &Field| integer(&taken[field.offset..field.offset + field.size]);
+        Read(fields.iter().map(|field| (field.name.clone(), value(field))).collect())
+    }
+
+    /// A number in LEB128.
+    pub(crate) fn varint(&mut self) -> u64 {
+        let bytes = 1 + self.rest.iter().take_while(|byte| **byte & 0x80 != 0).count();
+        let (taken, rest) = self.rest.split_at(bytes);
+        self.rest = rest;
+        taken.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f))
+    }
+
+    /// A transition: its fixed part, then its numbers in the order of the page.
+    pub(crate) fn transition(&mut self) -> Read {
+        let mut read = self.structure("Transition");
+        let numbers = find(self.page, "Transition", "number");
+        for row in &numbers.rows {
+            let value = self.varint();
+            read.0.push((row[1].clone(), value));
+        }
+        read
+    }
+
+    fn list(&mut self, heading: &str) -> Vec<Read> {
+        (0..self.integer(4)).map(|_| self.structure(heading)).collect()
+    }
+
+    /// The snapshot, in the order of the page's table of parts.
+    pub(crate) fn snapshot(&mut self) -> Vec<(String, Vec<Read>)> {
+        let parts: Vec<(String, String)> = find(self.page, "Snapshot", "order")
+            .rows
+            .iter()
+            .map(|row| (row[1].clone(), row[2].clone()))
+            .collect();
+        let mut read = Vec::new();
+        for (part, bytes) in parts {
+            let items = match part.as_str() {
+                "segments" => self.list("Snapshot: segment"),
+                "generations" => self.list("Snapshot: generation"),
+                "counters" => self.list("Snapshot: counters"),
+                "dead" => self.list("Snapshot: dead"),
+                "retained" => self.list("Snapshot: retained"),
+                "expiry_overrides" => self.list("Snapshot: expiry override"),
+                "uploads" => self.uploads(),
+                _ => {
+                    let bytes = bytes.parse().expect("a part that is no list has a size");
+                    vec![Read(vec![(part.clone(), self.integer(bytes))])]
+                }
+            };
+            read.push((part, items));
+        }
+        read
+    }
+
+    fn uploads(&mut self) -> Vec<Read> {
+        let upload = |reader: &mut Self| {
+            let upload = reader.structure("Snapshot: upload");
+            for number in 0..upload.get("parts") {
+                let part = reader.structure("Snapshot: upload part");
+                assert_eq!(part.get("part"), number, "parts stand in order");
+            }
+            upload
+        };
+        (0..self.integer(4)).map(|_| upload(self)).collect()
+    }
+}

@@ -1,0 +1,550 @@
+//! A client inside the server's process: it calls the device, and dies with it.
+//!
+//! Place: above the volume, where a session stands. What only calls can do is tested here: versions,
+//! batches, ranges, uploads part by part, futures that are dropped half-way.
+//!
+//! Invariants: one command at a time; what is sent is in the journal before it is sent.
+
+use super::journal::{Asked, Journal, ScanSeen, Trouble, VersionSeen};
+use super::shape::Shape;
+use super::workload::{Command, Key, Workload};
+use crate::checker::{self, Input, Lifetime, ValueId};
+use futures_util::future::{Either, select};
+use plimsoll_kv::{
+    Condition, ContainerId, Device, Durability, Error, Expiry, Item, Op, Output, Request, UploadId, Value,
+    Version,
+};
+use plimsoll_reactor::Reactor;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::rc::Rc;
+
+/// A client by call.
+pub(super) struct Caller {
+    pub(super) journal: Rc<Journal>,
+    pub(super) device: Rc<dyn Device>,
+    pub(super) reactor: Reactor,
+    pub(super) shape: Shape,
+    pub(super) client: u32,
+    pub(super) workload: RefCell<Workload>,
+}
+
+/// What a call gave; nothing if the caller went away.
+type Called = Option<Result<Output, Error>>;
+
+fn condition(condition: checker::Condition) -> Condition {
+    match condition {
+        checker::Condition::Always => Condition::None,
+        checker::Condition::IfAbsent => Condition::MustNotExist,
+        checker::Condition::IfPresent => Condition::MustExist,
+    }
+}
+
+fn expiry(expiry: checker::Expiry) -> Expiry {
+    match expiry {
+        checker::Expiry::Discard => Expiry::Never,
+        checker::Expiry::Keep => Expiry::Keep,
+        checker::Expiry::At(at_ms) => Expiry::At(at_ms),
+    }
+}
+
+fn container(key: &Key) -> ContainerId {
+    ContainerId(key.name.0)
+}
+
+impl Caller {
+    pub(super) async fn call(&self, durability: Durability, op: Op) -> Result<Output, Error> {
+        let completion = self.device.clone().execute(Request::new(durability, op)).await;
+        completion.map(|completion| completion.output)
+    }
+
+    /// Calls, and perhaps goes away before the answer.
+    async fn call_or_leave(&self, durability: Durability, op: Op) -> Called {
+        let leaves = {
+            let mut workload = self.workload.borrow_mut();
+            let leaves = workload.random.chance_ppm(self.shape.cut_ppm);
+            leaves.then(|| workload.random.below(1_000_000))
+        };
+        let Some(after_ns) = leaves else { return Some(self.call(durability, op).await) };
+        let (called, timer) = (pin!(self.call(durability, op)), pin!(self.reactor.sleep_ns(after_ns)));
+        match select(called, timer).await {
+            Either::Left((result, _)) => Some(result),
+            Either::Right(_) => None,
+        }
+    }
+
+    fn begin(&self, key: &Key, input: Input) -> Asked {
+        self.journal.begin(self.client, true, &key.name, input)
+    }
+
+    fn see(&self, key: &Key, asked: &Asked, ended: u64, version: Version, value: Option<ValueId>) {
+        let (begun, wrote, from) = (asked.begun, false, None);
+        self.journal
+            .see_version(&key.name, VersionSeen { begun, ended, ended_ns: 0, version, wrote, value, from });
+    }
+
+    fn made(&self, key: &Key, asked: &Asked, ended: u64, version: Version, value: ValueId) {
+        let (begun, wrote, from) = (asked.begun, true, None);
+        let seen = VersionSeen { begun, ended, ended_ns: 0, version, wrote, value: Some(value), from };
+        self.journal.see_version(&key.name, seen);
+    }
+
+    /// Ends an operation that did not give what it was to give.
+    fn failed(&self, asked: &Asked, error: Option<&Error>, may_be_full: bool) {
+        match error {
+            None => self.journal.lose(asked, "the caller went away"),
+            Some(error) => self.journal.fail(asked, &Trouble::of(error), may_be_full),
+        }
+    }
+
+    /// Does one command.
+    pub(super) async fn perform(&self, key: &Key, command: Command) {
+        match command {
+            Command::Set { length, condition, expiry, get_old } => {
+                let long = length > self.device.value_bytes_max();
+                if long && !get_old {
+                    return self.set_long(key, length, condition, expiry).await;
+                }
+                let length = length.min(self.device.value_bytes_max());
+                self.set(key, length, condition, expiry, get_old).await;
+            }
+            Command::Get => drop(self.get(key).await),
+            Command::Range(first, blocks) => self.range(key, first, blocks).await,
+            Command::Delete => self.delete(key).await,
+            Command::Exists => self.exists(key).await,
+            Command::Expire(deadline_ms) => self.expire(key, deadline_ms).await,
+            Command::Persist => self.persist(key).await,
+            Command::Ttl => drop(self.ttl(key).await),
+            Command::Clear => self.clear(key).await,
+            Command::Scan => self.scan(key.name.0).await,
+            Command::Count => self.count(key.name.0).await,
+            Command::Batch(batch) => self.batch(batch).await,
+            Command::Swap(length) => self.swap(key, length).await,
+            Command::Abandon(length) => self.abandon(key, length).await,
+        }
+    }
+
+    fn new_value(&self, key: &Key, length: usize) -> (ValueId, Vec<u8>) {
+        self.journal.values.borrow_mut().write(&key.name, length)
+    }
+
+    async fn set(
+        &self,
+        key: &Key,
+        length: usize,
+        when: checker::Condition,
+        until: checker::Expiry,
+        get_old: bool,
+    ) {
+        let (value, bytes) = self.new_value(key, length);
+        let input = Input::Set { value, condition: when, expiry: until, get_old };
+        let asked = self.begin(key, input);
+        let op = store(key, Value::Bytes(bytes), condition(when), expiry(until), get_old);
+        let called = self.call_or_leave(self.shape.durability(key.number), op).await;
+        self.stored(key, &asked, value, called, get_old);
+    }
+
+    fn stored(&self, key: &Key, asked: &Asked, value: ValueId, called: Called, get_old: bool) {
+        let (version, previous) = match called {
+            Some(Ok(Output::Stored { version, previous })) => (version, previous),
+            Some(Err(Error::Exists | Error::NotFound)) => {
+                self.journal.answer(asked, checker::Output::Flag(false));
+                return;
+            }
+            // The old value stands in parts: it is refused before anything is done.
+            Some(Err(Error::Invalid(_))) if get_old => return self.journal.withdraw(asked, "a long value"),
+            Some(Err(error)) => return self.failed(asked, Some(&error), true),
+            None => return self.failed(asked, None, true),
+            Some(Ok(other)) => return self.journal.violate("answers", format!("a store gave {other:?}")),
+        };
+        let older = previous.as_ref().is_none_or(|item| item.version < version);
+        if !older {
+            let text = format!("{:?}: {version} replaced {previous:?}", String::from_utf8_lossy(&key.name.1));
+            self.journal.violate("versions", text);
+        }
+        let output = if get_old {
+            let old = previous.map(|item| self.journal.values.borrow().read(&key.name, &item.bytes, 0, true));
+            match old.transpose() {
+                Ok(old) => checker::Output::Value(old.unwrap_or(ValueId::ABSENT)),
+                Err(text) => return self.journal.violate("values", text),
+            }
+        } else {
+            checker::Output::Flag(true)
+        };
+        let ended = self.journal.answer(asked, output);
+        self.made(key, asked, ended, version, value);
+    }
+
+    /// Uploads a value part by part.
+    async fn upload(&self, key: &Key, bytes: &[u8], parts: usize) -> Result<UploadId, Error> {
+        let (container, name) = (container(key), key.name.1.clone());
+        let begin = Op::UploadBegin { container, key: name.clone(), length: bytes.len() as u64 };
+        let Output::Upload(upload) = self.call(Durability::Sync, begin).await? else {
+            return Err(Error::Unsupported("an upload was begun and has no number"));
+        };
+        for part in bytes.chunks(self.device.part_bytes()).take(parts) {
+            let op = Op::UploadPart { upload, key: name.clone(), bytes: part.to_vec() };
+            if let Err(error) = self.call(Durability::Sync, op).await {
+                let abort = Op::UploadAbort { upload, key: name };
+                drop(self.call(Durability::Sync, abort).await);
+                return Err(error);
+            }
+        }
+        Ok(upload)
+    }
+
+    async fn set_long(&self, key: &Key, length: usize, when: checker::Condition, until: checker::Expiry) {
+        let (value, bytes) = self.new_value(key, length);
+        let input = Input::Set { value, condition: when, expiry: until, get_old: false };
+        let asked = self.begin(key, input);
+        let upload = match self.upload(key, &bytes, usize::MAX).await {
+            Ok(upload) => upload,
+            // The container was emptied meanwhile, and the upload with it.
+            Err(Error::Invalid(_)) if self.shape.clears => {
+                return self.journal.withdraw(&asked, "the upload is gone");
+            }
+            Err(error) => return self.failed(&asked, Some(&error), true),
+        };
+        let op = store(key, Value::Upload(upload), condition(when), expiry(until), false);
+        let called = self.call(self.shape.durability(key.number), op).await;
+        if called.is_err() {
+            let abort = Op::UploadAbort { upload, key: key.name.1.clone() };
+            drop(self.call(Durability::Sync, abort).await);
+        }
+        if matches!(called, Err(Error::Invalid(_))) && self.shape.clears {
+            return self.journal.withdraw(&asked, "the upload is gone");
+        }
+        self.stored(key, &asked, value, Some(called), false);
+    }
+
+    async fn abandon(&self, key: &Key, length: usize) {
+        let asked = self.journal.watch(true, || format!("client {} abandons an upload", self.client));
+        let bytes = vec![7; length.max(1)];
+        match self.upload(key, &bytes, 2).await {
+            Ok(upload) => {
+                let op = Op::UploadAbort { upload, key: key.name.1.clone() };
+                match self.call(Durability::Sync, op).await {
+                    Ok(_) | Err(Error::Invalid(_)) => self.journal.withdraw(&asked, "done"),
+                    Err(error) => self.failed(&asked, Some(&error), false),
+                }
+            }
+            Err(Error::Invalid(_)) if self.shape.clears => self.journal.withdraw(&asked, "gone"),
+            Err(error) => self.failed(&asked, Some(&error), true),
+        }
+    }
+
+    /// Reads a key; its value and deadline, unless the read failed.
+    pub(super) async fn get(&self, key: &Key) -> Option<checker::Held> {
+        let asked = self.begin(key, Input::Get);
+        let op = Op::Retrieve { container: container(key), key: key.name.1.clone(), range: None, pin: true };
+        let read = match self.call(Durability::Sync, op).await {
+            Ok(Output::Found(item)) if item.upload.is_some() => self.read_parts(key, &item).await,
+            Ok(Output::Found(item)) => Ok((item.bytes.clone(), item)),
+            Ok(other) => {
+                self.journal.violate("answers", format!("a retrieve gave {other:?}"));
+                return None;
+            }
+            Err(error) => Err(error),
+        };
+        let (bytes, item) = match read {
+            Ok(read) => read,
+            Err(Error::NotFound) => {
+                self.journal.answer(&asked, checker::Output::Value(ValueId::ABSENT));
+                return Some(None);
+            }
+            Err(error) => {
+                self.failed(&asked, Some(&error), false);
+                return None;
+            }
+        };
+        if bytes.len() as u64 != item.length {
+            let text = format!("a value of {} bytes was read as {}", item.length, bytes.len());
+            self.journal.violate("values", text);
+        }
+        let read = self.journal.values.borrow().read(&key.name, &bytes, 0, true);
+        match read {
+            Ok(value) => {
+                let ended = self.journal.answer(&asked, checker::Output::Value(value));
+                self.see(key, &asked, ended, item.version, Some(value));
+                Some(Some((value, item.expiry_ms)))
+            }
+            Err(text) => {
+                let name = String::from_utf8_lossy(&key.name.1);
+                self.journal.violate("values", format!("{name:?}: {text}"));
+                None
+            }
+        }
+    }
+
+    /// Reads a pinned value part by part.
+    async fn read_parts(&self, key: &Key, item: &Item) -> Result<(Vec<u8>, Item), Error> {
+        let upload = item.upload.expect("asked for a value in parts");
+        let part_bytes = self.device.part_bytes() as u64;
+        let (mut bytes, mut failed) = (Vec::new(), None);
+        for part in 0..item.length.div_ceil(part_bytes) as u32 {
+            let op = Op::RetrievePart { upload, key: key.name.1.clone(), part };
+            match self.call(Durability::Sync, op).await {
+                Ok(Output::Found(piece)) => bytes.extend_from_slice(&piece.bytes),
+                Err(Error::NotFound) => {
+                    let text = format!("part {part} of a pinned value of {} bytes is gone", item.length);
+                    failed = Some(Error::Unreadable(text));
+                    break;
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+                Ok(_) => failed = Some(Error::Unsupported("a part gave something else")),
+            }
+        }
+        self.call(Durability::Sync, Op::Unpin { upload, key: key.name.1.clone() }).await?;
+        failed.map_or(Ok((bytes, item.clone())), Err)
+    }
+
+    async fn range(&self, key: &Key, first: u64, blocks: u64) {
+        let asked = self.begin(key, Input::Get);
+        let range = Some((first * 16, blocks * 16));
+        let op = Op::Retrieve { container: container(key), key: key.name.1.clone(), range, pin: false };
+        let item = match self.call(Durability::Sync, op).await {
+            Ok(Output::Found(item)) => item,
+            Err(Error::NotFound) => {
+                self.journal.answer(&asked, checker::Output::Value(ValueId::ABSENT));
+                return;
+            }
+            Err(error) => return self.failed(&asked, Some(&error), false),
+            Ok(other) => return self.journal.violate("answers", format!("a retrieve gave {other:?}")),
+        };
+        let expected = item.length.saturating_sub(first * 16).min(blocks * 16);
+        if item.upload.is_some() || item.bytes.len() < 16 {
+            // Too little to tell which value it is.
+            if item.upload.is_none() && item.bytes.len() as u64 != expected {
+                self.journal.violate("values", format!("a range has {} bytes", item.bytes.len()));
+            }
+            return self.journal.withdraw(&asked, "too short a range");
+        }
+        let read = self.journal.values.borrow().read(&key.name, &item.bytes, first, false);
+        match read {
+            Ok(value) if item.bytes.len() as u64 == expected => {
+                let ended = self.journal.answer(&asked, checker::Output::Value(value));
+                self.see(key, &asked, ended, item.version, Some(value));
+            }
+            Ok(_) => self.journal.violate("values", format!("a range has {} bytes", item.bytes.len())),
+            Err(text) => self.journal.violate("values", format!("a range: {text}")),
+        }
+    }
+
+    async fn delete(&self, key: &Key) {
+        let asked = self.begin(key, Input::Delete);
+        let op =
+            Op::Delete { container: container(key), key: key.name.1.clone(), condition: Condition::None };
+        match self.call_or_leave(self.shape.durability(key.number), op).await {
+            Some(Ok(Output::Deleted(item))) => {
+                let ended = self.journal.answer(&asked, checker::Output::Flag(true));
+                self.see(key, &asked, ended, item.version, None);
+            }
+            Some(Err(Error::NotFound)) => {
+                self.journal.answer(&asked, checker::Output::Flag(false));
+            }
+            Some(Ok(other)) => self.journal.violate("answers", format!("a delete gave {other:?}")),
+            Some(Err(error)) => self.failed(&asked, Some(&error), false),
+            None => self.failed(&asked, None, false),
+        }
+    }
+
+    async fn look(&self, key: &Key) -> Result<Option<Item>, Error> {
+        let op = Op::Exist { container: container(key), key: key.name.1.clone() };
+        match self.call(Durability::Sync, op).await {
+            Ok(Output::Found(item)) => Ok(Some(item)),
+            Err(Error::NotFound) => Ok(None),
+            Ok(_) => Err(Error::Unsupported("a look gave something else")),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn exists(&self, key: &Key) {
+        let asked = self.begin(key, Input::Exists);
+        match self.look(key).await {
+            Ok(item) => {
+                let ended = self.journal.answer(&asked, checker::Output::Flag(item.is_some()));
+                if let Some(item) = item {
+                    self.see(key, &asked, ended, item.version, None);
+                }
+            }
+            Err(error) => self.failed(&asked, Some(&error), false),
+        }
+    }
+
+    async fn ttl(&self, key: &Key) {
+        let asked = self.begin(key, Input::Ttl);
+        match self.look(key).await {
+            Ok(item) => {
+                let until = |item: &Item| item.expiry_ms.map_or(Lifetime::Unlimited, Lifetime::Until);
+                let lifetime = item.as_ref().map_or(Lifetime::Absent, until);
+                self.journal.answer(&asked, checker::Output::Lifetime(lifetime));
+            }
+            Err(error) => self.failed(&asked, Some(&error), false),
+        }
+    }
+
+    async fn expire(&self, key: &Key, deadline_ms: u64) {
+        let asked = self.begin(key, Input::Expire { deadline_ms });
+        let op = Op::SetExpiry {
+            container: container(key),
+            key: key.name.1.clone(),
+            expiry: Expiry::At(deadline_ms),
+            condition: Condition::None,
+        };
+        match self.call_or_leave(self.shape.durability(key.number), op).await {
+            Some(Ok(_)) => drop(self.journal.answer(&asked, checker::Output::Flag(true))),
+            Some(Err(Error::NotFound)) => drop(self.journal.answer(&asked, checker::Output::Flag(false))),
+            Some(Err(error)) => self.failed(&asked, Some(&error), true),
+            None => self.failed(&asked, None, true),
+        }
+    }
+
+    /// As a session does it: look, then change what was seen, by its version.
+    async fn persist(&self, key: &Key) {
+        let asked = self.begin(key, Input::Persist);
+        for _ in 0..8 {
+            let item = match self.look(key).await {
+                Ok(Some(item)) if item.expiry_ms.is_some() => item,
+                Ok(_) => return drop(self.journal.answer(&asked, checker::Output::Flag(false))),
+                Err(error) => return self.failed(&asked, Some(&error), false),
+            };
+            let op = Op::SetExpiry {
+                container: container(key),
+                key: key.name.1.clone(),
+                expiry: Expiry::Never,
+                condition: Condition::IfVersion(item.version),
+            };
+            match self.call(self.shape.durability(key.number), op).await {
+                Ok(_) => return drop(self.journal.answer(&asked, checker::Output::Flag(true))),
+                Err(Error::VersionMismatch | Error::NotFound) => {}
+                Err(error) => return self.failed(&asked, Some(&error), true),
+            }
+        }
+        self.journal.withdraw(&asked, "too much company");
+    }
+
+    pub(super) async fn clear(&self, key: &Key) {
+        let asked = self.begin(key, Input::Clear);
+        match self.call(Durability::Sync, Op::Clear { container: container(key) }).await {
+            Ok(_) => drop(self.journal.answer(&asked, checker::Output::Done)),
+            Err(error) => self.failed(&asked, Some(&error), false),
+        }
+    }
+
+    /// Scans a container from end to end.
+    pub(super) async fn scan(&self, container: u32) {
+        let asked = self.journal.watch(true, || format!("client {} scans db {container}", self.client));
+        let begun = self.journal.mark(container);
+        let (mut keys, mut cursor) = (BTreeSet::new(), 0);
+        let limit = self.workload.borrow_mut().random.range(1, 60) as usize;
+        for page in 0.. {
+            let op = Op::Scan { container: ContainerId(container), cursor, limit };
+            match self.call(Durability::Sync, op).await {
+                Ok(Output::Scanned(page)) => {
+                    keys.extend(page.keys);
+                    cursor = page.cursor;
+                }
+                Ok(other) => return self.journal.violate("answers", format!("a scan gave {other:?}")),
+                Err(error) => return self.failed(&asked, Some(&error), false),
+            }
+            if cursor == 0 {
+                break;
+            }
+            if page > 100_000 {
+                return self.journal.violate("scans", "a scan does not end".to_owned());
+            }
+        }
+        let ended = self.journal.mark(container);
+        self.journal.answer(&asked, checker::Output::Done);
+        self.journal.scans.borrow_mut().push(ScanSeen { container, begun, ended, keys });
+    }
+
+    async fn count(&self, container: u32) {
+        let asked = self.journal.watch(true, || format!("client {} counts db {container}", self.client));
+        match self.call(Durability::Sync, Op::Stats { container: ContainerId(container) }).await {
+            Ok(Output::Stats(stats))
+                if stats.keys <= self.shape.keys && stats.expiring_keys <= stats.keys =>
+            {
+                self.journal.answer(&asked, checker::Output::Done);
+            }
+            Ok(other) => self.journal.violate("accounts", format!("a count gave {other:?}")),
+            Err(error) => self.failed(&asked, Some(&error), false),
+        }
+    }
+
+    async fn batch(&self, batch: Vec<(Key, Option<usize>)>) {
+        let (mut ops, mut all) = (Vec::new(), Vec::new());
+        for (key, length) in batch {
+            let written = length.map(|length| self.new_value(&key, length));
+            let input = written.as_ref().map_or(Input::Delete, |(value, _)| Input::set(value.0));
+            let asked = self.begin(&key, input);
+            let value = written.as_ref().map(|(value, _)| *value);
+            ops.push(match written {
+                Some((_, bytes)) => store(&key, Value::Bytes(bytes), Condition::None, Expiry::Never, false),
+                None => Op::Delete {
+                    container: container(&key),
+                    key: key.name.1.clone(),
+                    condition: Condition::None,
+                },
+            });
+            all.push((key, asked, value));
+        }
+        let called = self.call_or_leave(Durability::Sync, Op::Batch(ops)).await;
+        let outputs = match called {
+            Some(Ok(Output::Batch(outputs))) if outputs.len() == all.len() => outputs,
+            other => {
+                let error = other.and_then(Result::err);
+                // A batch of deletes alone may not be refused; one with a store may.
+                let may_be_full = all.iter().any(|(_, _, value)| value.is_some());
+                return all.iter().for_each(|(_, asked, _)| self.failed(asked, error.as_ref(), may_be_full));
+            }
+        };
+        for ((key, asked, value), output) in all.iter().zip(outputs) {
+            let flag = matches!(output, Output::Stored { .. } | Output::Deleted(_));
+            let ended = self.journal.answer(asked, checker::Output::Flag(flag));
+            if let (Output::Stored { version, .. }, Some(value)) = (output, value) {
+                self.made(key, asked, ended, version, *value);
+            }
+        }
+    }
+
+    /// Looks for the version, then stores if it is still the same.
+    async fn swap(&self, key: &Key, length: usize) {
+        let seen = match self.look(key).await {
+            Ok(Some(item)) => item.version,
+            _ => return,
+        };
+        let (value, bytes) = self.new_value(key, length);
+        let asked = self.begin(key, Input::set(value.0));
+        let op = store(key, Value::Bytes(bytes), Condition::IfVersion(seen), Expiry::Never, false);
+        match self.call_or_leave(self.shape.durability(key.number), op).await {
+            Some(Ok(Output::Stored { version, .. })) => {
+                let ended = self.journal.answer(&asked, checker::Output::Flag(true));
+                let (begun, wrote, from) = (asked.begun, true, Some(seen));
+                let made =
+                    VersionSeen { begun, ended, ended_ns: 0, version, wrote, value: Some(value), from };
+                self.journal.see_version(&key.name, made);
+            }
+            Some(Err(Error::VersionMismatch | Error::NotFound)) => self.journal.withdraw(&asked, "changed"),
+            Some(Err(error)) => self.failed(&asked, Some(&error), true),
+            Some(Ok(other)) => self.journal.violate("answers", format!("a store gave {other:?}")),
+            None => self.failed(&asked, None, true),
+        }
+    }
+}
+
+fn store(key: &Key, value: Value, condition: Condition, expiry: Expiry, want_previous: bool) -> Op {
+    Op::Store {
+        container: container(key),
+        key: key.name.1.clone(),
+        value,
+        condition,
+        expiry,
+        retain: false,
+        want_previous,
+    }
+}

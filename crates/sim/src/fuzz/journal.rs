@@ -1,0 +1,349 @@
+//! The journal of a world: what clients asked and were told, and the first thing that was wrong.
+//!
+//! Place: clients write it while the world runs; the judges read it afterwards. What can be judged
+//! at once (an error that no fault explains, a value nobody wrote) is judged here.
+//!
+//! Invariants: every operation is begun before it is sent and ends as answered, withdrawn (told that
+//! nothing was done) or lost (unknown); the first violation is kept.
+//!
+//! Never: it looks into the server.
+
+use super::ledger::Ledger;
+use super::values::{KeyName, Values};
+use crate::checker::{Held, History, Input, Moment, Now, OperationId, Output, Recorder, ValueId};
+use plimsoll_kv::{Error, Version};
+use plimsoll_reactor::sim::World;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// An operation under way.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    container: u32,
+    id: Option<OperationId>,
+    pub(super) number: u64,
+    /// When it was begun, on the journal's own count of events.
+    pub(super) begun: u64,
+}
+
+/// A version that a completion carried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VersionSeen {
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+    pub(super) ended_ns: u64,
+    pub(super) version: Version,
+    /// True if the operation made the version.
+    pub(super) wrote: bool,
+    /// The value under it, if it is known.
+    pub(super) value: Option<ValueId>,
+    /// The version that had to be there for this one to be made.
+    pub(super) from: Option<Version>,
+}
+
+/// A scan from its first to its last page.
+#[derive(Clone, Debug)]
+pub(super) struct ScanSeen {
+    pub(super) container: u32,
+    pub(super) begun: Moment,
+    pub(super) ended: Moment,
+    pub(super) keys: BTreeSet<Vec<u8>>,
+}
+
+/// Why an operation failed, by protocol or by call.
+#[derive(Clone, Debug)]
+pub(super) enum Trouble {
+    NoSpace,
+    Unreadable(String),
+    ReadOnly(String),
+    Other(String),
+}
+
+impl Trouble {
+    pub(super) fn of(error: &Error) -> Trouble {
+        match error {
+            Error::NoSpace => Trouble::NoSpace,
+            Error::Unreadable(text) => Trouble::Unreadable(text.clone()),
+            Error::ReadOnly(text) => Trouble::ReadOnly(text.clone()),
+            other => Trouble::Other(other.to_string()),
+        }
+    }
+}
+
+/// What has to hold for an error to be believed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Excuses {
+    pub(super) reads_fail: bool,
+    pub(super) writes_fail: bool,
+}
+
+/// What was wrong, and who saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule that was broken.
+    pub rule: &'static str,
+    /// What happened.
+    pub explanation: String,
+}
+
+struct UnderWay {
+    since_ns: u64,
+    what: String,
+    inside: bool,
+}
+
+/// Counters of a world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Operations begun.
+    pub operations: u64,
+    /// Operations that were refused for want of space.
+    pub no_space: u64,
+    /// Operations that failed because of a fault.
+    pub failed: u64,
+    /// Operations of unknown outcome.
+    pub lost: u64,
+}
+
+pub(super) struct Journal {
+    pub(super) world: World,
+    pub(super) values: RefCell<Values>,
+    recorders: RefCell<Vec<Recorder>>,
+    pub(super) versions: RefCell<BTreeMap<KeyName, Vec<VersionSeen>>>,
+    pub(super) scans: RefCell<Vec<ScanSeen>>,
+    /// What each key held when a life began, by key.
+    pub(super) cuts: RefCell<BTreeMap<KeyName, Vec<(Moment, Held)>>>,
+    /// The ends of the lives, by container.
+    pub(super) kills: RefCell<Vec<Vec<Moment>>>,
+    under_way: RefCell<BTreeMap<u64, UnderWay>>,
+    events: Cell<u64>,
+    pub(super) tally: Cell<Tally>,
+    pub(super) excuses: Cell<Excuses>,
+    /// The highest wall time there was.
+    pub(super) high_wall_ms: Cell<u64>,
+    /// Says whether a store has no reason to be refused for want of space.
+    pub(super) is_roomy: RefCell<Option<Box<dyn Fn() -> bool>>>,
+    pub(super) ledger: RefCell<Option<Rc<Ledger>>>,
+    violation: RefCell<Option<Violation>>,
+    trace: Option<RefCell<Vec<String>>>,
+}
+
+impl Journal {
+    pub(super) fn new(world: &World, containers: u32, traces: bool) -> Rc<Journal> {
+        Rc::new(Journal {
+            world: world.clone(),
+            values: RefCell::default(),
+            recorders: RefCell::new((0..containers).map(|_| Recorder::new()).collect()),
+            versions: RefCell::default(),
+            scans: RefCell::default(),
+            cuts: RefCell::default(),
+            kills: RefCell::new(vec![Vec::new(); containers as usize]),
+            under_way: RefCell::default(),
+            events: Cell::new(0),
+            tally: Cell::default(),
+            excuses: Cell::default(),
+            high_wall_ms: Cell::new(0),
+            is_roomy: RefCell::default(),
+            ledger: RefCell::default(),
+            violation: RefCell::default(),
+            trace: traces.then(RefCell::default),
+        })
+    }
+
+    pub(super) fn now(&self) -> Now {
+        Now { ns: self.world.now_ns(), wall_ms: self.world.wall_ms() }
+    }
+
+    fn event(&self) -> u64 {
+        self.events.set(self.events.get() + 1);
+        self.events.get()
+    }
+
+    /// Adds a line to the trace, if there is one.
+    pub(super) fn note(&self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &self.trace {
+            let now = self.now();
+            trace.borrow_mut().push(format!("{:>14} ns  {}", now.ns, line()));
+        }
+    }
+
+    pub(super) fn take_trace(&self) -> Vec<String> {
+        self.trace.as_ref().map(RefCell::take).unwrap_or_default()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Tally)) {
+        let mut tally = self.tally.get();
+        change(&mut tally);
+        self.tally.set(tally);
+    }
+
+    /// Keeps what was wrong, if nothing was before.
+    pub(super) fn violate(&self, rule: &'static str, explanation: String) {
+        self.note(|| format!("VIOLATION of {rule}: {explanation}"));
+        self.violation.borrow_mut().get_or_insert(Violation { rule, explanation });
+    }
+
+    pub(super) fn violation(&self) -> Option<Violation> {
+        self.violation.borrow().clone()
+    }
+
+    pub(super) fn is_violated(&self) -> bool {
+        self.violation.borrow().is_some()
+    }
+
+    /// Something that the history does not hold is asked; it has to be answered all the same.
+    pub(super) fn watch(&self, inside: bool, what: impl FnOnce() -> String) -> Asked {
+        let begun = self.event();
+        let what = what();
+        self.note(|| format!("#{begun} {what}"));
+        let since_ns = self.world.now_ns();
+        self.under_way.borrow_mut().insert(begun, UnderWay { since_ns, what, inside });
+        self.count(|tally| tally.operations += 1);
+        Asked { container: 0, id: None, number: begun, begun }
+    }
+
+    /// A client is about to ask. `inside`: it lives in the server's process and dies with it.
+    pub(super) fn begin(&self, client: u32, inside: bool, key: &KeyName, input: Input) -> Asked {
+        let mut asked = self.watch(inside, || {
+            format!("client {client} db {} {:?} {input}", key.0, String::from_utf8_lossy(&key.1))
+        });
+        let now = self.now();
+        let recorder = &mut self.recorders.borrow_mut()[key.0 as usize];
+        asked.container = key.0;
+        asked.id = Some(if input == Input::Clear {
+            recorder.invoke_clear(client, now)
+        } else {
+            recorder.invoke(client, &key.1, input, now)
+        });
+        asked
+    }
+
+    fn end(&self, asked: &Asked, how: impl FnOnce() -> String) -> u64 {
+        self.under_way.borrow_mut().remove(&asked.number);
+        self.note(|| format!("#{} {}", asked.number, how()));
+        self.event()
+    }
+
+    /// It was answered; the journal's count of events.
+    pub(super) fn answer(&self, asked: &Asked, output: Output) -> u64 {
+        let ended = self.end(asked, || format!("-> {output}"));
+        if let Some(id) = asked.id {
+            let now = self.now();
+            self.recorders.borrow_mut()[asked.container as usize].respond(id, output, now);
+        }
+        ended
+    }
+
+    /// It was refused, and certainly did nothing.
+    pub(super) fn withdraw(&self, asked: &Asked, why: &str) {
+        self.end(asked, || format!("-> refused: {why}"));
+        if let Some(id) = asked.id {
+            self.recorders.borrow_mut()[asked.container as usize].withdraw(id);
+        }
+    }
+
+    /// Nobody knows what became of it.
+    pub(super) fn lose(&self, asked: &Asked, why: &str) {
+        self.end(asked, || format!("-> unknown: {why}"));
+        self.count(|tally| tally.lost += 1);
+    }
+
+    /// It failed: judges whether that is explained, and ends it.
+    pub(super) fn fail(&self, asked: &Asked, trouble: &Trouble, may_be_full: bool) {
+        let what = self.under_way.borrow().get(&asked.number).map(|u| u.what.clone()).unwrap_or_default();
+        match trouble {
+            Trouble::NoSpace => {
+                self.count(|tally| tally.no_space += 1);
+                let is_roomy = self.is_roomy.borrow().as_ref().is_some_and(|is_roomy| is_roomy());
+                if !may_be_full || is_roomy {
+                    self.violate("space", format!("{what} was refused for want of space"));
+                }
+                self.withdraw(asked, "no space");
+            }
+            other => {
+                self.count(|tally| tally.failed += 1);
+                self.explain(&what, other);
+                self.end(asked, || format!("-> failed: {other:?}"));
+            }
+        }
+    }
+
+    /// Judges whether a fault explains an error.
+    pub(super) fn explain(&self, what: &str, trouble: &Trouble) {
+        let excuses = self.excuses.get();
+        let ledger = self.ledger.borrow().clone();
+        let explained = match trouble {
+            Trouble::NoSpace => false,
+            Trouble::Unreadable(text) => {
+                let damaged = offset_in(text).is_some_and(|at| ledger.is_some_and(|l| l.explains(at)));
+                excuses.reads_fail || damaged
+            }
+            Trouble::ReadOnly(_) => excuses.writes_fail,
+            Trouble::Other(_) => false,
+        };
+        if !explained {
+            self.violate("errors", format!("{what} failed, and no fault explains it: {trouble:?}"));
+        }
+    }
+
+    /// A moment in the history of a container.
+    pub(super) fn mark(&self, container: u32) -> Moment {
+        let now = self.now();
+        self.recorders.borrow_mut()[container as usize].mark(now)
+    }
+
+    /// What a completion said about a key's version.
+    pub(super) fn see_version(&self, key: &KeyName, mut seen: VersionSeen) {
+        seen.ended_ns = self.world.now_ns();
+        self.versions.borrow_mut().entry(key.clone()).or_default().push(seen);
+    }
+
+    /// The server died.
+    pub(super) fn killed(&self) {
+        self.under_way.borrow_mut().retain(|_, under_way| !under_way.inside);
+        let containers = self.kills.borrow().len() as u32;
+        for container in 0..containers {
+            let mark = self.mark(container);
+            self.kills.borrow_mut()[container as usize].push(mark);
+        }
+    }
+
+    /// The wall clock steps.
+    pub(super) fn step_wall(&self, by_ms: i64) {
+        let before_ms = self.world.wall_ms();
+        self.high_wall_ms.set(self.high_wall_ms.get().max(before_ms));
+        self.world.step_wall_ms(by_ms);
+        self.note(|| format!("the wall clock steps by {by_ms} ms"));
+        for recorder in self.recorders.borrow_mut().iter_mut() {
+            recorder.wall_stepped(before_ms, self.world.wall_ms());
+        }
+    }
+
+    /// The operation that has waited longest, if it has for this long.
+    pub(super) fn overdue(&self, ns: u64) -> Option<String> {
+        let now_ns = self.world.now_ns();
+        let under_way = self.under_way.borrow();
+        let late = under_way.iter().find(|(_, waiting)| now_ns - waiting.since_ns >= ns);
+        late.map(|(number, waiting)| {
+            format!("#{number}, asked at {} ns, was never answered: {}", waiting.since_ns, waiting.what)
+        })
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.borrow().len()
+    }
+
+    /// Ends the histories, one for each container.
+    pub(super) fn finish(&self) -> Vec<History> {
+        let now = self.now();
+        self.recorders.take().into_iter().map(|recorder| recorder.finish(now)).collect()
+    }
+}
+
+/// The device offset that an error names.
+fn offset_in(text: &str) -> Option<u64> {
+    let (_, after) = text.split_once("device offset ")?;
+    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}

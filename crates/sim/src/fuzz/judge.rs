@@ -1,0 +1,236 @@
+//! The judges: what a world's journal says about the rules, after the world has ended.
+//!
+//! Place: the end of every era of a world.
+//!
+//! Rules: every key is linearizable, life by life, from what the audit at its beginning read (so
+//! that nothing of an earlier life takes effect later); versions are unique and grow; a scan gives
+//! what was there all the while and nothing that was not.
+//!
+//! Invariants: what a fault or a durability level excuses becomes an unknown outcome, nothing more.
+//!
+//! Never: it knows how the store works.
+
+use super::journal::{Journal, ScanSeen, VersionSeen, Violation};
+use super::values::KeyName;
+use crate::checker::{
+    CheckConfig, Expiry, Held, History, Input, KeyHistory, Lifetime, Moment, Operation, Output, ValueId,
+    Verdict, check_key_from,
+};
+use std::collections::BTreeMap;
+
+/// Outcomes that may have been taken back: those of a time before a crash.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Excuse {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    /// Only keys that are acknowledged before they are durable.
+    pub(super) async_only: bool,
+}
+
+/// Judges an era: the first rule that was broken, if one was.
+pub(super) fn judge(
+    journal: &Journal,
+    excuses: &[Excuse],
+    is_async: &dyn Fn(&[u8]) -> bool,
+) -> Option<Violation> {
+    let mut histories = journal.finish();
+    for history in &mut histories {
+        excuse(history, excuses, is_async);
+    }
+    let versions = journal.versions.borrow();
+    let found = versions.iter().find_map(|(key, seen)| {
+        let lax = is_async(&key.1);
+        let stays = |one: &&VersionSeen| !is_excused(excuses, one.ended_ns, lax);
+        judge_versions(key, &seen.iter().filter(stays).copied().collect::<Vec<_>>())
+    });
+    if let Some(explanation) = found {
+        return Some(Violation { rule: "versions", explanation });
+    }
+    for (container, history) in (0..).zip(&histories) {
+        if let Some(violation) = judge_keys(journal, container, history) {
+            return Some(violation);
+        }
+    }
+    let scans = journal.scans.borrow();
+    let mut by_key: BTreeMap<u32, Vec<KeyHistory>> = BTreeMap::new();
+    let found = scans.iter().find_map(|scan| {
+        let container = scan.container;
+        let keys = by_key.entry(container).or_insert_with(|| histories[container as usize].by_key());
+        judge_scan(scan, keys, &journal.kills.borrow()[container as usize])
+    });
+    found.map(|explanation| Violation { rule: "scans", explanation })
+}
+
+fn is_excused(excuses: &[Excuse], at_ns: u64, is_lax: bool) -> bool {
+    excuses
+        .iter()
+        .any(|excuse| (excuse.from_ns..=excuse.to_ns).contains(&at_ns) && (is_lax || !excuse.async_only))
+}
+
+/// Forgets the outcomes that may have been taken back.
+fn excuse(history: &mut History, excuses: &[Excuse], is_async: &dyn Fn(&[u8]) -> bool) {
+    if excuses.is_empty() {
+        return;
+    }
+    let lax: Vec<bool> = history.keys().map(|(_, name)| is_async(name)).collect();
+    for operation in history.operations_mut() {
+        let Some(outcome) = operation.outcome else { continue };
+        let is_lax = match operation.scope {
+            crate::checker::Scope::Key(key) => lax[key.0 as usize],
+            crate::checker::Scope::All => false,
+        };
+        if is_excused(excuses, outcome.at.ns, is_lax) {
+            operation.outcome = None;
+        }
+    }
+}
+
+/// Linearizability, from cut to cut.
+fn judge_keys(journal: &Journal, container: u32, history: &History) -> Option<Violation> {
+    let config = CheckConfig { states_max: 200_000, steps_max: 6_000_000, ..CheckConfig::default() };
+    let cuts = journal.cuts.borrow();
+    for key in history.by_key() {
+        let none = Vec::new();
+        let cuts = cuts.get(&(container, key.name.clone())).unwrap_or(&none);
+        let mut held: Held = None;
+        let mut from = Moment::at(0);
+        let ends = cuts.iter().map(|(at, held)| (*at, *held));
+        for (end, next) in ends.chain([(Moment { ns: u64::MAX, order: u32::MAX }, None)]) {
+            let mut part = key.clone();
+            part.operations.retain(|op| (from..end).contains(&op.invoked));
+            if let Verdict::Violation(violation) = check_key_from(&part, held, &config) {
+                let at_start = match held {
+                    None => "nothing".to_owned(),
+                    Some((value, deadline)) => format!("v{}, deadline {deadline:?}", value.0),
+                };
+                let explanation =
+                    format!("db {container}, held at {} ns: {at_start}\n{}", from.ns, violation.explanation);
+                return Some(Violation { rule: "linearizability", explanation });
+            }
+            (from, held) = (end, next);
+        }
+    }
+    None
+}
+
+/// Versions of a key: never one for two values, and never lower than one that was told before.
+fn judge_versions(key: &KeyName, seen: &[VersionSeen]) -> Option<String> {
+    let name = String::from_utf8_lossy(&key.1);
+    let mut values: BTreeMap<_, ValueId> = BTreeMap::new();
+    for one in seen {
+        let Some(value) = one.value else { continue };
+        let other = *values.entry(one.version).or_insert(value);
+        if other != value {
+            return Some(format!(
+                "{name:?}: version {} stands for v{} and v{}",
+                one.version, other.0, value.0
+            ));
+        }
+    }
+    // By the end of each: the highest version told by then.
+    let mut by_end: Vec<&VersionSeen> = seen.iter().collect();
+    by_end.sort_by_key(|one| one.ended);
+    let mut highest: Vec<(u64, &VersionSeen)> = Vec::new();
+    for one in by_end {
+        match highest.last() {
+            Some((_, last)) if last.version >= one.version => {}
+            _ => highest.push((one.ended, one)),
+        }
+    }
+    for one in seen {
+        let before = highest.partition_point(|(ended, _)| *ended < one.begun);
+        let Some((_, told)) = before.checked_sub(1).map(|at| highest[at]) else { continue };
+        if told.version > one.version || (one.wrote && told.version == one.version) {
+            let what = if one.wrote { "written" } else { "read" };
+            return Some(format!(
+                "{name:?}: version {} was {what} after version {} had been told",
+                one.version, told.version
+            ));
+        }
+    }
+    let swaps = seen.iter().filter_map(|one| Some((one.from?, one.version)));
+    for (from, to) in swaps {
+        let between = seen.iter().find(|one| one.wrote && one.version > from && one.version < to);
+        if let Some(between) = between {
+            let text = format!("{name:?}: {to} replaced {from} though {} came between", between.version);
+            return Some(text);
+        }
+    }
+    None
+}
+
+/// When an operation had its effect at the latest: its answer, or the death of the server.
+fn latest(operation: &Operation, kills: &[Moment]) -> Moment {
+    let death = || kills.get(kills.partition_point(|kill| *kill < operation.invoked)).copied();
+    let never = Moment { ns: u64::MAX, order: u32::MAX };
+    operation.outcome.map(|outcome| outcome.at).or_else(death).unwrap_or(never)
+}
+
+fn deadline(operation: &Operation) -> Option<u64> {
+    match operation.input {
+        Input::Set { expiry: Expiry::At(at_ms), .. } | Input::Expire { deadline_ms: at_ms } => Some(at_ms),
+        _ => None,
+    }
+}
+
+fn judge_scan(scan: &ScanSeen, keys: &[KeyHistory], kills: &[Moment]) -> Option<String> {
+    for name in &scan.keys {
+        if !keys.iter().any(|key| key.name == *name) {
+            return Some(format!("a scan gave {:?}, a key of nobody", String::from_utf8_lossy(name)));
+        }
+    }
+    let high_ms = keys.iter().flat_map(|key| &key.operations).filter(|op| op.invoked <= scan.ended);
+    let high_ms = high_ms.map(|op| op.wall.high_ms).max().unwrap_or(0);
+    for key in keys {
+        let name = String::from_utf8_lossy(&key.name);
+        let between = format!("from {} to {} ns", scan.begun.ns, scan.ended.ns);
+        let given = scan.keys.contains(&key.name);
+        if given && was_absent(key, scan, kills) {
+            return Some(format!("a scan {between} gave {name:?}, which was absent all the while"));
+        }
+        if !given && was_present(key, scan, kills, high_ms) {
+            return Some(format!("a scan {between} did not give {name:?}, which was there all the while"));
+        }
+    }
+    None
+}
+
+fn was_absent(key: &KeyHistory, scan: &ScanSeen, kills: &[Moment]) -> bool {
+    let absent = |op: &&Operation| {
+        let told = op.outcome.filter(|outcome| outcome.at < scan.begun);
+        told.is_some_and(|outcome| match (op.input, outcome.output) {
+            (Input::Get, Output::Value(value)) => value == ValueId::ABSENT,
+            (Input::Delete | Input::Clear, _) => true,
+            (Input::Exists, Output::Flag(flag)) => !flag,
+            (_, Output::Lifetime(lifetime)) => lifetime == Lifetime::Absent,
+            _ => false,
+        })
+    };
+    let since = key.operations.iter().filter(absent).map(|op| op.invoked).max();
+    let since = since.unwrap_or(Moment::at(0));
+    let writes = |op: &Operation| op.input.written().is_some() && op.invoked <= scan.ended;
+    !key.operations.iter().any(|op| writes(op) && latest(op, kills) >= since)
+}
+
+fn was_present(key: &KeyHistory, scan: &ScanSeen, kills: &[Moment], high_ms: u64) -> bool {
+    let expires = |op: &Operation| deadline(op).is_some_and(|at_ms| at_ms <= high_ms.saturating_add(1000));
+    let begun = key.operations.iter().filter(|op| op.invoked <= scan.ended);
+    let begun: Vec<&Operation> = begun.collect();
+    let any_expires = begun.iter().any(|op| expires(op));
+    let shows = |op: &&&Operation| {
+        let told = op.outcome.filter(|outcome| outcome.at < scan.begun);
+        told.is_some_and(|outcome| match (op.input, outcome.output) {
+            (Input::Set { expiry: Expiry::Discard, .. }, Output::Flag(flag)) => flag,
+            (Input::Get, Output::Value(value)) => value != ValueId::ABSENT && !any_expires,
+            (Input::Exists, Output::Flag(flag)) => flag && !any_expires,
+            _ => false,
+        })
+    };
+    let Some(evidence) = begun.iter().filter(shows).max_by_key(|op| op.invoked) else { return false };
+    let removes = |op: &Operation| matches!(op.input, Input::Delete | Input::Clear) || expires(op);
+    // A KEEPTTL carries an old deadline on.
+    let keeps = |op: &Operation| matches!(op.input, Input::Set { expiry: Expiry::Keep, .. }) && any_expires;
+    !begun.iter().any(|op| {
+        !std::ptr::eq(*op, *evidence) && (removes(op) || keeps(op)) && latest(op, kills) >= evidence.invoked
+    })
+}

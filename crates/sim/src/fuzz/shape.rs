@@ -1,0 +1,177 @@
+//! The shape of a world: everything about it that its seed decides before it begins.
+//!
+//! Place: drawn once for a seed; every other part of a world reads it.
+//!
+//! Invariants: the shape follows from the seed alone; six seeds in a row cover every fault class.
+//!
+//! Never: it changes during a run.
+
+use plimsoll_kv::Durability;
+use plimsoll_reactor::sim::{FaultRates, Random};
+
+/// What goes wrong in a world, besides crashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultClass {
+    /// Nothing else.
+    Crashes,
+    /// The wall clock steps.
+    Clock,
+    /// Reads, writes and flushes fail.
+    Errors,
+    /// Operations of the device are slow.
+    Slow,
+    /// Bits flip and writes land elsewhere.
+    Damage,
+    /// The device is full most of the time.
+    Full,
+}
+
+/// All classes, in the order in which seeds take them.
+pub const CLASSES: [FaultClass; 6] = [
+    FaultClass::Crashes,
+    FaultClass::Clock,
+    FaultClass::Errors,
+    FaultClass::Slow,
+    FaultClass::Damage,
+    FaultClass::Full,
+];
+
+/// What an acknowledgement is worth in a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Worth {
+    /// The same for all keys.
+    All(Durability),
+    /// By the key's number: each third another one.
+    Mixed,
+}
+
+/// A world.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) seed: u64,
+    pub(super) class: FaultClass,
+    pub(super) partitions: u16,
+    pub(super) segments: u64,
+    pub(super) segment_bytes: u64,
+    /// The device needs no writing ahead.
+    pub(super) written_ahead: bool,
+    pub(super) fingerprint_bits: u32,
+    pub(super) checkpoint_transitions_min: u64,
+    /// Clients inside the server's process, which call the device.
+    pub(super) callers: u32,
+    /// Clients on connections, which speak RESP.
+    pub(super) connections: u32,
+    pub(super) keys: u64,
+    /// Keys share this many slots; 0: each has its own.
+    pub(super) tags: u64,
+    /// A few keys get half of all operations.
+    pub(super) is_skewed: bool,
+    pub(super) containers: u32,
+    /// Most values are shorter.
+    pub(super) value_bytes_max: u64,
+    /// Values in parts, in a thousand stores.
+    pub(super) long_per_mille: u64,
+    pub(super) worth: Worth,
+    /// A client rests up to this long between two operations.
+    pub(super) rest_ns_max: u64,
+    /// Operations whose caller goes away, in parts per million.
+    pub(super) cut_ppm: u32,
+    pub(super) clears: bool,
+    /// Batches over key pairs and retained versions, each with one client of its own.
+    pub(super) extras: bool,
+    pub(super) steps_clock: bool,
+    /// Operations at least.
+    pub(super) operations: u64,
+    /// Crashes at least.
+    pub(super) crashes: u64,
+}
+
+fn pick<T: Copy>(random: &mut Random, choices: &[T]) -> T {
+    choices[random.below(choices.len() as u64) as usize]
+}
+
+impl Shape {
+    /// The shape of a seed's world.
+    pub(super) fn of(seed: u64) -> Shape {
+        let mut random = Random::stream(seed, "shape");
+        let r = &mut random;
+        let class = CLASSES[(seed % CLASSES.len() as u64) as usize];
+        let full = class == FaultClass::Full;
+        let partitions = if full { 1 } else { pick(r, &[1, 1, 2, 2, 3, 4]) };
+        let segments = if full { r.range(24, 34) } else { r.range(25, 130 / u64::from(partitions).max(2)) };
+        let segment_bytes = if partitions == 1 && r.chance_ppm(150_000) { 128 << 10 } else { 64 << 10 };
+        let keys = pick(r, &[12, 30, 60, 120, 250]);
+        let long_per_mille = pick(r, &[0, 5, 30]);
+        // How much of the room that stores can have at all the keys would take, in per cent.
+        let fill = if full { r.range(90, 170) } else { r.range(5, 65) };
+        let room = u64::from(partitions) * (segments - 12).max(6) * segment_bytes;
+        let value_bytes_max = (room * fill / 100 * 2 / keys).clamp(40, segment_bytes / 5);
+        let worth = match r.below(10) {
+            0 => Worth::All(Durability::Async),
+            1 | 2 => Worth::All(Durability::Group),
+            3 => Worth::Mixed,
+            _ => Worth::All(Durability::Sync),
+        };
+        let connections = pick(r, &[0, 2, 4]);
+        Shape {
+            seed,
+            class,
+            partitions,
+            segments,
+            segment_bytes,
+            written_ahead: r.chance_ppm(700_000),
+            fingerprint_bits: pick(r, &[40, 40, 8, 3]),
+            checkpoint_transitions_min: pick(r, &[60, 300, 1000]),
+            callers: pick(r, &[2, 4, 8]),
+            connections,
+            keys,
+            tags: pick(r, &[0, 2, 7]),
+            is_skewed: r.chance_ppm(500_000),
+            containers: pick(r, &[1, 2]),
+            value_bytes_max,
+            long_per_mille,
+            worth,
+            rest_ns_max: pick(r, &[0, 0, 300_000, 4_000_000]),
+            cut_ppm: pick(r, &[0, 0, 20_000]),
+            clears: r.chance_ppm(400_000),
+            extras: r.chance_ppm(500_000),
+            steps_clock: class == FaultClass::Clock || r.chance_ppm(100_000),
+            operations: r.range(1000, 1600),
+            crashes: 3,
+        }
+    }
+
+    /// The size of the disk in bytes: what the partitions take, and superblocks and anchors.
+    pub(super) fn disk_bytes(&self) -> usize {
+        let data = u64::from(self.partitions) * self.segments * self.segment_bytes;
+        (data + (128 << 10) + 8192) as usize
+    }
+
+    /// How often faults strike while the server runs.
+    pub(super) fn rates(&self, random: &mut Random) -> FaultRates {
+        let none = FaultRates::default();
+        match self.class {
+            FaultClass::Crashes | FaultClass::Clock | FaultClass::Full => none,
+            FaultClass::Errors => FaultRates {
+                read_error_ppm: pick(random, &[0, 200, 3000]),
+                write_error_ppm: pick(random, &[0, 300, 2500]),
+                flush_error_ppm: pick(random, &[0, 1000, 30_000]),
+                ..none
+            },
+            FaultClass::Slow => FaultRates { slow_ppm: pick(random, &[500, 5000, 40_000]), ..none },
+            FaultClass::Damage => FaultRates {
+                misdirect_ppm: pick(random, &[0, 300, 1500]),
+                bit_flip_ppm: pick(random, &[0, 1000, 5000]),
+                ..none
+            },
+        }
+    }
+
+    /// What an acknowledgement of a write to a key is worth.
+    pub(super) fn durability(&self, key: u64) -> Durability {
+        match self.worth {
+            Worth::All(durability) => durability,
+            Worth::Mixed => [Durability::Sync, Durability::Group, Durability::Async][(key % 3) as usize],
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! One seed: its world from the first event to the verdict.
+//!
+//! Invariants: everything follows from the seed; a panic anywhere in the world is a violation, and
+//! its message and place are the explanation.
+
+use super::era::{Era, EraReport};
+use super::journal::Violation;
+use super::paths::classify;
+use super::shape::{FaultClass, Shape};
+use plimsoll_reactor::sim::World;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+/// What became of one seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedReport {
+    /// The seed.
+    pub seed: u64,
+    /// What went wrong in it, besides crashes.
+    pub class: FaultClass,
+    /// What it did, era by era.
+    pub eras: Vec<EraReport>,
+    /// The rule that was broken, if one was.
+    pub violation: Option<Violation>,
+    /// The hash of every event: equal in every run of the seed.
+    pub trace_hash: u64,
+    /// What happened, if it was asked for.
+    pub trace: Vec<String>,
+}
+
+thread_local! {
+    /// The message and place of the last panic, while a world runs on this thread.
+    static PANIC: RefCell<Option<Option<String>>> = const { RefCell::new(None) };
+}
+
+/// Keeps the panics of worlds off the terminal; the rest go where they went.
+fn install_hook() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let kept = PANIC.with_borrow_mut(|kept| match kept {
+                Some(message) => {
+                    message.get_or_insert_with(|| info.to_string());
+                    true
+                }
+                None => false,
+            });
+            if !kept {
+                before(info);
+            }
+        }));
+    });
+}
+
+/// Runs the world of a seed.
+#[must_use]
+pub fn run_seed(seed: u64, traces: bool) -> SeedReport {
+    install_hook();
+    let shape = Shape::of(seed);
+    let world = World::new(seed, classify);
+    let mut report = SeedReport {
+        seed,
+        class: shape.class,
+        eras: Vec::new(),
+        violation: None,
+        trace_hash: 0,
+        trace: Vec::new(),
+    };
+    let (mut operations, mut crashes) = (shape.operations, shape.crashes);
+    for number in 0.. {
+        let mut era = Era::new(&world, shape, number, traces);
+        debug_assert_eq!(era.class(), shape.class);
+        PANIC.set(Some(None));
+        let ended = catch_unwind(AssertUnwindSafe(|| era.run(operations, crashes)));
+        let panic = PANIC.take().flatten();
+        report.violation = ended.unwrap_or_else(|_| {
+            let explanation = panic.unwrap_or_else(|| "a panic without a message".to_owned());
+            era.journal().violate("no panic", explanation.clone());
+            Some(Violation { rule: "no panic", explanation })
+        });
+        report.trace.extend(era.journal().take_trace());
+        let done = era.report();
+        operations = operations.saturating_sub(done.tally.operations);
+        crashes = crashes.saturating_sub(done.crashes);
+        let over = !done.ended_by_damage || number > 20;
+        report.eras.push(done);
+        if report.violation.is_some() || over || (operations == 0 && crashes == 0) {
+            break;
+        }
+    }
+    report.trace_hash = world.trace();
+    // A world whose processes live holds itself.
+    drop(catch_unwind(AssertUnwindSafe(|| {
+        world.kill(super::life::SERVER, false);
+        world.kill(super::era::CLIENTS, false);
+    })));
+    report
+}
