@@ -109,7 +109,6 @@ pub(super) fn address() -> SocketAddr {
 
 fn settings(shape: &Shape) -> Settings {
     Settings {
-        resp: address(),
         durability: shape.durability(0),
         clients_max: 100,
         data_dir: "/data".to_owned(),
@@ -227,7 +226,7 @@ impl Life {
             self.partitions.borrow_mut().insert(number, partition.clone());
             local.insert(number, partition);
         }
-        let core = serve_core(reactor, port, local, shared);
+        let core = serve_core(reactor, port, local, shared, address());
         let core = core.map_err(|error| Refusal::Wrong(format!("listening: {error}")))?;
         self.servers.borrow_mut().insert(usize::from(reactor.core().0), core);
         Ok(())
