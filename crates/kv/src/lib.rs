@@ -3,7 +3,7 @@
 //! Role: names keys, versions, requests, completions, errors and limits; declares the traits
 //! [`Device`] (key-value pairs) and [`Block`] (the blocks below the flash engine). Everything
 //! from the protocol's session down to the engine is a stack of these. The [`memory`] device and
-//! the devices that wrap any other ([`fault`], [`delay`], [`throttle`]) live here too.
+//! the devices that wrap any other ([`fault`], [`delay`], [`throttle`], [`record`]) live here too.
 //!
 //! Invariants: a request carries tenant, class, deadline, durability and lifetime; a completion
 //! carries version, device time and credit; every error maps to one NVMe KV status and one Redis
@@ -19,6 +19,7 @@ mod error;
 pub mod fault;
 pub mod limits;
 pub mod memory;
+pub mod record;
 mod request;
 mod slot;
 pub mod throttle;

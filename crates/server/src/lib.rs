@@ -10,7 +10,6 @@
 //! Never: it stores anything itself.
 #![forbid(unsafe_code)]
 
-pub mod cli;
 pub mod command;
 pub mod config;
 mod core;

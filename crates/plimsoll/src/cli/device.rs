@@ -1,7 +1,7 @@
 //! `plimsoll device format|info|verify`.
 
-use crate::config::Size;
-use crate::serve::{self, FormatAsked};
+use plimsoll_server::config::Size;
+use plimsoll_server::serve::{self, FormatAsked};
 use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
 use plimsoll_flash::Superblock;

@@ -5,8 +5,8 @@
 
 mod device;
 
-use crate::config::{Config, ConfigError, DurabilityName, Layer, Size};
-use crate::serve;
+use plimsoll_server::config::{Config, ConfigError, DurabilityName, Layer, Size};
+use plimsoll_server::serve;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;

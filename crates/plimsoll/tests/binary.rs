@@ -1,0 +1,110 @@
+//! The binary itself, on a file and on io_uring: start, answer, die, come back, stop, describe.
+
+mod process;
+
+use process::{Server, ask, directory, fails, plimsoll, succeeds, told};
+use std::path::Path;
+
+fn start(data: &Path, further: &[&str]) -> Server {
+    Server::start(&[&["--size", "64MiB", "--data", data.to_str().unwrap()], further].concat())
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_and_a_stop_whatever_the_cores() {
+    let data = directory("survives");
+    let server = start(&data, &["--cores", "0"]);
+    assert_eq!(
+        ask(&server.resp, "SET k v\r\nSET gone v\r\nDEL gone\r\nQUIT\r\n"),
+        "+OK\r\n+OK\r\n:1\r\n+OK\r\n"
+    );
+    server.kill();
+    let server = start(&data, &["--durability", "group"]);
+    assert_eq!(
+        ask(&server.resp, "GET k\r\nGET gone\r\nSET l w\r\nQUIT\r\n"),
+        "$1\r\nv\r\n$-1\r\n+OK\r\n+OK\r\n"
+    );
+    let stopped = server.stop();
+    assert!(stopped.contains("SIGTERM: stopping") && stopped.contains("stopped: "), "{stopped}");
+    let server = start(&data, &["--cores", "0"]);
+    assert_eq!(
+        ask(&server.resp, "MGET k l\r\nDBSIZE\r\nQUIT\r\n"),
+        "*2\r\n$1\r\nv\r\n$1\r\nw\r\n:2\r\n+OK\r\n"
+    );
+    server.stop();
+}
+
+#[test]
+fn metrics_health_and_the_page_are_served() {
+    let server = start(&directory("admin"), &[]);
+    ask(&server.resp, "SET k v\r\nGET k\r\nGET\r\nQUIT\r\n");
+    let get = |path: &str| {
+        ask(&server.admin, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+    };
+    let metrics = get("/metrics");
+    for line in [
+        "plimsoll_commands_total{command=\"set\"} 1",
+        "plimsoll_commands_rejected_total{command=\"get\"} 1",
+        "plimsoll_command_seconds_count{command=\"get\"} 1",
+        "plimsoll_core_busy_seconds_total{core=\"0\",work=\"network\"} ",
+        "plimsoll_partition_free_segments{partition=\"0\"} ",
+        "plimsoll_device_writes_total{core=\"0\"} ",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    assert!(get("/healthz").ends_with("ok\n"));
+    assert!(get("/").contains("<h1>Plimsoll "));
+    server.stop();
+}
+
+#[test]
+fn a_device_is_made_described_and_verified() {
+    let path = directory("device").join("file");
+    let path = path.to_str().unwrap();
+    fails(&["device", "info", path]);
+    std::fs::write(path, vec![7; 1 << 20]).unwrap();
+    for action in ["format", "info"] {
+        assert!(fails(&["device", action, path]).contains("not Plimsoll's"), "{action}");
+    }
+    std::fs::remove_file(path).unwrap();
+    succeeds(&["device", "format", path, "--size", "32MiB", "--partitions", "3", "--segment", "64KiB"]);
+    assert!(fails(&["device", "format", path]).contains("--force"));
+    let info = succeeds(&["device", "info", path]);
+    assert!(info.contains("partitions      3") && info.contains("segment size    64KiB"), "{info}");
+    let server = start(Path::new("unused"), &["--device", path]);
+    let pipeline: String = (0..100).map(|n| format!("SET k{n} v\r\n")).collect();
+    ask(&server.resp, &(pipeline + "QUIT\r\n"));
+    assert!(fails(&["device", "verify", path]).contains("in use"));
+    server.stop();
+    assert!(succeeds(&["device", "verify", path]).contains("100 records"));
+}
+
+#[test]
+fn wrong_usage_is_told_with_two_and_failure_with_one() {
+    for args in [
+        &["serve", "--bogus"][..],
+        &["serve", "--size", "much"],
+        &["serve", "--nvme", "127.0.0.1:4420"],
+        &["serve", "--cache", "1GiB"],
+        &["serve", "--cores", "1-0"],
+        &["serve", "--config", "/nonexistent"],
+        &["device"],
+        &["fly"],
+    ] {
+        let output = plimsoll(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", told(&output));
+    }
+    let config = directory("config").join("plimsoll.toml");
+    std::fs::write(&config, "size = '1GiB'\nresq = 1\n").unwrap();
+    let output = plimsoll(&["serve", "--config", config.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told(&output).contains("resq") && told(&output).contains("plimsoll.toml"), "{}", told(&output));
+    std::fs::write(&config, "size = '1GiB'\n").unwrap();
+    let output =
+        plimsoll(&["serve", "--print-config", "--config", config.to_str().unwrap(), "--durability", "async"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(told(&output).contains("size = \"1GiB\"") && told(&output).contains("durability = \"async\""));
+    let data = directory("address");
+    let told =
+        Server::refusal(&["--size", "64MiB", "--resp", "203.0.113.1:1", "--data", data.to_str().unwrap()]);
+    assert!(told.contains("203.0.113.1:1"), "{told}");
+}

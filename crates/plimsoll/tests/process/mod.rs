@@ -1,0 +1,227 @@
+//! The server's binary as a process, and a client that blocks: what the tests on a real kernel share.
+#![allow(dead_code, unreachable_pub)] // Each test binary uses a part.
+
+use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_plimsoll");
+
+/// A reply that takes longer never comes.
+const HANG: Duration = Duration::from_secs(60);
+
+/// An empty directory of this test's own.
+pub fn directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// The words of `--cores` for so many; a machine that has fewer processors serves with those.
+pub fn cores(count: usize) -> String {
+    let there = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("0-{}", count.min(there) - 1)
+}
+
+/// What a server printed when it was ready.
+struct Ready {
+    resp: String,
+    admin: String,
+}
+
+/// A server that runs. Dropping it kills it: a test that fails leaves none behind.
+pub struct Server {
+    pub child: Child,
+    pub resp: String,
+    pub admin: String,
+    ready: Receiver<Ready>,
+    /// Reads what the server says to its end, so that it never waits for a reader.
+    listener: Option<JoinHandle<String>>,
+}
+
+impl Server {
+    /// Starts `plimsoll serve` on ports of its own and does not wait until it serves.
+    pub fn spawn(args: &[&str]) -> Server {
+        let resp: &[&str] = if args.contains(&"--resp") { &[] } else { &["--resp", "127.0.0.1:0"] };
+        let mut child = Command::new(BINARY)
+            .args(["serve", "--admin", "127.0.0.1:0"])
+            .args(resp)
+            .args(args)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = child.stderr.take().expect("it is piped");
+        let (sender, ready) = channel();
+        let listener = Some(std::thread::spawn(move || listen(stderr, &sender)));
+        Server { child, resp: String::new(), admin: String::new(), ready, listener }
+    }
+
+    /// Starts `plimsoll serve` and waits until it serves.
+    pub fn start(args: &[&str]) -> Server {
+        let mut server = Server::spawn(args);
+        // The sender ends with the server's standard error.
+        let Ok(ready) = server.ready.recv() else {
+            panic!("the server ended: {}", server.told());
+        };
+        (server.resp, server.admin) = (ready.resp, ready.admin);
+        server
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.resp).expect("a server that is ready accepts")
+    }
+
+    fn told(&mut self) -> String {
+        self.listener.take().map_or_else(String::new, |listener| listener.join().unwrap())
+    }
+
+    /// SIGKILL; what it had said.
+    pub fn kill(mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.told()
+    }
+
+    /// SIGTERM; what it had said, to its orderly end.
+    pub fn stop(mut self) -> String {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        let told = self.told();
+        assert_eq!(status.code(), Some(0), "{told}");
+        told
+    }
+
+    /// What a server says that is expected to refuse to start.
+    pub fn refusal(args: &[&str]) -> String {
+        let mut server = Server::spawn(args);
+        let Err(_) = server.ready.recv() else { panic!("the server started, and should not have") };
+        let status = server.child.wait().unwrap();
+        let told = server.told();
+        assert_eq!(status.code(), Some(1), "{told}");
+        told
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(stderr: ChildStderr, ready: &Sender<Ready>) -> String {
+    let (mut stderr, mut told) = (BufReader::new(stderr), String::new());
+    loop {
+        let before = told.len();
+        match stderr.read_line(&mut told) {
+            Ok(0) | Err(_) => return told,
+            Ok(_) => {}
+        }
+        let line = &told[before..];
+        if line.contains(" ready ") {
+            let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name));
+            let told = |name| field(name).unwrap_or_default().to_owned();
+            // Nobody listens any more if the test has failed.
+            let _ = ready.send(Ready { resp: told("resp="), admin: told("admin=") });
+        }
+    }
+}
+
+/// Sends lines and gives everything that comes until the connection ends.
+pub fn ask(address: &str, text: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Runs `plimsoll` with these arguments.
+pub fn plimsoll(args: &[&str]) -> Output {
+    Command::new(BINARY).args(args).output().unwrap()
+}
+
+/// What a command said.
+pub fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Runs `plimsoll` and expects success; what it said.
+pub fn succeeds(args: &[&str]) -> String {
+    let output = plimsoll(args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", told(&output));
+    told(&output)
+}
+
+/// Runs `plimsoll` and expects failure; what it said.
+pub fn fails(args: &[&str]) -> String {
+    let output = plimsoll(args);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {}", told(&output));
+    told(&output)
+}
+
+/// A connection of a client that waits for its replies.
+pub struct Client {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    decoder: ReplyDecoder,
+}
+
+impl Client {
+    pub fn connect(address: &str) -> Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(HANG))?;
+        Ok(Client { stream, buffer: Vec::new(), decoder: ReplyDecoder::new(ReplyLimits::DEFAULT) })
+    }
+
+    /// Sends bytes as they are: commands made with [`command`].
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// The next reply.
+    pub fn receive(&mut self) -> Result<Reply> {
+        let invalid = |error| Error::new(ErrorKind::InvalidData, format!("{error}"));
+        loop {
+            let wanted = match self.decoder.decode(&self.buffer).map_err(invalid)? {
+                Decoded::Reply { consumed, reply } => {
+                    self.buffer.drain(..consumed);
+                    return Ok(reply);
+                }
+                Decoded::Incomplete { consumed, wanted } => {
+                    self.buffer.drain(..consumed);
+                    wanted
+                }
+            };
+            let before = self.buffer.len();
+            self.buffer.resize(before + wanted.max(16 << 10), 0);
+            let count = self.stream.read(&mut self.buffer[before..]);
+            self.buffer.truncate(before + count.as_ref().map_or(0, |count| *count));
+            if count? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// One command and its reply.
+    pub fn call(&mut self, args: &[&[u8]]) -> Result<Reply> {
+        let mut bytes = Vec::new();
+        request::encode(args, &mut bytes);
+        self.send(&bytes)?;
+        self.receive()
+    }
+
+    /// One command of plain words, whose connection is expected to stand.
+    pub fn ask(&mut self, words: &str) -> Reply {
+        let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
+        self.call(&args).unwrap()
+    }
+}
