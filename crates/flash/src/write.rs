@@ -271,9 +271,7 @@ impl Partition {
 
     /// Before "no such key" is told: the delete that made it so must be durable.
     async fn wait_pending_absence(&self, place: &Place) -> Result<()> {
-        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
-        let of_container = self.log.pending_frame(0, u64::from(place.container.0));
-        match of_key.max(of_container) {
+        match self.pending_frame(place) {
             Some(frame) => self.log.wait_durable(frame).await,
             None => Ok(()),
         }
@@ -417,13 +415,16 @@ impl Partition {
             }
             self.admit(size as u64).await?;
             let Some(founds) = self.find_all(&ops).await? else { continue };
+            let places: Vec<Place> = founds.iter().map(|(place, _)| *place).collect();
             match self.append_batch(&ops, founds, size, lifetime, durability) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
                 Err(error) => return Err(error),
                 Ok(outputs) => {
-                    let frame = self.log.frame();
+                    // A batch that found nothing to delete has written nothing: there may be no
+                    // frame to wait for but those that made it so.
+                    let frame = places.iter().filter_map(|place| self.pending_frame(place)).max();
                     drop(guards);
-                    self.acknowledge(frame, durability).await?;
+                    self.acknowledge(frame.unwrap_or(0), durability).await?;
                     return Ok(Output::Batch(outputs));
                 }
             }
