@@ -11,7 +11,7 @@
 //! * whatever was learnt before an await is looked at again after it.
 
 use crate::format::record::{self, RecordHeader};
-use crate::format::{RecordKind, Transition, UNIT_BYTES, round_up};
+use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES, round_up};
 use crate::index::{Entry, FINGERPRINT_BITS};
 use crate::key_locks::KeyLocks;
 use crate::layout::Layout;
@@ -342,6 +342,9 @@ impl Partition {
         self.log.push_note(transitions, urgency);
         for transition in transitions {
             self.commit(transition, urgency);
+            if transition.kind == TransitionKind::UploadDoom {
+                self.background.wake_all(); // It ends the upload and gives its space back.
+            }
         }
     }
 
