@@ -13,6 +13,7 @@ use crate::format::transition::{
     FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, FLAG_WHOLE, note_bytes_max,
 };
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
+use crate::index::Entry;
 use crate::key_locks::KeyGuard;
 use crate::log::Log;
 use crate::metrics::add;
@@ -117,7 +118,10 @@ impl Partition {
                     continue 'held;
                 }
                 let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
-                judge(condition, existing)?;
+                if let Err(refused) = judge(condition, existing) {
+                    drop(guard);
+                    return self.refuse(&place, replaced, refused).await;
+                }
                 let previous = self.previous_item(existing, want_previous)?;
                 let expiry_ms = match expiry {
                     Expiry::Never => 0,
@@ -248,11 +252,13 @@ impl Partition {
                 }
                 let Some(held) = held else { continue };
                 let Some(found) = held else {
-                    self.wait_pending_absence(&place).await?;
-                    return Err(Error::NotFound);
+                    return self.refuse(&place, None, Error::NotFound).await;
                 };
                 let expired = found.is_expired(self.now_ms());
-                judge(condition, (!expired).then_some(&found))?;
+                if let Err(refused) = judge(condition, (!expired).then_some(&found)) {
+                    drop(guard);
+                    return self.refuse(&place, Some(found), refused).await;
+                }
                 let item = self.item(&found, Vec::new())?;
                 let doomed = self.doomed_upload(&found)?;
                 match self.append_delete(&place, &found, doomed, durability) {
@@ -269,11 +275,15 @@ impl Partition {
         }
     }
 
-    /// Before "no such key" is told: the delete that made it so must be durable.
-    async fn wait_pending_absence(&self, place: &Place) -> Result<()> {
+    /// Refuses to write. What made it so must be durable before that is told, be it a write that is
+    /// under way or that the key was seen expired. Nobody holds the key any more.
+    async fn refuse<T>(&self, place: &Place, found: Option<Found>, refused: Error) -> Result<T> {
+        if let Some(found) = found.filter(|found| found.is_expired(self.now_ms())) {
+            self.expire(place, found.entry).await?;
+        }
         match self.pending_frame(place) {
-            Some(frame) => self.log.wait_durable(frame).await,
-            None => Ok(()),
+            Some(frame) => self.log.wait_durable(frame).await.and(Err(refused)),
+            None => Err(refused),
         }
     }
 
@@ -293,12 +303,14 @@ impl Partition {
                     continue 'held;
                 }
                 let Some(held) = held else { continue };
-                let live = held.filter(|found| !found.is_expired(self.now_ms()));
-                let Some(found) = live else {
-                    self.wait_pending_absence(&place).await?;
-                    return Err(Error::NotFound);
-                };
-                judge(condition, Some(&found))?;
+                let live = held.as_ref().filter(|found| !found.is_expired(self.now_ms()));
+                // Without the key nothing but its absence can be told.
+                let condition = if live.is_none() { Condition::MustExist } else { condition };
+                if let Err(refused) = judge(condition, live) {
+                    drop(guard);
+                    return self.refuse(&place, held, refused).await;
+                }
+                let found = held.expect("judged to be there");
                 let expiry_ms = match expiry {
                     Expiry::Never => 0,
                     Expiry::At(at_ms) => at_ms.max(1),
@@ -408,7 +420,7 @@ impl Partition {
             return Err(Error::Invalid("too many operations in a batch"));
         }
         loop {
-            let guards = self.hold_all(&ops).await?;
+            let (guards, ids) = self.hold_all(&ops).await?;
             let size: usize = ops.iter().map(batch_bytes).sum();
             if size > Log::frame_capacity(&self.layout) {
                 return Err(Error::Invalid("the batch does not fit a frame"));
@@ -416,8 +428,24 @@ impl Partition {
             self.admit(size as u64).await?;
             let Some(founds) = self.find_all(&ops).await? else { continue };
             let places: Vec<Place> = founds.iter().map(|(place, _)| *place).collect();
+            if !places.iter().all(|place| ids.contains(&(place.slot.0, place.fingerprint))) {
+                continue; // The container was emptied: other places are held than written.
+            }
+            let now_ms = self.now_ms();
+            let expired = founds.iter().filter_map(|(place, found)| Some((*place, found.as_ref()?)));
+            let expired = expired.filter(|(_, found)| found.is_expired(now_ms));
+            let expired: Vec<(Place, Entry)> = expired.map(|(place, found)| (place, found.entry)).collect();
             match self.append_batch(&ops, founds, size, lifetime, durability) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(refused @ (Error::Exists | Error::NotFound | Error::VersionMismatch)) => {
+                    drop(guards);
+                    for (place, entry) in expired {
+                        self.expire(&place, entry).await?;
+                    }
+                    let frame = places.iter().filter_map(|place| self.pending_frame(place)).max();
+                    self.log.wait_durable(frame.unwrap_or(0)).await?;
+                    return Err(refused);
+                }
                 Err(error) => return Err(error),
                 Ok(outputs) => {
                     // A batch that found nothing to delete has written nothing: there may be no
@@ -432,7 +460,7 @@ impl Partition {
     }
 
     /// Holds the keys of a batch, in one order for all batches.
-    async fn hold_all(&self, ops: &[Op]) -> Result<Vec<KeyGuard>> {
+    async fn hold_all(&self, ops: &[Op]) -> Result<(Vec<KeyGuard>, Vec<(u16, u64)>)> {
         let mut ids = Vec::new();
         for op in ops {
             let (Op::Store { container, key, value: Value::Bytes(_), .. }
@@ -446,10 +474,10 @@ impl Partition {
         ids.sort_unstable();
         ids.dedup();
         let mut guards = Vec::new();
-        for (slot, fingerprint) in ids {
-            guards.push(self.locks.lock(slot, fingerprint).await);
+        for (slot, fingerprint) in &ids {
+            guards.push(self.locks.lock(*slot, *fingerprint).await);
         }
-        Ok(guards)
+        Ok((guards, ids))
     }
 
     /// Looks up every key of a batch; nothing if one moved meanwhile.

@@ -1,11 +1,11 @@
 //! `plimsoll device format|info|verify`.
 
-use plimsoll_server::config::Size;
-use plimsoll_server::serve::{self, FormatAsked};
 use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
 use plimsoll_flash::Superblock;
 use plimsoll_reactor::FileOptions;
+use plimsoll_server::config::Size;
+use plimsoll_server::serve::{self, FormatAsked};
 use std::path::PathBuf;
 
 #[derive(Subcommand, Debug)]

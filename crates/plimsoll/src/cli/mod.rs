@@ -5,10 +5,10 @@
 
 mod device;
 
-use plimsoll_server::config::{Config, ConfigError, DurabilityName, Layer, Size};
-use plimsoll_server::serve;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use plimsoll_server::config::{Config, ConfigError, DurabilityName, Layer, Size};
+use plimsoll_server::serve;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -80,7 +80,8 @@ impl Caller {
 
     fn see(&self, key: &Key, asked: &Asked, ended: u64, version: Version, value: Option<ValueId>) {
         let (begun, wrote, from) = (asked.begun, false, None);
-        self.journal.see_version(&key.name, VersionSeen { begun, ended, ended_ns: 0, version, wrote, value, from });
+        self.journal
+            .see_version(&key.name, VersionSeen { begun, ended, ended_ns: 0, version, wrote, value, from });
     }
 
     fn made(&self, key: &Key, asked: &Asked, ended: u64, version: Version, value: ValueId) {
@@ -465,7 +466,9 @@ impl Caller {
     async fn count(&self, container: u32) {
         let asked = self.journal.watch(true, || format!("client {} counts db {container}", self.client));
         match self.call(Durability::Sync, Op::Stats { container: ContainerId(container) }).await {
-            Ok(Output::Stats(stats)) if stats.keys <= self.shape.keys && stats.expiring_keys <= stats.keys => {
+            Ok(Output::Stats(stats))
+                if stats.keys <= self.shape.keys && stats.expiring_keys <= stats.keys =>
+            {
                 self.journal.answer(&asked, checker::Output::Done);
             }
             Ok(other) => self.journal.violate("accounts", format!("a count gave {other:?}")),
@@ -522,7 +525,8 @@ impl Caller {
             Some(Ok(Output::Stored { version, .. })) => {
                 let ended = self.journal.answer(&asked, checker::Output::Flag(true));
                 let (begun, wrote, from) = (asked.begun, true, Some(seen));
-                let made = VersionSeen { begun, ended, ended_ns: 0, version, wrote, value: Some(value), from };
+                let made =
+                    VersionSeen { begun, ended, ended_ns: 0, version, wrote, value: Some(value), from };
                 self.journal.see_version(&key.name, made);
             }
             Some(Err(Error::VersionMismatch | Error::NotFound)) => self.journal.withdraw(&asked, "changed"),

@@ -308,7 +308,8 @@ impl Era {
             return Ended::Refused(refusal);
         }
         self.opened(life);
-        let reading_ns = if !last && self.plan.chance_ppm(60_000) { self.plan.below(8_000_000) } else { LIFE_NS_MAX };
+        let reading_ns =
+            if !last && self.plan.chance_ppm(60_000) { self.plan.below(8_000_000) } else { LIFE_NS_MAX };
         let read = self.step(life, reading_ns, |life| life.phase.get() >= Phase::Working);
         if !read && reading_ns < LIFE_NS_MAX {
             return Ended::Crashed;

@@ -62,9 +62,9 @@ pub(super) fn judge(
 }
 
 fn is_excused(excuses: &[Excuse], at_ns: u64, is_lax: bool) -> bool {
-    excuses.iter().any(|excuse| {
-        (excuse.from_ns..=excuse.to_ns).contains(&at_ns) && (is_lax || !excuse.async_only)
-    })
+    excuses
+        .iter()
+        .any(|excuse| (excuse.from_ns..=excuse.to_ns).contains(&at_ns) && (is_lax || !excuse.async_only))
 }
 
 /// Forgets the outcomes that may have been taken back.
@@ -103,10 +103,8 @@ fn judge_keys(journal: &Journal, container: u32, history: &History) -> Option<Vi
                     None => "nothing".to_owned(),
                     Some((value, deadline)) => format!("v{}, deadline {deadline:?}", value.0),
                 };
-                let explanation = format!(
-                    "db {container}, held at {} ns: {at_start}\n{}",
-                    from.ns, violation.explanation
-                );
+                let explanation =
+                    format!("db {container}, held at {} ns: {at_start}\n{}", from.ns, violation.explanation);
                 return Some(Violation { rule: "linearizability", explanation });
             }
             (from, held) = (end, next);
@@ -123,7 +121,10 @@ fn judge_versions(key: &KeyName, seen: &[VersionSeen]) -> Option<String> {
         let Some(value) = one.value else { continue };
         let other = *values.entry(one.version).or_insert(value);
         if other != value {
-            return Some(format!("{name:?}: version {} stands for v{} and v{}", one.version, other.0, value.0));
+            return Some(format!(
+                "{name:?}: version {} stands for v{} and v{}",
+                one.version, other.0, value.0
+            ));
         }
     }
     // By the end of each: the highest version told by then.
@@ -230,8 +231,6 @@ fn was_present(key: &KeyHistory, scan: &ScanSeen, kills: &[Moment], high_ms: u64
     // A KEEPTTL carries an old deadline on.
     let keeps = |op: &Operation| matches!(op.input, Input::Set { expiry: Expiry::Keep, .. }) && any_expires;
     !begun.iter().any(|op| {
-        !std::ptr::eq(*op, *evidence)
-            && (removes(op) || keeps(op))
-            && latest(op, kills) >= evidence.invoked
+        !std::ptr::eq(*op, *evidence) && (removes(op) || keeps(op)) && latest(op, kills) >= evidence.invoked
     })
 }

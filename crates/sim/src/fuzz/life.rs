@@ -163,8 +163,7 @@ impl Life {
         let shared = Arc::new(Shared::new(settings(&self.shape), geometry, self.cores));
         let some = |ports: Vec<Port<_>>| RefCell::new(ports.into_iter().map(Some).collect::<Vec<_>>());
         let ports = some(Mesh::ports::<Message>(self.cores));
-        let orders =
-            RefCell::new(Mesh::ports::<Order>(self.cores).into_iter().map(Some).collect::<Vec<_>>());
+        let orders = RefCell::new(Mesh::ports::<Order>(self.cores).into_iter().map(Some).collect::<Vec<_>>());
         world.start_process(SERVER, self.cores, |reactor| {
             let core = usize::from(reactor.core().0);
             let order_port = orders.borrow_mut()[core].take().expect("each core starts once");

@@ -88,7 +88,9 @@ impl Workload {
         let shape = &self.shape;
         let max = shape.value_bytes_max;
         let length = match self.random.below(1000) {
-            n if n < shape.long_per_mille => self.random.range(shape.segment_bytes / 4 + 1, shape.segment_bytes),
+            n if n < shape.long_per_mille => {
+                self.random.range(shape.segment_bytes / 4 + 1, shape.segment_bytes)
+            }
             n if n < 40 => self.random.below(16),
             n if n < 60 => self.random.range(max / 2, (shape.segment_bytes / 4 - 2000).max(max)),
             _ => self.random.below(max),
