@@ -450,6 +450,14 @@ impl Log {
         header.encode(self.layout.identity)
     }
 
+    /// Closes the segment being filled and goes on in the next.
+    ///
+    /// # Errors
+    /// `NoSpace`: no segment is free to be reserved.
+    pub fn roll(self: &Rc<Self>, segments: &mut SegmentTable) -> Result<()> {
+        self.next_segment(&mut self.tail.borrow_mut(), segments)
+    }
+
     /// Goes on in the reserved segment, after closing the current one.
     fn next_segment(self: &Rc<Self>, tail: &mut Tail, segments: &mut SegmentTable) -> Result<()> {
         let frame = self.frame.get();

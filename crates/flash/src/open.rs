@@ -42,9 +42,10 @@ impl Partition {
         let full = |_| OpenError::Full(partition);
         let segments = &mut recovered.state.segments;
         let log = Log::open(reactor, block.clone(), layout, recovered.position, segments).map_err(full)?;
+        let first_copy = 1 - recovered.anchor_copy;
         let (replayed, keys) = (recovered.replayed, recovered.state.index.len());
         let partition = Partition::assemble(reactor, block, layout, options, recovered, log);
-        partition.begin().await?;
+        partition.begin(first_copy).await?;
         let recovery_ms = (reactor.now_ns() - start_ns) / 1_000_000;
         tracing::info!(partition = layout.partition, keys, replayed, recovery_ms, "partition open");
         reactor.spawn(Work::Background, partition.clone().run_background());
@@ -90,7 +91,7 @@ impl Partition {
 
     /// Makes the new epoch durable before anything uses it: first a frame of it, so that the log
     /// always has a header where it goes on, then the anchor.
-    async fn begin(self: &Rc<Self>) -> std::result::Result<(), OpenError> {
+    async fn begin(self: &Rc<Self>, first_copy: u64) -> std::result::Result<(), OpenError> {
         let io = |error: Error| OpenError::Io {
             partition: self.layout.partition,
             error: std::io::Error::other(error.to_string()),
@@ -100,7 +101,7 @@ impl Partition {
         anchor.generation += 1;
         anchor.epoch = self.log.epoch();
         anchor.clean = false;
-        let written = crate::checkpoint::write_anchor(&*self.block, &self.layout, &anchor).await;
+        let written = crate::checkpoint::write_anchor(&*self.block, &self.layout, &anchor, first_copy).await;
         written.map_err(|error| OpenError::Io { partition: self.layout.partition, error })?;
         self.anchor.replace(anchor);
         Ok(())

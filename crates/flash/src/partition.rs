@@ -19,7 +19,7 @@ use crate::log::Log;
 use crate::metrics::{Counts, PartitionMetrics};
 use crate::planted::{Bug, is_planted};
 use crate::segments::ReadGuard;
-use crate::state::State;
+use crate::state::{ExpiryOverride, State};
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{
     Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
@@ -282,15 +282,17 @@ impl Partition {
         &self,
         entry: Entry,
         header: std::result::Result<RecordHeader, crate::format::DecodeError>,
-        expiry_override: Option<u64>,
+        expiry_override: Option<ExpiryOverride>,
         bytes: RecordBytes,
     ) -> Result<Found> {
-        let header = header.map_err(|error| self.unreadable(entry.location, &error.to_string()))?;
+        let mut header = header.map_err(|error| self.unreadable(entry.location, &error.to_string()))?;
         if header.record_bytes() != u64::from(entry.length) * UNIT_BYTES {
             return Err(self.unreadable(entry.location, "record of another length"));
         }
-        let expiry_ms = expiry_override.unwrap_or(header.expiry_ms);
-        Ok(Found { entry, header, expiry_ms, bytes })
+        if let Some(kept) = expiry_override {
+            (header.expiry_ms, header.version) = (kept.expiry_ms, kept.version);
+        }
+        Ok(Found { entry, header, expiry_ms: header.expiry_ms, bytes })
     }
 
     async fn read_flash(
@@ -336,6 +338,9 @@ impl Partition {
         self.log.note_transition(transition, urgency);
         self.state.borrow_mut().apply(transition, self.log.frame());
         self.transitions_since.set(self.transitions_since.get() + 1);
+        if transition.kind == TransitionKind::UploadDoom {
+            self.background.wake_all();
+        }
     }
 
     /// Pushes a note after [`Partition::reserve`] and applies its transitions.

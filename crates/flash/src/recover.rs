@@ -57,6 +57,8 @@ pub enum OpenError {
 pub(crate) struct Recovered {
     pub(crate) state: State,
     pub(crate) anchor: Anchor,
+    /// The copy it was read from.
+    pub(crate) anchor_copy: u64,
     pub(crate) position: LogPosition,
     pub(crate) replayed: u64,
     pub(crate) version: Version,
@@ -66,6 +68,7 @@ struct Recovery<'a> {
     block: &'a dyn Block,
     layout: Layout,
     anchor: Anchor,
+    anchor_copy: u64,
     state: State,
     /// The next frame expected.
     expected: u64,
@@ -104,7 +107,7 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
     // must not be taken away by a later power loss.
     let flushed = block.flush(Origin::FOREGROUND).await;
     flushed.map_err(|error| OpenError::Io { partition: layout.partition, error })?;
-    let anchor = read_anchor(block, &layout).await?;
+    let (anchor, anchor_copy) = read_anchor(block, &layout).await?;
     let slots = Slot::range_of(layout.partition, layout.partitions);
     let state = State::new(slots.clone(), SegmentTable::new(layout.segments, layout.segment_units()));
     let (expected, epoch) = (anchor.frame_number, anchor.epoch);
@@ -112,6 +115,7 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
         block,
         layout,
         anchor,
+        anchor_copy,
         state,
         expected,
         epoch,
@@ -128,17 +132,17 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
     Ok(recovery.finish(tail))
 }
 
-async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<Anchor, OpenError> {
+async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<(Anchor, u64), OpenError> {
     let partition = layout.partition;
     let io = |error| OpenError::Io { partition, error };
-    let mut best: Option<Anchor> = None;
+    let mut best: Option<(Anchor, u64)> = None;
     let mut problems = Vec::new();
     for copy in 0..2 {
         let offset = layout.anchor_offset + copy * ANCHOR_BYTES as u64;
         let buf = block.read(Origin::FOREGROUND, offset, ANCHOR_BYTES).await.map_err(io)?;
         match Anchor::decode(&buf, layout.identity) {
-            Ok(anchor) if best.as_ref().is_none_or(|best| best.generation < anchor.generation) => {
-                best = Some(anchor);
+            Ok(anchor) if best.as_ref().is_none_or(|(best, _)| best.generation < anchor.generation) => {
+                best = Some((anchor, copy));
             }
             Ok(_) => {}
             Err(error) => problems.push(format!("copy {copy} at {offset}: {error}")),
@@ -416,6 +420,7 @@ impl Recovery<'_> {
         Recovered {
             state: self.state,
             anchor: self.anchor,
+            anchor_copy: self.anchor_copy,
             position,
             replayed: self.replayed,
             version: Version { epoch, clock: 0 },

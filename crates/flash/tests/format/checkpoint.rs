@@ -74,6 +74,11 @@ fn the_checkpoint_reads_as_the_page_draws_it() {
     assert_eq!(part("uploads").len(), 1);
     assert_eq!(part("uploads")[0].get("length"), 20_000);
     assert_eq!(part("uploads")[0].get("parts"), 3);
+    assert_eq!(part("retained").len(), 1);
+    assert_eq!(part("retained")[0].get("length"), 61, "64, key, checksum and 900 bytes");
+    assert_eq!(part("expiry_overrides").len(), 1);
+    assert_eq!(part("expiry_overrides")[0].get("expiry_ms"), 4_000_000_000_001);
+    assert_eq!(part("expiry_overrides")[0].get("epoch"), 1);
 
     let counted: u64 = part("counters").iter().map(|counters| counters.get("keys")).sum();
     let mut entries = 0_u64;

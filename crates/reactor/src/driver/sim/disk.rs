@@ -105,6 +105,16 @@ impl Disk {
         }
     }
 
+    /// Replaces all that the disk holds, as if it had been written and flushed.
+    ///
+    /// # Panics
+    /// The image has another size than the disk.
+    pub fn load(&mut self, image: &[u8]) {
+        self.live.copy_from_slice(image);
+        self.durable.copy_from_slice(image);
+        self.unflushed.clear();
+    }
+
     /// Sets how often faults strike from now on.
     pub fn set_rates(&mut self, rates: FaultRates) {
         self.rates = rates;
