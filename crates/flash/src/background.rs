@@ -33,6 +33,7 @@ impl Partition {
         while !self.closing.get() && self.log.failure().is_none() {
             match self.background_step(&mut heads, &mut sweep).await {
                 Ok(true) => self.reactor.yield_now().await,
+                Ok(false) if self.keys.give_up_merge() => {}
                 Ok(false) => self.rest().await,
                 Err(error) => {
                     if error != Error::NoSpace {
@@ -69,7 +70,7 @@ impl Partition {
         if self.end_uploads().await? || self.prepare_ahead().await? {
             return Ok(true);
         }
-        if self.checkpoint_is_due() {
+        if self.keys.is_ready() && self.checkpoint_is_due() {
             self.checkpoint(false).await?;
             return Ok(true);
         }
@@ -87,7 +88,7 @@ impl Partition {
         if !self.is_short() {
             return Ok(true);
         }
-        if self.checkpoint_frees_enough() {
+        if self.keys.is_ready() && self.checkpoint_frees_enough() {
             self.checkpoint(false).await?;
             return Ok(true);
         }
@@ -116,7 +117,8 @@ impl Partition {
     /// True if a checkpoint gives back several times the bytes that it takes.
     fn checkpoint_frees_enough(&self) -> bool {
         let state = self.state.borrow();
-        let freed = u64::from(state.segments.pinned_empty()) * self.layout.segment_bytes;
+        let pinned = state.segments.pinned_empty() + self.keys.pinned_segments();
+        let freed = u64::from(pinned) * self.layout.segment_bytes;
         freed > 4 * (state.index.len() * ENTRY_BYTES as u64 + self.layout.segment_bytes)
     }
 

@@ -24,6 +24,8 @@ pub(crate) const SECTION_SNAPSHOT: u8 = b'S';
 /// A section of tables: the first frame they do not hold, the first slot, the number of slots,
 /// then for each slot the number of its entries and the entries.
 pub(crate) const SECTION_TABLES: u8 = b'T';
+/// A section that names the runs of keys: those that the snapshot's frame has, or newer ones.
+pub(crate) const SECTION_KEYS: u8 = b'K';
 /// Bytes of tables in one section, roughly: encoded without a pause.
 const TABLES_BYTES: usize = 128 << 10;
 
@@ -111,6 +113,8 @@ impl ChunkWriter<'_> {
 impl Partition {
     /// Writes a checkpoint; with `clean` the log is closed after it.
     pub(crate) async fn checkpoint(&self, clean: bool) -> Result<()> {
+        // Until the keys are complete, the log that they are found in stays with the old anchor.
+        self.keys_ready().await?;
         // The segment in which replay will begin must have its header on flash.
         self.log.seal(&self.state).await?;
         let id = self.log.take_sequence();
@@ -139,6 +143,7 @@ impl Partition {
         let transitions_before = self.transitions_since.get();
         let mut payload = Vec::new();
         snapshot::encode(&self.state.borrow(), &mut payload);
+        let frozen = self.keys.freeze();
         writer.section(SECTION_SNAPSHOT, &payload).await?;
         let slots = self.state.borrow().index.slots();
         let mut slot = slots.start;
@@ -146,6 +151,13 @@ impl Partition {
             slot = self.encode_tables(slot, slots.end, &mut payload);
             writer.section(SECTION_TABLES, &payload).await?;
         }
+        // What became of keys up to the snapshot's frame is in the runs. They may know of later
+        // frames too: those are durable before the anchor, and replayed upon the runs.
+        self.keys_flushed(frozen).await?;
+        let runs = self.keys.to_be_named().ok_or(Error::Overloaded)?;
+        payload.clear();
+        crate::keys::encode_names(&runs, &mut payload);
+        writer.section(SECTION_KEYS, &payload).await?;
         while !writer.stream.is_empty() {
             writer.write_chunk().await?;
         }
@@ -169,10 +181,12 @@ impl Partition {
         // it names.
         writer.segments.clear();
         if let Err(error) = write_anchor(&*self.block, &self.layout, &anchor, 0).await {
+            self.keys.adopt_perhaps(&runs);
             self.log.fail(&format!("writing an anchor of partition {}: {error}", self.layout.partition));
             return Err(self.log.failure().expect("just failed"));
         }
         self.transitions_since.set(self.transitions_since.get() - transitions_before);
+        self.keys.adopt(&runs);
         self.adopt(anchor);
         add(&self.counts.checkpoints, 1);
         Ok(())
@@ -214,8 +228,10 @@ impl Partition {
         let durable = if is_planted(Bug::EarlyReclaim) { u64::MAX } else { self.log.durable() };
         let early = is_planted(Bug::EarlyTombstoneDrop);
         let replay_from = if early { self.log.position().1 } else { self.anchor.borrow().log_number };
-        if self.state.borrow_mut().segments.reclaim(durable, replay_from) > 0 {
+        let released = self.release_keys();
+        if self.state.borrow_mut().segments.reclaim(durable, replay_from) + released > 0 {
             self.space.wake_all();
+            self.keys.space_freed();
         }
     }
 }

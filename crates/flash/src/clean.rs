@@ -11,7 +11,7 @@
 //! * only what is still current is moved, looked at when the note is appended;
 //! * a damaged record is not moved and not forgotten: its segment stays, and reads keep failing.
 
-use crate::format::record::{self, verify_value};
+use crate::format::record::{self, record_bytes, verify_value};
 use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, note_bytes_max};
 use crate::format::{
     RecordHeader, RecordKind, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, round_up,
@@ -90,7 +90,6 @@ impl Partition {
         };
         let candidates = state.segments.all().iter().enumerate().filter(|(_, segment)| {
             segment.state == SegmentState::Closed
-                && segment.kind != SegmentKind::Checkpoint
                 && !segment.damaged
                 && segment.live_units > 0
                 && segment.live_units * 100 < units * 97
@@ -117,9 +116,12 @@ impl Partition {
                 continue; // It stays where it is; see below.
             }
             let moved = self.describe(&bytes[at..at + length], header, location);
-            match self.fate(&moved) {
-                Fate::Dead => {}
-                Fate::Forget(transition) => self.note_all(&[transition], heads).await?,
+            let fate = match self.fate(&moved) {
+                Fate::Forget(_) => self.forget(&moved, record::key(&bytes[at..], &header), heads).await?,
+                fate => fate,
+            };
+            match fate {
+                Fate::Dead | Fate::Forget(_) => {}
                 Fate::Move => {
                     pending_bytes += length;
                     pending.push((moved, bytes[at..at + length].to_vec()));
@@ -198,7 +200,7 @@ impl Partition {
         let kept = state.expiry_overrides.get(&moved.from);
         let expiry_ms = kept.map_or(moved.header.expiry_ms, |kept| kept.expiry_ms);
         let plain = moved.header.kind == RecordKind::Value && !state.retained.contains_key(&moved.from);
-        if plain && expiry_ms != 0 && expiry_ms <= self.now_ms() {
+        if plain && expiry_ms != 0 && expiry_ms <= self.now_ms() && self.keys.has_room() {
             let flags = FLAG_PREVIOUS_EXPIRING;
             return Fate::Forget(Transition { kind: TransitionKind::Delete, flags, ..transition });
         }
@@ -319,7 +321,7 @@ impl Partition {
     /// Notes the moves that are still right, and points the index to the new places.
     async fn note_moves(&self, moves: &[Move], heads: &Heads) -> Result<()> {
         for moves in moves.chunks(MOVES_PER_NOTE) {
-            self.reserve_patiently(moves.len(), heads).await?;
+            self.reserve_patiently(moves.len(), 0, heads).await?;
             let mut transitions = Vec::new();
             for moved in moves {
                 if !matches!(self.fate(moved), Fate::Move) {
@@ -332,16 +334,24 @@ impl Partition {
         Ok(())
     }
 
-    async fn note_all(&self, transitions: &[Transition], heads: &Heads) -> Result<()> {
-        self.reserve_patiently(transitions.len(), heads).await?;
-        self.commit_note(transitions, Durability::Async);
-        Ok(())
+    /// Forgets a record, if that is still right when there is room to note it; else what is to be
+    /// done with it.
+    async fn forget(&self, moved: &Move, key: &[u8], heads: &Heads) -> Result<Fate> {
+        self.reserve_patiently(1, record_bytes(key.len(), 0) as usize, heads).await?;
+        let fate = self.fate(moved);
+        let Fate::Forget(transition) = fate else { return Ok(fate) };
+        if transition.kind == TransitionKind::Delete {
+            self.push_tombstone(&transition, key, Durability::Async);
+        } else {
+            self.commit_note(&[transition], Durability::Async);
+        }
+        Ok(Fate::Dead)
     }
 
-    /// Makes room for a note. The background is last in the queue for segments and first to need
+    /// Makes room for a note and a record of so many bytes. The background is last in the queue for segments and first to need
     /// them: if there is none it looks whether one came free meanwhile.
-    async fn reserve_patiently(&self, transitions: usize, _heads: &Heads) -> Result<()> {
-        let bytes = note_bytes_max(transitions);
+    async fn reserve_patiently(&self, transitions: usize, record_bytes: usize, _heads: &Heads) -> Result<()> {
+        let bytes = note_bytes_max(transitions) + record_bytes;
         self.log.wait_for_room().await?;
         if let Err(Error::NoSpace) = self.reserve(bytes, transitions) {
             self.log.flush().await?;
@@ -409,7 +419,7 @@ impl Partition {
             if !self.state.borrow().is_dead(header.container) {
                 continue;
             }
-            self.reserve_patiently(1, heads).await?;
+            self.reserve_patiently(1, 0, heads).await?;
             let moved = self.describe(&bytes[at..at + header.head_bytes()], header, location);
             if let Fate::Forget(transition) = self.fate(&moved) {
                 self.commit_note(&[transition], Durability::Async);

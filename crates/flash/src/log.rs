@@ -227,6 +227,16 @@ impl Log {
             .await
     }
 
+    /// Waits for something that [`Log::nudge`], progress of the log or its failure brings about.
+    pub(crate) async fn wait_until<T>(&self, condition: impl FnMut() -> Option<T>) -> T {
+        self.progress.wait_for(condition).await
+    }
+
+    /// Lets everyone who waits for progress look again.
+    pub(crate) fn nudge(&self) {
+        self.progress.wake_all();
+    }
+
     /// Makes room for items of `bytes` in all with `transitions`, in one frame. The items must be
     /// pushed before the caller waits for anything.
     ///

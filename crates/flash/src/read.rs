@@ -6,9 +6,9 @@
 //! Invariant: nothing is revealed that a crash could take back: a reader waits for the write of
 //! its key that is not durable yet, and an expired key is deleted durably before its absence is told.
 
-use crate::format::record::{CHECKSUM_SPAN_BYTES, Manifest, verify_spans};
+use crate::format::record::{self, CHECKSUM_SPAN_BYTES, Manifest, record_bytes, verify_spans};
 use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, note_bytes_max};
-use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::index::Entry;
 use crate::metrics::add;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
@@ -65,6 +65,7 @@ impl Partition {
         if is_planted(Bug::ExpiryForgotten) {
             return Ok(());
         }
+        self.wait_for_keys_patiently().await?;
         let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
         loop {
             let Lookup::Found(found) = self.find_entry(place, entry).await? else { return Ok(()) };
@@ -100,7 +101,8 @@ impl Partition {
         doomed: Option<u64>,
         urgency: Durability,
     ) -> Result<()> {
-        self.reserve(note_bytes_max(3), 3)?;
+        let tombstone_bytes = record_bytes(found.header.key_bytes as usize, 0) as usize;
+        self.reserve(tombstone_bytes + note_bytes_max(3), 3)?;
         self.push_delete(place, found, doomed, urgency);
         Ok(())
     }
@@ -116,10 +118,31 @@ impl Partition {
             flags: if found.expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING },
             ..Transition::new(TransitionKind::Delete)
         };
-        let mut note: Vec<Transition> = self.release_note(place, found.entry.location).into_iter().collect();
-        note.push(transition);
-        note.extend(doomed.map(|upload| Partition::upload_note(TransitionKind::UploadDoom, upload)));
-        self.commit_note(&note, urgency);
+        self.commit_note(self.release_note(place, found.entry.location).as_slice(), urgency);
+        self.push_tombstone(&transition, record::key(&found.bytes, &found.header), urgency);
+        let doomed = doomed.map(|upload| Partition::upload_note(TransitionKind::UploadDoom, upload));
+        self.commit_note(doomed.as_slice(), urgency);
+    }
+
+    /// Pushes the tombstone that stands for a delete, and applies it. The key is in it, so that a
+    /// restart knows what to take out of the keys in order.
+    pub(crate) fn push_tombstone(&self, delete: &Transition, key: &[u8], urgency: Durability) {
+        let header = RecordHeader {
+            kind: RecordKind::Tombstone,
+            lifetime: 0,
+            key_bytes: key.len() as u32,
+            value_bytes: 0,
+            container: delete.container,
+            slot: delete.slot,
+            version: self.next_version(),
+            expiry_ms: 0,
+            flags: delete.flags,
+            previous: delete.previous,
+            previous_length: delete.previous_length,
+        };
+        let transition = self.log.push_record(&header, key, delete.fingerprint, &[], urgency);
+        self.commit(&transition, urgency);
+        self.keys.note(delete.container, key, true);
     }
 
     /// The upload of a manifest record, which goes with it.

@@ -11,11 +11,12 @@
 //! * blocks of the old tail are never written again: the log goes on in the segment that the old
 //!   tail had reserved.
 
-use crate::checkpoint::{SECTION_SNAPSHOT, SECTION_TABLES};
+use crate::checkpoint::{SECTION_KEYS, SECTION_SNAPSHOT, SECTION_TABLES};
 use crate::format::anchor::ANCHOR_BYTES;
 use crate::format::checkpoint::{CHUNK_HEADER_BYTES, decode, decode_header};
 use crate::format::{Anchor, SegmentKind, round_up};
 use crate::index::ENTRY_BYTES;
+use crate::keys::KeysFound;
 use crate::layout::Layout;
 use crate::log::LogPosition;
 use crate::planted::{Bug, is_planted};
@@ -60,6 +61,7 @@ pub(crate) struct Recovered {
     /// The copy it was read from.
     pub(crate) anchor_copy: u64,
     pub(crate) position: LogPosition,
+    pub(crate) keys: KeysFound,
     pub(crate) replayed: u64,
     pub(crate) version: Version,
 }
@@ -82,6 +84,8 @@ struct Recovery<'a> {
     /// The last segment of the log, if it holds no transition: it may be written anew, so that
     /// lives that end early take no space.
     empty_tail: Option<Tail>,
+    /// What the keys in order are found from.
+    keys: KeysFound,
 }
 
 /// Where the log goes on.
@@ -123,10 +127,13 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
         replayed: 0,
         applied: 0,
         empty_tail: None,
+        keys: KeysFound::default(),
     };
     recovery.state.slot_frames = Some(vec![recovery.expected; slots.len()]);
     if recovery.anchor.checkpoint_id != 0 {
         recovery.load_checkpoint().await?;
+    } else {
+        recovery.keys.runs = Some(Vec::new());
     }
     let tail = recovery.replay().await?;
     Ok(recovery.finish(tail))
@@ -205,6 +212,7 @@ impl Recovery<'_> {
             let loaded = match head[0] {
                 SECTION_SNAPSHOT => snapshot::decode(section, &mut self.state),
                 SECTION_TABLES => load_tables(section, &mut self.state),
+                SECTION_KEYS => self.keys.load(section, &self.layout),
                 _ => false,
             };
             if !loaded {
@@ -281,6 +289,7 @@ impl Recovery<'_> {
         header: &crate::format::SegmentHeader,
     ) -> Result<Walked, OpenError> {
         self.log_epoch = header.epoch;
+        self.keys.log.push((segment, header.sequence, header.first_frame));
         if self.state.segments.get(segment).sequence != header.sequence {
             self.state.segments.open(segment, SegmentKind::Log, header.sequence, header.first_frame);
         }
@@ -396,6 +405,10 @@ impl Recovery<'_> {
             }
             self.state.segments.get_mut(*segment).kind = SegmentKind::Checkpoint;
         }
+        let frames = self.anchor.frame_number..tail.frame;
+        let others: Vec<u32> =
+            checkpoint.iter().copied().chain([tail.segment]).chain(tail.reserved).collect();
+        self.keys.claim(&mut self.state.segments, &others, frames, tail.segment);
         for segment in 0..self.layout.segments {
             let info = self.state.segments.get(segment);
             if info.state == SegmentState::Free {
@@ -403,7 +416,8 @@ impl Recovery<'_> {
             }
             let in_log = info.kind == SegmentKind::Log && info.log_number >= self.anchor.log_number;
             let used_log = in_log && info.log_number < tail.log_number && segment != tail.segment;
-            if info.live_units > 0 || used_log || checkpoint.contains(&segment) {
+            let in_runs = info.kind == SegmentKind::Keys && self.keys.names(segment);
+            if info.live_units > 0 || used_log || in_runs || checkpoint.contains(&segment) {
                 self.state.segments.close(segment);
                 self.state.segments.prepared = self.state.segments.prepared.max(segment + 1);
             } else {
@@ -422,6 +436,7 @@ impl Recovery<'_> {
             anchor: self.anchor,
             anchor_copy: self.anchor_copy,
             position,
+            keys: self.keys,
             replayed: self.replayed,
             version: Version { epoch, clock: 0 },
         }

@@ -41,7 +41,7 @@ impl Partition {
     }
 
     /// The entries from a cursor on, and the cursor after them; 0 at the end.
-    fn scan_entries(&self, cursor: u64, limit: usize) -> (Vec<(Slot, Entry)>, u64) {
+    pub(crate) fn scan_entries(&self, cursor: u64, limit: usize) -> (Vec<(Slot, Entry)>, u64) {
         let state = self.state.borrow();
         let slots = state.index.slots();
         let first_slot = ((cursor >> FINGERPRINT_BITS) as u32).max(slots.start);

@@ -217,6 +217,9 @@ impl Partition {
         let transition =
             self.log.push_record(&header, store.key, store.place.fingerprint, store.value, urgency);
         self.commit(&transition, urgency);
+        if replaced.is_none() {
+            self.keys.note(store.place.generation, store.key, false);
+        }
         add(&self.counts.stored_bytes, size);
         Ok(version)
     }
@@ -243,6 +246,7 @@ impl Partition {
         condition: Condition,
         durability: Durability,
     ) -> Result<Output> {
+        self.wait_for_keys_patiently().await?;
         'held: loop {
             let (place, guard) = self.hold(container, key).await;
             loop {
@@ -686,6 +690,7 @@ impl Partition {
 fn batch_bytes(op: &Op) -> usize {
     let record = match op {
         Op::Store { key, value: Value::Bytes(value), .. } => record_bytes(key.len(), value.len()) as usize,
+        Op::Delete { key, .. } => record_bytes(key.len(), 0) as usize,
         _ => 0,
     };
     record + note_bytes_max(STORE_TRANSITIONS)
