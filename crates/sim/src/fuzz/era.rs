@@ -317,7 +317,6 @@ impl Era {
         if self.is_stuck(life, Phase::Working) {
             return Ended::Crashed;
         }
-        super::connection::start(life, &self.world);
         self.step_clock(life);
         if life.ending.checks {
             self.step(life, LIFE_NS_MAX, |life| life.phase.get() == Phase::Over);

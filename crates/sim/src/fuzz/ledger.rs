@@ -82,12 +82,6 @@ impl Ledger {
         self.absorbed.get()
     }
 
-    /// True if anything is damaged now.
-    pub(super) fn is_damaged(&self) -> bool {
-        self.absorb();
-        !self.pieces.borrow().is_empty()
-    }
-
     /// True if anything ever was.
     pub(super) fn was_damaged(&self) -> bool {
         self.absorb() > 0
