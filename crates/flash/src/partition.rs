@@ -234,6 +234,10 @@ impl Partition {
         let candidates: Vec<Entry> = self.state.borrow().index.find(place.slot, place.fingerprint).collect();
         let mut unreadable = None;
         for entry in candidates {
+            // While one was read, the next may have gone, and its expiry override with it.
+            if !self.is_current(place, &entry) {
+                return Ok(Lookup::Moved);
+            }
             match self.read_record(entry, extent).await {
                 Ok(found) if self.is_same_key(&found, place, key) => return Ok(Lookup::Found(found)),
                 Ok(_) => {}
@@ -352,6 +356,9 @@ impl Partition {
         self.log.push_note(transitions, urgency);
         for transition in transitions {
             self.commit(transition, urgency);
+            if transition.kind == TransitionKind::UploadDoom {
+                self.background.wake_all(); // It ends the upload and gives its space back.
+            }
         }
     }
 

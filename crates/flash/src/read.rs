@@ -28,11 +28,15 @@ impl Partition {
         self.place(container, key)
     }
 
+    /// The frame that holds the last write of a key, or of its container, while it is not durable.
+    pub(crate) fn pending_frame(&self, place: &Place) -> Option<u64> {
+        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
+        of_key.max(self.log.pending_frame(0, u64::from(place.container.0)))
+    }
+
     /// Waits until the last write of a key is durable: what was just read of it may be told then.
     async fn settle(&self, place: &Place) -> Result<()> {
-        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
-        let of_container = self.log.pending_frame(0, u64::from(place.container.0));
-        match of_key.max(of_container) {
+        match self.pending_frame(place) {
             Some(frame) if !is_planted(Bug::DirtyRead) => self.log.wait_durable(frame).await,
             _ => Ok(()),
         }

@@ -305,11 +305,13 @@ impl Life {
         let core = usize::from(reactor.core().0);
         let volume = self.servers.borrow().get(&core)?.volume().clone();
         let name = format!("life {} {name}", self.number);
+        // The conductor means what it asks.
+        let cut_ppm = if client == CONDUCTOR { 0 } else { self.shape.cut_ppm };
         Some(Rc::new(Caller {
             journal: self.journal.clone(),
             device: volume,
             reactor: reactor.clone(),
-            shape: self.shape,
+            shape: Shape { cut_ppm, ..self.shape },
             client,
             workload: RefCell::new(Workload::new(self.shape, self.keys.clone(), &name)),
         }))
