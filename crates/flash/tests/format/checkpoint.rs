@@ -152,7 +152,7 @@ fn the_checkpoint_reads_as_the_page_draws_it() {
     }
     let alive = names.values().filter(|deleted| !**deleted).count() as u64;
     assert!(alive > 100 && alive.abs_diff(entries) < 40, "{alive} names and {entries} entries");
-    assert_eq!(names.get(&b"\0\0\0\0short:expiring".to_vec()), Some(&false));
+    assert_eq!(names.get(b"\0\0\0\0short:expiring".as_slice()), Some(&false));
     assert!(entries > 100 && entries.abs_diff(counted) < 20, "{entries} entries and {counted} keys");
 }
 

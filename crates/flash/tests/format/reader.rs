@@ -8,6 +8,9 @@ pub(crate) struct Reader<'a> {
     pub(crate) rest: &'a [u8],
 }
 
+/// An entry of a key block: name, whether it was deleted, and in an index position and blocks.
+pub(crate) type NameEntry = (Vec<u8>, bool, Option<(u64, u64)>);
+
 /// The fields of one structure that was read.
 pub(crate) struct Read(Vec<(String, u64)>);
 
@@ -109,7 +112,7 @@ impl Reader<'_> {
     }
 
     /// The entries of a key block: name, whether it was deleted, and in an index the extent.
-    pub(crate) fn key_block(&mut self) -> Vec<(Vec<u8>, bool, Option<(u64, u64)>)> {
+    pub(crate) fn key_block(&mut self) -> Vec<NameEntry> {
         let header = self.structure("Key block");
         assert_eq!(header.get("magic"), u64::from(u32::from_le_bytes(*b"PKEY")));
         let (mut found, mut name) = (Vec::new(), Vec::new());
