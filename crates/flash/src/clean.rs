@@ -348,8 +348,8 @@ impl Partition {
         Ok(Fate::Dead)
     }
 
-    /// Makes room for a note and a record of so many bytes. The background is last in the queue for segments and first to need
-    /// them: if there is none it looks whether one came free meanwhile.
+    /// Makes room for a note and a record of so many bytes. The background is last in the queue for
+    /// segments and first to need them: if there is none it looks whether one came free meanwhile.
     async fn reserve_patiently(&self, transitions: usize, record_bytes: usize, _heads: &Heads) -> Result<()> {
         let bytes = note_bytes_max(transitions) + record_bytes;
         self.log.wait_for_room().await?;
