@@ -261,6 +261,7 @@ impl Recovery<'_> {
             }
             let applied = self.applied;
             let walked = self.walk(segment, &header).await?;
+            self.keys.walked(segment, &header, self.expected);
             let rewritable = self.applied == applied && segment != self.anchor.log_segment;
             self.empty_tail = rewritable.then_some(Tail {
                 segment,
@@ -289,7 +290,6 @@ impl Recovery<'_> {
         header: &crate::format::SegmentHeader,
     ) -> Result<Walked, OpenError> {
         self.log_epoch = header.epoch;
-        self.keys.log.push((segment, header.sequence, header.first_frame));
         if self.state.segments.get(segment).sequence != header.sequence {
             self.state.segments.open(segment, SegmentKind::Log, header.sequence, header.first_frame);
         }
@@ -405,10 +405,9 @@ impl Recovery<'_> {
             }
             self.state.segments.get_mut(*segment).kind = SegmentKind::Checkpoint;
         }
-        let frames = self.anchor.frame_number..tail.frame;
         let others: Vec<u32> =
             checkpoint.iter().copied().chain([tail.segment]).chain(tail.reserved).collect();
-        self.keys.claim(&mut self.state.segments, &others, frames, tail.segment);
+        self.keys.claim(&mut self.state.segments, &others, self.anchor.frame_number, tail.segment);
         for segment in 0..self.layout.segments {
             let info = self.state.segments.get(segment);
             if info.state == SegmentState::Free {

@@ -14,7 +14,7 @@ use super::name;
 use super::run::{Run, RunName};
 use super::table::Table;
 use crate::format::record::{self, RECORD_HEADER_BYTES, RecordHeader};
-use crate::format::{RecordKind, SegmentKind, TransitionKind, UNIT_BYTES, round_up};
+use crate::format::{RecordKind, SegmentHeader, SegmentKind, TransitionKind, UNIT_BYTES, round_up};
 use crate::index::Entry;
 use crate::layout::Layout;
 use crate::metrics::add;
@@ -24,7 +24,6 @@ use crate::walk::{frame_at, read_segment, read_summary};
 use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result, Slot};
-use std::ops::Range;
 use std::rc::Rc;
 
 /// Names taken from the log without a pause.
@@ -43,10 +42,19 @@ const READS_MAX: usize = 32;
 pub(crate) struct KeysFound {
     /// The runs that the checkpoint names, oldest first; nothing if it names none that make sense.
     pub(crate) runs: Option<Vec<RunName>>,
-    /// The log segments since then: place, sequence and first frame.
-    pub(crate) log: Vec<(u32, u64, u64)>,
-    /// The frames to walk.
-    frames: Range<u64>,
+    /// The log segments since then.
+    log: Vec<LogSegment>,
+    /// The first frame that the runs may lack.
+    first_frame: u64,
+}
+
+/// What recovery took of a log segment.
+#[derive(Clone, Copy)]
+struct LogSegment {
+    segment: u32,
+    sequence: u64,
+    /// Its frames: what follows them in the segment was never acknowledged.
+    frames: (u64, u64),
 }
 
 impl KeysFound {
@@ -56,17 +64,17 @@ impl KeysFound {
         self.runs.is_some()
     }
 
+    /// A log segment was walked up to the frame `end`.
+    pub(crate) fn walked(&mut self, segment: u32, header: &SegmentHeader, end: u64) {
+        let frames = (header.first_frame, end);
+        self.log.push(LogSegment { segment, sequence: header.sequence, frames });
+    }
+
     /// Marks the segments of the runs as used; `others` are used otherwise. The log goes on in
     /// segment `tail`: what is there now holds nothing and will be written anew.
-    pub(crate) fn claim(
-        &mut self,
-        segments: &mut SegmentTable,
-        others: &[u32],
-        frames: Range<u64>,
-        tail: u32,
-    ) {
-        self.frames = frames;
-        self.log.retain(|(segment, ..)| *segment != tail);
+    pub(crate) fn claim(&mut self, segments: &mut SegmentTable, others: &[u32], first_frame: u64, tail: u32) {
+        self.first_frame = first_frame;
+        self.log.retain(|walked| walked.segment != tail);
         let Some(runs) = &self.runs else { return };
         if !name::agrees(runs, segments, others) {
             tracing::error!("the checkpoint names keys where there are none");
@@ -132,9 +140,8 @@ impl Partition {
     }
 
     async fn replay_keys(&self, found: &KeysFound, table: &mut Rc<Table>) -> Result<()> {
-        let mut next = None;
         for log_segment in &found.log {
-            let (sought, mut window) = self.sought(*log_segment, &found.frames, &mut next).await?;
+            let (sought, mut window) = self.sought(*log_segment, found.first_frame).await?;
             for (number, (location, deleted)) in sought.iter().enumerate() {
                 let name = self.name_at(&mut window, *location, *deleted, &sought[number..]).await?;
                 let (generation, key) = name;
@@ -145,19 +152,12 @@ impl Partition {
                 }
             }
         }
-        if next.is_some_and(|next| next < found.frames.end) {
-            return Err(self.keys_damaged("frames are missing from the log"));
-        }
         Ok(())
     }
 
     /// The records of a log segment whose keys appeared or went.
-    async fn sought(
-        &self,
-        (segment, sequence, first_frame): (u32, u64, u64),
-        frames: &Range<u64>,
-        next: &mut Option<u64>,
-    ) -> Result<(Vec<Sought>, Window)> {
+    async fn sought(&self, walked: LogSegment, from: u64) -> Result<(Vec<Sought>, Window)> {
+        let LogSegment { segment, sequence, frames: (first, end) } = walked;
         let io = |error: std::io::Error| Error::Unreadable(format!("{error}, log segment {segment}"));
         let seek = |t: &crate::format::Transition| match t.kind {
             TransitionKind::Store if t.previous == 0 => Some((t.location, false)),
@@ -165,24 +165,26 @@ impl Partition {
             _ => None,
         };
         let mut window = Window { segment, sequence, start: 0, bytes: Vec::new() };
-        let summary = read_summary(&*self.block, &self.layout, segment, sequence, first_frame).await;
+        let summary = read_summary(&*self.block, &self.layout, segment, sequence, first).await;
         if let Some((footer, transitions)) = summary.map_err(io)? {
-            *next = Some(footer.last_frame + 1);
-            let within = transitions.iter().filter(|(frame, _)| frames.contains(frame));
+            if footer.last_frame + 1 != end {
+                return Err(self.keys_damaged("a log segment has another end than when it was walked"));
+            }
+            let within = transitions.iter().filter(|(frame, _)| *frame >= from);
             return Ok((within.filter_map(|(_, t)| seek(t)).collect(), window));
         }
         let read = read_segment(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
         window.bytes = read.map_err(io)?;
         let mut sought = Vec::new();
         let mut offset = self.layout.block_bytes;
-        while let Some(frame) = frame_at(&window.bytes, &self.layout, segment, sequence, offset) {
-            let number = frame.header.number;
-            if number >= frames.end || next.is_some_and(|next| next != number) || !frame.heads_whole {
-                break;
-            }
-            *next = Some(number + 1);
+        for number in first..end {
+            let frame = frame_at(&window.bytes, &self.layout, segment, sequence, offset);
+            let whole = frame.filter(|frame| frame.header.number == number && frame.heads_whole);
+            let Some(frame) = whole else {
+                return Err(self.keys_damaged("a frame of the log is gone"));
+            };
             offset = frame.end;
-            if frames.contains(&number) {
+            if number >= from {
                 sought.extend(frame.transitions.iter().filter_map(seek));
             }
         }
