@@ -24,7 +24,8 @@ use crate::segments::{SegmentState, SegmentTable};
 use crate::snapshot::{self, Reader};
 use crate::state::State;
 use crate::walk::{
-    Framed, durable_stated_after, frame_at, read_header, read_segment, read_summary, resolve_notes,
+    Framed, durable_stated_after, durable_stated_by_any, frame_at, read_header, read_segment, read_summary,
+    resolve_notes,
 };
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Slot, Version};
@@ -249,6 +250,7 @@ impl Recovery<'_> {
                     );
                 }
                 self.check_end(open_end, 0)?;
+                self.check_headless(segment).await?;
                 return Ok(self.tail(segment, log_number));
             };
             if !first && header.first_frame != self.expected {
@@ -380,6 +382,20 @@ impl Recovery<'_> {
         let stated = durable_stated_after(&bytes, &self.layout, segment, sequence, offset);
         if stated.max(durable_stated) >= self.expected {
             return Err(self.lost_frame(segment, offset));
+        }
+        Ok(())
+    }
+
+    /// At the end of the log: the segment in which it would go on has no header of the log. If
+    /// frames in it state that the next frame was durable, it had one, and it is damaged.
+    async fn check_headless(&self, segment: u32) -> Result<(), OpenError> {
+        let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
+        let bytes = read.map_err(|error| self.io(error))?;
+        if durable_stated_by_any(&bytes, &self.layout, segment) >= self.expected {
+            return Err(self.damaged(format!(
+                "the header of log segment {segment} cannot be read, though frames in it prove that log frame {} was acknowledged",
+                self.expected
+            )));
         }
         Ok(())
     }

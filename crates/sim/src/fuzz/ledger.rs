@@ -132,6 +132,14 @@ impl Ledger {
         });
     }
 
+    /// The damage that is there now, for a trace.
+    pub(super) fn describe(&self) -> String {
+        self.absorb();
+        let pieces = self.pieces.borrow();
+        let ranges = pieces.iter().map(|piece| format!("{}..{}", piece.from, piece.to));
+        ranges.collect::<Vec<_>>().join(" ")
+    }
+
     /// From when on acknowledged writes may be lost, if damage excuses that.
     pub(super) fn excused_since(&self) -> Option<u64> {
         self.absorb();
