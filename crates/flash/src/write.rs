@@ -496,8 +496,8 @@ impl Partition {
             if key.len() >= plimsoll_kv::limits::KEY_BYTES_MAX {
                 return Err(Error::KeyTooLong);
             }
-            if matches!(op, Op::Store { value: Value::Bytes(value), .. } if value.len() > self.layout.record_value_bytes_max())
-            {
+            let longest = self.layout.record_value_bytes_max();
+            if matches!(op, Op::Store { value: Value::Bytes(value), .. } if value.len() > longest) {
                 return Err(Error::ValueTooLong);
             }
             if !keys.insert((*container, key.as_slice())) {
