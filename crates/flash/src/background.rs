@@ -70,7 +70,7 @@ impl Partition {
         if self.end_uploads().await? || self.prepare_ahead().await? {
             return Ok(true);
         }
-        if self.keys.is_ready() && self.checkpoint_is_due() {
+        if self.keys.let_checkpoint() && self.checkpoint_is_due() {
             self.checkpoint(false).await?;
             return Ok(true);
         }
@@ -88,16 +88,19 @@ impl Partition {
         if !self.is_short() {
             return Ok(true);
         }
-        if self.keys.is_ready() && self.checkpoint_frees_enough() {
+        if self.keys.let_checkpoint() && self.checkpoint_frees_enough() {
             self.checkpoint(false).await?;
             return Ok(true);
         }
-        if let Some(victim) = self.victim() {
-            self.clean(victim, heads).await?;
-            return Ok(true);
-        }
-        // Nothing to clean but what recovery would replay: a checkpoint makes it cleanable.
         let newer = self.log.position().1 > self.anchor.borrow().log_number;
+        if let Some(victim) = self.victim() {
+            match self.clean(victim, heads).await {
+                Err(Error::NoSpace) if newer => {}
+                cleaned => return cleaned.map(|()| true),
+            }
+        }
+        // Nothing to clean, or no room to, but what recovery would replay: a checkpoint makes it
+        // cleanable, and frees what is dead of it.
         if newer {
             self.checkpoint(false).await?;
         }

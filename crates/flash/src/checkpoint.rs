@@ -114,7 +114,7 @@ impl Partition {
     /// Writes a checkpoint; with `clean` the log is closed after it.
     pub(crate) async fn checkpoint(&self, clean: bool) -> Result<()> {
         // Until the keys are complete, the log that they are found in stays with the old anchor.
-        self.keys_ready().await?;
+        let with_keys = self.keys_to_be_named().await?;
         // The segment in which replay will begin must have its header on flash.
         self.log.seal(&self.state).await?;
         let id = self.log.take_sequence();
@@ -126,7 +126,7 @@ impl Partition {
             segments: Vec::new(),
             offset: 0,
         };
-        let written = self.write_checkpoint(&mut writer, clean).await;
+        let written = self.write_checkpoint(&mut writer, clean, with_keys).await;
         if written.is_err() {
             let mut state = self.state.borrow_mut();
             for segment in writer.segments {
@@ -136,14 +136,19 @@ impl Partition {
         written
     }
 
-    async fn write_checkpoint(&self, writer: &mut ChunkWriter<'_>, clean: bool) -> Result<()> {
+    async fn write_checkpoint(
+        &self,
+        writer: &mut ChunkWriter<'_>,
+        clean: bool,
+        with_keys: bool,
+    ) -> Result<()> {
         self.log.close_building();
         let frame_number = self.log.frame();
         let (log_segment, log_number) = self.log.position();
         let transitions_before = self.transitions_since.get();
         let mut payload = Vec::new();
         snapshot::encode(&self.state.borrow(), &mut payload);
-        let frozen = self.keys.freeze();
+        let frozen = with_keys.then(|| self.keys.freeze());
         writer.section(SECTION_SNAPSHOT, &payload).await?;
         let slots = self.state.borrow().index.slots();
         let mut slot = slots.start;
@@ -151,13 +156,12 @@ impl Partition {
             slot = self.encode_tables(slot, slots.end, &mut payload);
             writer.section(SECTION_TABLES, &payload).await?;
         }
-        // What became of keys up to the snapshot's frame is in the runs. They may know of later
-        // frames too: those are durable before the anchor, and replayed upon the runs.
-        self.keys_flushed(frozen).await?;
-        let runs = self.keys.to_be_named().ok_or(Error::Overloaded)?;
-        payload.clear();
-        crate::keys::encode_names(&runs, &mut payload);
-        writer.section(SECTION_KEYS, &payload).await?;
+        let runs = self.named_runs(frozen).await?;
+        if let Some(runs) = &runs {
+            payload.clear();
+            crate::keys::encode_names(runs, &mut payload);
+            writer.section(SECTION_KEYS, &payload).await?;
+        }
         while !writer.stream.is_empty() {
             writer.write_chunk().await?;
         }
@@ -181,12 +185,12 @@ impl Partition {
         // it names.
         writer.segments.clear();
         if let Err(error) = write_anchor(&*self.block, &self.layout, &anchor, 0).await {
-            self.keys.adopt_perhaps(&runs);
+            self.keys.adopt_perhaps(runs.as_deref());
             self.log.fail(&format!("writing an anchor of partition {}: {error}", self.layout.partition));
             return Err(self.log.failure().expect("just failed"));
         }
         self.transitions_since.set(self.transitions_since.get() - transitions_before);
-        self.keys.adopt(&runs);
+        self.keys.adopt(runs.as_deref());
         self.adopt(anchor);
         add(&self.counts.checkpoints, 1);
         Ok(())

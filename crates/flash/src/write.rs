@@ -13,6 +13,7 @@ use crate::format::transition::{
     FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, FLAG_WHOLE, note_bytes_max,
 };
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
+use crate::index::Entry;
 use crate::key_locks::KeyGuard;
 use crate::log::Log;
 use crate::metrics::add;
@@ -117,10 +118,9 @@ impl Partition {
                     continue 'held;
                 }
                 let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
-                if let Err(error) = judge(condition, existing) {
+                if let Err(refused) = judge(condition, existing) {
                     drop(guard);
-                    self.settle_refusal(&place, replaced.as_ref()).await?;
-                    return Err(error);
+                    return self.refuse(&place, replaced, refused).await;
                 }
                 let previous = self.previous_item(existing, want_previous)?;
                 let expiry_ms = match expiry {
@@ -256,14 +256,12 @@ impl Partition {
                 }
                 let Some(held) = held else { continue };
                 let Some(found) = held else {
-                    self.wait_for_seen(&place).await?;
-                    return Err(Error::NotFound);
+                    return self.refuse(&place, None, Error::NotFound).await;
                 };
                 let expired = found.is_expired(self.now_ms());
-                if let Err(error) = judge(condition, (!expired).then_some(&found)) {
+                if let Err(refused) = judge(condition, (!expired).then_some(&found)) {
                     drop(guard);
-                    self.settle_refusal(&place, Some(&found)).await?;
-                    return Err(error);
+                    return self.refuse(&place, Some(found), refused).await;
                 }
                 let item = self.item(&found, Vec::new())?;
                 let doomed = self.doomed_upload(&found)?;
@@ -281,21 +279,15 @@ impl Partition {
         }
     }
 
-    /// Before a refusal is told: what was seen expired is deleted durably, and what was seen at all
-    /// is durable. The key is not held any more.
-    async fn settle_refusal(&self, place: &Place, found: Option<&Found>) -> Result<()> {
+    /// Refuses to write. What made it so must be durable before that is told, be it a write that is
+    /// under way or that the key was seen expired. Nobody holds the key any more.
+    async fn refuse<T>(&self, place: &Place, found: Option<Found>, refused: Error) -> Result<T> {
         if let Some(found) = found.filter(|found| found.is_expired(self.now_ms())) {
             self.expire(place, found.entry).await?;
         }
-        self.wait_for_seen(place).await
-    }
-
-    /// Before a refusal is told, what it tells of the key must be durable: its last write, its
-    /// delete, or the emptying of its container.
-    async fn wait_for_seen(&self, place: &Place) -> Result<()> {
         match self.pending_frame(place) {
-            Some(frame) => self.log.wait_durable(frame).await,
-            None => Ok(()),
+            Some(frame) => self.log.wait_durable(frame).await.and(Err(refused)),
+            None => Err(refused),
         }
     }
 
@@ -315,18 +307,14 @@ impl Partition {
                     continue 'held;
                 }
                 let Some(held) = held else { continue };
-                let found = match held {
-                    Some(found) if !found.is_expired(self.now_ms()) => found,
-                    expired_or_none => {
-                        drop(guard);
-                        self.settle_refusal(&place, expired_or_none.as_ref()).await?;
-                        return Err(Error::NotFound);
-                    }
-                };
-                if let Err(error) = judge(condition, Some(&found)) {
-                    self.wait_for_seen(&place).await?;
-                    return Err(error);
+                let live = held.as_ref().filter(|found| !found.is_expired(self.now_ms()));
+                // Without the key nothing but its absence can be told.
+                let condition = if live.is_none() { Condition::MustExist } else { condition };
+                if let Err(refused) = judge(condition, live) {
+                    drop(guard);
+                    return self.refuse(&place, held, refused).await;
                 }
+                let found = held.expect("judged to be there");
                 let expiry_ms = match expiry {
                     Expiry::Never => 0,
                     Expiry::At(at_ms) => at_ms.max(1),
@@ -440,41 +428,42 @@ impl Partition {
             return Err(Error::Invalid("too many operations in a batch"));
         }
         loop {
-            let (guards, held) = self.hold_all(&ops).await?;
+            let (guards, ids) = self.hold_all(&ops).await?;
             let size: usize = ops.iter().map(batch_bytes).sum();
             if size > Log::frame_capacity(&self.layout) {
                 return Err(Error::Invalid("the batch does not fit a frame"));
             }
-            self.admit(size as u64).await?;
+            if ops.iter().any(|op| matches!(op, Op::Store { .. })) {
+                self.admit(size as u64).await?; // Deletes go on when the device is full.
+            }
             let Some(founds) = self.find_all(&ops).await? else { continue };
-            if !founds.iter().all(|(place, _)| held.contains(&(place.slot.0, place.fingerprint))) {
-                continue; // A container was emptied: other places are held than would be written.
+            let places: Vec<Place> = founds.iter().map(|(place, _)| *place).collect();
+            if !places.iter().all(|place| ids.contains(&(place.slot.0, place.fingerprint))) {
+                continue; // The container was emptied: other places are held than written.
             }
             let now_ms = self.now_ms();
-            let expired =
-                |found: &Option<Found>| found.as_ref().filter(|f| f.is_expired(now_ms)).map(|f| f.entry);
-            let seen: Vec<_> = founds.iter().map(|(place, found)| (*place, expired(found))).collect();
-            let changes = ops
-                .iter()
-                .zip(&founds)
-                .any(|(op, (_, found))| matches!(op, Op::Store { .. }) || found.is_some());
+            let expired = founds.iter().filter_map(|(place, found)| Some((*place, found.as_ref()?)));
+            let expired = expired.filter(|(_, found)| found.is_expired(now_ms));
+            let expired: Vec<(Place, Entry)> = expired.map(|(place, found)| (place, found.entry)).collect();
             match self.append_batch(&ops, founds, size, lifetime, durability) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
-                Ok(outputs) if changes => {
-                    let frame = self.log.frame();
+                Err(refused @ (Error::Exists | Error::NotFound | Error::VersionMismatch)) => {
                     drop(guards);
-                    self.acknowledge(frame, durability).await?;
-                    return Ok(Output::Batch(outputs));
-                }
-                refused_or_nothing_to_do => {
-                    drop(guards);
-                    for (place, expired) in seen {
-                        if let Some(entry) = expired {
-                            self.expire(&place, entry).await?;
-                        }
-                        self.wait_for_seen(&place).await?;
+                    for (place, entry) in expired {
+                        self.expire(&place, entry).await?;
                     }
-                    return refused_or_nothing_to_do.map(Output::Batch);
+                    let frame = places.iter().filter_map(|place| self.pending_frame(place)).max();
+                    self.log.wait_durable(frame.unwrap_or(0)).await?;
+                    return Err(refused);
+                }
+                Err(error) => return Err(error),
+                Ok(outputs) => {
+                    // A batch that found nothing to delete has written nothing: there may be no
+                    // frame to wait for but those that made it so.
+                    let frame = places.iter().filter_map(|place| self.pending_frame(place)).max();
+                    drop(guards);
+                    self.acknowledge(frame.unwrap_or(0), durability).await?;
+                    return Ok(Output::Batch(outputs));
                 }
             }
         }
@@ -627,13 +616,13 @@ impl Partition {
                 }
                 let Some(held) = held else { continue };
                 let Some(found) = held else {
-                    self.wait_for_seen(&place).await?;
-                    return Err(Error::NotFound);
+                    drop(guard);
+                    return self.refuse(&place, None, Error::NotFound).await;
                 };
                 let kept = self.state.borrow().retained.get(&found.entry.location).copied();
                 let Some(kept) = kept else {
-                    self.wait_for_seen(&place).await?;
-                    return Err(Error::Invalid("no version is retained"));
+                    drop(guard);
+                    return self.refuse(&place, Some(found), Error::Invalid("no version is retained")).await;
                 };
                 let current = (found.entry.location, found.entry.length);
                 let old = (kept.location, kept.length);

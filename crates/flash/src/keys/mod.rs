@@ -174,20 +174,21 @@ impl Keys {
         self.tables_bytes() < self.tables_bytes_max
     }
 
-    /// The runs, to be named by a checkpoint; nothing while they are not complete.
-    pub(crate) fn to_be_named(&self) -> Option<Vec<Rc<Run>>> {
-        (self.ready.get() && !self.io.damaged.get()).then(|| self.runs.borrow().clone())
-    }
-
-    /// An anchor that names these runs is in force.
-    pub(crate) fn adopt(&self, named: &[Rc<Run>]) {
+    /// An anchor that names these runs is in force. If it names none, the log from before it is no
+    /// help any more: they are built anew.
+    pub(crate) fn adopt(&self, named: Option<&[Rc<Run>]>) {
+        if named.is_none() {
+            self.io.damaged.set(true);
+        }
+        let named = named.unwrap_or_default();
         self.anchored.replace(named.iter().map(|run| run.held.clone()).collect());
         self.merge_given_up.set(false);
         self.work.wake_all();
     }
 
     /// An anchor that names these runs may be in force, or the one before: both stay.
-    pub(crate) fn adopt_perhaps(&self, named: &[Rc<Run>]) {
+    pub(crate) fn adopt_perhaps(&self, named: Option<&[Rc<Run>]>) {
+        let named = named.unwrap_or_default();
         self.anchored.borrow_mut().extend(named.iter().map(|run| run.held.clone()));
     }
 
@@ -223,7 +224,10 @@ impl Keys {
     /// Free segments that a flush leaves alone, of those kept for checkpoints: the last but what an
     /// opening needs are for the flush that a checkpoint waits for.
     pub(crate) fn kept_by_flush(&self, kept: u32) -> u32 {
-        if self.checkpoint_waits.get() { KEPT_MIN - 1 } else { kept.saturating_sub(self.flush_segments()) }
+        if self.checkpoint_waits.get() || !self.ready.get() {
+            return KEPT_MIN - 1;
+        }
+        kept.saturating_sub(self.flush_segments())
     }
 
     /// Segments that a merge waits for.
@@ -241,14 +245,19 @@ impl Keys {
         waited
     }
 
+    /// True if the last piece of work failed for want of space.
+    fn is_full(&self) -> bool {
+        *self.failure.borrow() == Some(Error::NoSpace)
+    }
+
     /// True if what is on flash is damaged: it will be built anew.
     fn must_be_rebuilt(&self) -> bool {
         self.io.damaged.get() || !self.ready.get()
     }
 
-    /// True once everything from before the start is there.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.ready.get()
+    /// True unless a checkpoint would have to wait until what was before the start is there.
+    pub(crate) fn let_checkpoint(&self) -> bool {
+        self.ready.get() || self.is_full()
     }
 
     /// All sources merged: what is true from now on until the last name was taken.
@@ -299,11 +308,38 @@ impl Partition {
         self.keys.stopped.get().then(|| Err(self.log.failure().unwrap_or(Error::ShuttingDown)))
     }
 
+    /// Waits until a checkpoint can name the runs. False if there is no space to complete them: then
+    /// it goes on without them, for it is what makes space.
+    pub(crate) async fn keys_to_be_named(&self) -> Result<bool> {
+        let keys = &self.keys;
+        keys.work.wake_all();
+        let known = keys.changed.wait_for(|| {
+            if keys.ready.get() && !keys.io.damaged.get() {
+                return Some(Ok(true));
+            }
+            if keys.is_full() {
+                return Some(Ok(false));
+            }
+            self.no_keys().map(|error| error.map(|()| false))
+        });
+        known.await
+    }
+
+    /// The runs that a checkpoint names: they have what became of keys up to the frame at which
+    /// the tables were frozen. They may know of later frames too: those are durable before the
+    /// anchor, and replayed upon the runs. Nothing if there is no space to write them.
+    pub(crate) async fn named_runs(&self, frozen: Option<u64>) -> Result<Option<Vec<Rc<Run>>>> {
+        let Some(frozen) = frozen else { return Ok(None) };
+        match self.keys_flushed(frozen).await {
+            Err(Error::NoSpace) => return Ok(None),
+            flushed => flushed?,
+        }
+        let whole = self.keys.ready.get() && !self.keys.io.damaged.get();
+        if whole { Ok(Some(self.keys.runs.borrow().clone())) } else { Err(Error::Overloaded) }
+    }
+
     /// Waits until the tables frozen so far are on flash.
-    ///
-    /// # Errors
-    /// They cannot be written now.
-    pub(crate) async fn keys_flushed(&self, frozen: u64) -> Result<()> {
+    async fn keys_flushed(&self, frozen: u64) -> Result<()> {
         let keys = &self.keys;
         let failures = keys.failures.get();
         keys.checkpoint_waits.set(true);
@@ -339,7 +375,7 @@ impl Partition {
                 if self.keys.has_room() {
                     return Some(Ok(()));
                 }
-                let hopeless = self.stuck.get() && *self.keys.failure.borrow() == Some(Error::NoSpace);
+                let hopeless = self.stuck.get() && self.keys.is_full();
                 (hopeless || self.closing.get()).then_some(Err(Error::NoSpace))
             })
             .await

@@ -79,6 +79,7 @@ impl Partition {
             self.recover_keys(found.as_ref()).await?;
             *found = None;
             keys.older.set(0);
+            keys.failure.replace(None);
             keys.ready.set(true);
             keys.changed.wake_all();
             return Ok(true);
