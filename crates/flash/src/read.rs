@@ -50,7 +50,9 @@ impl Partition {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
                 Lookup::Found(found) if found.is_expired(self.now_ms()) => {
-                    self.expire(&place, found.entry).await?;
+                    if !self.expire(&place, found.entry).await? {
+                        continue; // Replaced while it was read, perhaps before it expired.
+                    }
                     Err(Error::NotFound)
                 }
                 Lookup::Found(found) => Ok(found),
@@ -60,17 +62,17 @@ impl Partition {
         }
     }
 
-    /// Deletes an expired record durably, unless it was replaced meanwhile.
-    pub(crate) async fn expire(&self, place: &Place, entry: Entry) -> Result<()> {
+    /// Deletes an expired record durably; false if it was replaced or deleted meanwhile.
+    pub(crate) async fn expire(&self, place: &Place, entry: Entry) -> Result<bool> {
         if is_planted(Bug::ExpiryForgotten) {
             return Ok(());
         }
         self.wait_for_keys_patiently().await?;
         let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
         loop {
-            let Lookup::Found(found) = self.find_entry(place, entry).await? else { return Ok(()) };
+            let Lookup::Found(found) = self.find_entry(place, entry).await? else { return Ok(false) };
             if !found.is_expired(self.now_ms()) || !self.is_current(place, &found.entry) {
-                return Ok(());
+                return Ok(false);
             }
             let doomed = self.doomed_upload(&found)?;
             match self.append_delete(place, &found, doomed, Durability::Sync) {
@@ -82,7 +84,7 @@ impl Partition {
         add(&self.counts.expired, 1);
         let frame = self.log.frame();
         drop(guard);
-        self.log.wait_durable(frame).await
+        self.log.wait_durable(frame).await.map(|()| true)
     }
 
     /// Reads the record of an entry again, if the index still has it.

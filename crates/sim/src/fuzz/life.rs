@@ -246,9 +246,9 @@ impl Life {
     }
 
     /// True if no partition has a reason to refuse stores: half of what is left of it beside what
-    /// cleaning, checkpoints and keys take is free. (A device that fails writes cannot make room.)
+    /// cleaning, checkpoints and keys take is free. (A device that fails writes, or is damaged, may not be able to make room.)
     pub(super) fn is_nearly_empty(&self) -> bool {
-        let fails = self.journal.excuses.get().writes_fail;
+        let fails = self.journal.excuses.get().writes_fail || self.ledger.was_damaged();
         !fails
             && self.partitions.borrow().values().all(|partition| {
                 let metrics = partition.metrics();
