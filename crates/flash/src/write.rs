@@ -448,7 +448,9 @@ impl Partition {
             if size > Log::frame_capacity(&self.layout) {
                 return Err(Error::Invalid("the batch does not fit a frame"));
             }
-            self.admit(size as u64).await?;
+            if ops.iter().any(|op| matches!(op, Op::Store { .. })) {
+                self.admit(size as u64).await?; // Deletes go on when the device is full.
+            }
             let Some(founds) = self.find_all(&ops).await? else { continue };
             if !founds.iter().all(|(place, _)| held.contains(&(place.slot.0, place.fingerprint))) {
                 continue; // A container was emptied: other places are held than would be written.

@@ -246,12 +246,16 @@ impl Life {
         }
     }
 
-    /// True if no partition has a third of its space in use.
+    /// True if no partition has a reason to refuse stores: half of what is left of it beside what
+    /// cleaning, checkpoints and keys take is free. (A device that fails writes, or is damaged, may not be able to make room.)
     pub(super) fn is_nearly_empty(&self) -> bool {
-        self.partitions.borrow().values().all(|partition| {
-            let metrics = partition.metrics();
-            metrics.live_bytes * 10 < metrics.capacity_bytes * 3
-        })
+        let fails = self.journal.excuses.get().writes_fail || self.ledger.was_damaged();
+        !fails
+            && self.partitions.borrow().values().all(|partition| {
+                let metrics = partition.metrics();
+                let room_bytes = metrics.segments.saturating_sub(16) * self.shape.segment_bytes;
+                metrics.live_bytes * 2 < room_bytes
+            })
     }
 
     fn hear(self: &Rc<Self>, reactor: &Reactor, order: Order) {
