@@ -6,7 +6,7 @@
 //! Invariant: when it finds nothing to do and stores wait for space, it says so (`stuck`), so that
 //! they fail rather than wait for ever.
 
-use crate::clean::Heads;
+use crate::clean::{Heads, Sweep};
 use crate::index::ENTRY_BYTES;
 use crate::partition::Partition;
 use plimsoll_kv::block::Origin;
@@ -29,10 +29,11 @@ impl Partition {
     /// Runs until the partition closes.
     pub(crate) async fn run_background(self: Rc<Self>) {
         let mut heads = Heads::default();
-        let mut swept = 0;
+        let mut sweep = Sweep::default();
         while !self.closing.get() && self.log.failure().is_none() {
-            match self.background_step(&mut heads, &mut swept).await {
+            match self.background_step(&mut heads, &mut sweep).await {
                 Ok(true) => self.reactor.yield_now().await,
+                Ok(false) if self.keys.give_up_merge() => {}
                 Ok(false) => self.rest().await,
                 Err(error) => {
                     if error != Error::NoSpace {
@@ -62,18 +63,18 @@ impl Partition {
     }
 
     /// One piece of work; true if there may be more.
-    async fn background_step(self: &Rc<Self>, heads: &mut Heads, swept: &mut u32) -> Result<bool> {
+    async fn background_step(self: &Rc<Self>, heads: &mut Heads, sweep: &mut Sweep) -> Result<bool> {
         let kept = self.kept_segments();
         self.state.borrow_mut().segments.kept = kept;
         self.reclaim();
         if self.end_uploads().await? || self.prepare_ahead().await? {
             return Ok(true);
         }
-        if self.checkpoint_is_due() {
+        if self.keys.let_checkpoint() && self.checkpoint_is_due() {
             self.checkpoint(false).await?;
             return Ok(true);
         }
-        if self.sweep(heads, swept).await? {
+        if self.sweep(heads, sweep).await? {
             return Ok(true);
         }
         if !self.is_short() {
@@ -87,16 +88,19 @@ impl Partition {
         if !self.is_short() {
             return Ok(true);
         }
-        if self.checkpoint_frees_enough() {
+        if self.keys.let_checkpoint() && self.checkpoint_frees_enough() {
             self.checkpoint(false).await?;
             return Ok(true);
         }
-        if let Some(victim) = self.victim() {
-            self.clean(victim, heads).await?;
-            return Ok(true);
-        }
-        // Nothing to clean but what recovery would replay: a checkpoint makes it cleanable.
         let newer = self.log.position().1 > self.anchor.borrow().log_number;
+        if let Some(victim) = self.victim() {
+            match self.clean(victim, heads).await {
+                Err(Error::NoSpace) if newer => {}
+                cleaned => return cleaned.map(|()| true),
+            }
+        }
+        // Nothing to clean, or no room to, but what recovery would replay: a checkpoint makes it
+        // cleanable, and frees what is dead of it.
         if newer {
             self.checkpoint(false).await?;
         }
@@ -116,7 +120,8 @@ impl Partition {
     /// True if a checkpoint gives back several times the bytes that it takes.
     fn checkpoint_frees_enough(&self) -> bool {
         let state = self.state.borrow();
-        let freed = u64::from(state.segments.pinned_empty()) * self.layout.segment_bytes;
+        let pinned = state.segments.pinned_empty() + self.keys.pinned_segments();
+        let freed = u64::from(pinned) * self.layout.segment_bytes;
         freed > 4 * (state.index.len() * ENTRY_BYTES as u64 + self.layout.segment_bytes)
     }
 

@@ -24,6 +24,8 @@ pub(crate) const SECTION_SNAPSHOT: u8 = b'S';
 /// A section of tables: the first frame they do not hold, the first slot, the number of slots,
 /// then for each slot the number of its entries and the entries.
 pub(crate) const SECTION_TABLES: u8 = b'T';
+/// A section that names the runs of keys: those that the snapshot's frame has, or newer ones.
+pub(crate) const SECTION_KEYS: u8 = b'K';
 /// Bytes of tables in one section, roughly: encoded without a pause.
 const TABLES_BYTES: usize = 128 << 10;
 
@@ -111,6 +113,8 @@ impl ChunkWriter<'_> {
 impl Partition {
     /// Writes a checkpoint; with `clean` the log is closed after it.
     pub(crate) async fn checkpoint(&self, clean: bool) -> Result<()> {
+        // Until the keys are complete, the log that they are found in stays with the old anchor.
+        let with_keys = self.keys_to_be_named().await?;
         // The segment in which replay will begin must have its header on flash.
         self.log.seal(&self.state).await?;
         let id = self.log.take_sequence();
@@ -122,7 +126,7 @@ impl Partition {
             segments: Vec::new(),
             offset: 0,
         };
-        let written = self.write_checkpoint(&mut writer, clean).await;
+        let written = self.write_checkpoint(&mut writer, clean, with_keys).await;
         if written.is_err() {
             let mut state = self.state.borrow_mut();
             for segment in writer.segments {
@@ -132,19 +136,31 @@ impl Partition {
         written
     }
 
-    async fn write_checkpoint(&self, writer: &mut ChunkWriter<'_>, clean: bool) -> Result<()> {
+    async fn write_checkpoint(
+        &self,
+        writer: &mut ChunkWriter<'_>,
+        clean: bool,
+        with_keys: bool,
+    ) -> Result<()> {
         self.log.close_building();
         let frame_number = self.log.frame();
         let (log_segment, log_number) = self.log.position();
         let transitions_before = self.transitions_since.get();
         let mut payload = Vec::new();
         snapshot::encode(&self.state.borrow(), &mut payload);
+        let frozen = with_keys.then(|| self.keys.freeze());
         writer.section(SECTION_SNAPSHOT, &payload).await?;
         let slots = self.state.borrow().index.slots();
         let mut slot = slots.start;
         while slot < slots.end {
             slot = self.encode_tables(slot, slots.end, &mut payload);
             writer.section(SECTION_TABLES, &payload).await?;
+        }
+        let runs = self.named_runs(frozen).await?;
+        if let Some(runs) = &runs {
+            payload.clear();
+            crate::keys::encode_names(runs, &mut payload);
+            writer.section(SECTION_KEYS, &payload).await?;
         }
         while !writer.stream.is_empty() {
             writer.write_chunk().await?;
@@ -168,11 +184,13 @@ impl Partition {
         // From here on recovery may find this anchor: if its writing fails, nobody may touch what
         // it names.
         writer.segments.clear();
-        if let Err(error) = write_anchor(&*self.block, &self.layout, &anchor).await {
+        if let Err(error) = write_anchor(&*self.block, &self.layout, &anchor, 0).await {
+            self.keys.adopt_perhaps(runs.as_deref());
             self.log.fail(&format!("writing an anchor of partition {}: {error}", self.layout.partition));
             return Err(self.log.failure().expect("just failed"));
         }
         self.transitions_since.set(self.transitions_since.get() - transitions_before);
+        self.keys.adopt(runs.as_deref());
         self.adopt(anchor);
         add(&self.counts.checkpoints, 1);
         Ok(())
@@ -214,22 +232,26 @@ impl Partition {
         let durable = if is_planted(Bug::EarlyReclaim) { u64::MAX } else { self.log.durable() };
         let early = is_planted(Bug::EarlyTombstoneDrop);
         let replay_from = if early { self.log.position().1 } else { self.anchor.borrow().log_number };
-        if self.state.borrow_mut().segments.reclaim(durable, replay_from) > 0 {
+        let released = self.release_keys();
+        if self.state.borrow_mut().segments.reclaim(durable, replay_from) + released > 0 {
             self.space.wake_all();
+            self.keys.space_freed();
         }
     }
 }
 
-/// Writes both copies of an anchor, one after the other, so that one is whole at any instant.
+/// Writes both copies of an anchor, one after the other and `first` first, so that one is whole at
+/// any instant: if only one can be read, the other is written first.
 pub(crate) async fn write_anchor(
     block: &dyn plimsoll_kv::Block,
     layout: &crate::layout::Layout,
     anchor: &Anchor,
+    first: u64,
 ) -> std::io::Result<()> {
     let mut buf = Buf::zeroed(ANCHOR_BYTES);
     buf.copy_from_slice(&anchor.encode(layout.identity));
     let buf = Rc::new(buf);
-    for copy in 0..2 {
+    for copy in [first, 1 - first] {
         let offset = layout.anchor_offset + copy * ANCHOR_BYTES as u64;
         block.write(Origin::BACKGROUND, offset, buf.clone(), true).await?;
     }

@@ -11,7 +11,7 @@
 //! * only what is still current is moved, looked at when the note is appended;
 //! * a damaged record is not moved and not forgotten: its segment stays, and reads keep failing.
 
-use crate::format::record::{self, verify_value};
+use crate::format::record::{self, record_bytes, verify_value};
 use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, note_bytes_max};
 use crate::format::{
     RecordHeader, RecordKind, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, round_up,
@@ -43,6 +43,15 @@ pub(crate) struct Head {
 pub(crate) struct Heads {
     cleaned: Option<Head>,
     cold: Option<Head>,
+}
+
+/// Where the search for records of emptied containers stands.
+#[derive(Default)]
+pub(crate) struct Sweep {
+    /// The segment to look at next.
+    next: u32,
+    /// Segments looked at since the last find.
+    fruitless: u32,
 }
 
 /// A record on its way from one place to another.
@@ -81,7 +90,6 @@ impl Partition {
         };
         let candidates = state.segments.all().iter().enumerate().filter(|(_, segment)| {
             segment.state == SegmentState::Closed
-                && segment.kind != SegmentKind::Checkpoint
                 && !segment.damaged
                 && segment.live_units > 0
                 && segment.live_units * 100 < units * 97
@@ -108,9 +116,12 @@ impl Partition {
                 continue; // It stays where it is; see below.
             }
             let moved = self.describe(&bytes[at..at + length], header, location);
-            match self.fate(&moved) {
-                Fate::Dead => {}
-                Fate::Forget(transition) => self.note_all(&[transition], heads).await?,
+            let fate = match self.fate(&moved) {
+                Fate::Forget(_) => self.forget(&moved, record::key(&bytes[at..], &header), heads).await?,
+                fate => fate,
+            };
+            match fate {
+                Fate::Dead | Fate::Forget(_) => {}
                 Fate::Move => {
                     pending_bytes += length;
                     pending.push((moved, bytes[at..at + length].to_vec()));
@@ -189,7 +200,7 @@ impl Partition {
         let kept = state.expiry_overrides.get(&moved.from);
         let expiry_ms = kept.map_or(moved.header.expiry_ms, |kept| kept.expiry_ms);
         let plain = moved.header.kind == RecordKind::Value && !state.retained.contains_key(&moved.from);
-        if plain && expiry_ms != 0 && expiry_ms <= self.now_ms() {
+        if plain && expiry_ms != 0 && expiry_ms <= self.now_ms() && self.keys.has_room() {
             let flags = FLAG_PREVIOUS_EXPIRING;
             return Fate::Forget(Transition { kind: TransitionKind::Delete, flags, ..transition });
         }
@@ -310,7 +321,7 @@ impl Partition {
     /// Notes the moves that are still right, and points the index to the new places.
     async fn note_moves(&self, moves: &[Move], heads: &Heads) -> Result<()> {
         for moves in moves.chunks(MOVES_PER_NOTE) {
-            self.reserve_patiently(moves.len(), heads).await?;
+            self.reserve_patiently(moves.len(), 0, heads).await?;
             let mut transitions = Vec::new();
             for moved in moves {
                 if !matches!(self.fate(moved), Fate::Move) {
@@ -323,16 +334,24 @@ impl Partition {
         Ok(())
     }
 
-    async fn note_all(&self, transitions: &[Transition], heads: &Heads) -> Result<()> {
-        self.reserve_patiently(transitions.len(), heads).await?;
-        self.commit_note(transitions, Durability::Async);
-        Ok(())
+    /// Forgets a record, if that is still right when there is room to note it; else what is to be
+    /// done with it.
+    async fn forget(&self, moved: &Move, key: &[u8], heads: &Heads) -> Result<Fate> {
+        self.reserve_patiently(1, record_bytes(key.len(), 0) as usize, heads).await?;
+        let fate = self.fate(moved);
+        let Fate::Forget(transition) = fate else { return Ok(fate) };
+        if transition.kind == TransitionKind::Delete {
+            self.push_tombstone(&transition, key, Durability::Async);
+        } else {
+            self.commit_note(&[transition], Durability::Async);
+        }
+        Ok(Fate::Dead)
     }
 
-    /// Makes room for a note. The background is last in the queue for segments and first to need
-    /// them: if there is none it looks whether one came free meanwhile.
-    async fn reserve_patiently(&self, transitions: usize, _heads: &Heads) -> Result<()> {
-        let bytes = note_bytes_max(transitions);
+    /// Makes room for a note and a record of so many bytes. The background is last in the queue for
+    /// segments and first to need them: if there is none it looks whether one came free meanwhile.
+    async fn reserve_patiently(&self, transitions: usize, record_bytes: usize, _heads: &Heads) -> Result<()> {
+        let bytes = note_bytes_max(transitions) + record_bytes;
         self.log.wait_for_room().await?;
         if let Err(Error::NoSpace) = self.reserve(bytes, transitions) {
             self.log.flush().await?;
@@ -343,20 +362,50 @@ impl Partition {
     }
 
     /// Forgets the records of emptied containers, segment by segment; true if it did something.
-    pub(crate) async fn sweep(&self, heads: &mut Heads, swept: &mut u32) -> Result<bool> {
-        if self.state.borrow().dead.is_empty() {
+    pub(crate) async fn sweep(&self, heads: &mut Heads, sweep: &mut Sweep) -> Result<bool> {
+        let left = self.dead_entries();
+        if left == 0 {
+            *sweep = Sweep::default();
             return Ok(false);
         }
         let segments = self.layout.segments;
-        let next = (0..segments).map(|step| (*swept + step) % segments).find(|segment| {
+        let next = (0..segments).map(|step| (sweep.next + step) % segments).find(|segment| {
             let state = self.state.borrow();
             let info = state.segments.get(*segment);
             info.state == SegmentState::Closed && info.live_units > 0 && info.kind != SegmentKind::Checkpoint
         });
-        let Some(segment) = next else { return Ok(false) };
-        *swept = (segment + 1) % segments;
+        let Some(segment) = next.filter(|_| sweep.fruitless < segments) else {
+            sweep.fruitless = 0;
+            return self.close_open_segments(heads);
+        };
+        sweep.next = (segment + 1) % segments;
         self.sweep_segment(segment, heads).await?;
+        sweep.fruitless = if self.dead_entries() < left { 0 } else { sweep.fruitless + 1 };
         Ok(true)
+    }
+
+    /// Entries of emptied containers that are still in the index.
+    fn dead_entries(&self) -> u64 {
+        self.state.borrow().dead.values().sum()
+    }
+
+    /// Ends the segments that are being filled, if they hold anything live, so that they can be
+    /// swept too; true if there was one.
+    fn close_open_segments(&self, heads: &mut Heads) -> Result<bool> {
+        let mut closed = false;
+        for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
+            if let Some(head) = heads.take(kind) {
+                self.state.borrow_mut().segments.close(head.segment);
+                closed = true;
+            }
+        }
+        let open = self.log.position().0;
+        let segments = &mut self.state.borrow_mut().segments;
+        if segments.get(open).live_units > 0 {
+            self.log.roll(segments)?;
+            closed = true;
+        }
+        Ok(closed)
     }
 
     async fn sweep_segment(&self, segment: u32, heads: &Heads) -> Result<()> {
@@ -370,7 +419,7 @@ impl Partition {
             if !self.state.borrow().is_dead(header.container) {
                 continue;
             }
-            self.reserve_patiently(1, heads).await?;
+            self.reserve_patiently(1, 0, heads).await?;
             let moved = self.describe(&bytes[at..at + header.head_bytes()], header, location);
             if let Fate::Forget(transition) = self.fate(&moved) {
                 self.commit_note(&[transition], Durability::Async);

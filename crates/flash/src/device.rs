@@ -161,7 +161,7 @@ pub async fn format(block: &dyn Block, options: &FormatOptions) -> Result<Superb
     for partition in 0..superblock.partitions {
         let layout = Layout::new(&superblock, partition);
         let anchor = Anchor { generation: 1, log_number: 1, frame_number: 1, ..Anchor::default() };
-        crate::checkpoint::write_anchor(block, &layout, &anchor).await?;
+        crate::checkpoint::write_anchor(block, &layout, &anchor, 0).await?;
     }
     let mut buf = Buf::zeroed(SUPERBLOCK_BYTES);
     buf.copy_from_slice(&superblock.encode());

@@ -4,7 +4,7 @@
 //! above the gate and the block device; `docs/on-flash-format.md` draws what it writes.
 //!
 //! A reader's order: `format` (bytes), `layout` (where), `index`, `segments`, `state` (what is
-//! known), `log` (how it becomes durable), `partition`, `read`, `write`, `upload`, `scan` (what
+//! known), `log` (how it becomes durable), `partition`, `read`, `write`, `upload`, `scan`, `keys` (what
 //! requests do), `checkpoint`, `recover`, `walk` (what a restart does), `space`, `background`,
 //! `clean` (what keeps it going), `device` (formatting).
 //!
@@ -20,6 +20,7 @@ pub mod format;
 pub mod fuzz;
 pub mod index;
 mod key_locks;
+mod keys;
 pub mod layout;
 pub mod log;
 mod metrics;

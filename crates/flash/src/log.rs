@@ -227,6 +227,16 @@ impl Log {
             .await
     }
 
+    /// Waits for something that [`Log::nudge`], progress of the log or its failure brings about.
+    pub(crate) async fn wait_until<T>(&self, condition: impl FnMut() -> Option<T>) -> T {
+        self.progress.wait_for(condition).await
+    }
+
+    /// Lets everyone who waits for progress look again.
+    pub(crate) fn nudge(&self) {
+        self.progress.wake_all();
+    }
+
     /// Makes room for items of `bytes` in all with `transitions`, in one frame. The items must be
     /// pushed before the caller waits for anything.
     ///
@@ -448,6 +458,14 @@ impl Log {
             created_ms: self.reactor.wall_ms(),
         };
         header.encode(self.layout.identity)
+    }
+
+    /// Closes the segment being filled and goes on in the next.
+    ///
+    /// # Errors
+    /// `NoSpace`: no segment is free to be reserved.
+    pub fn roll(self: &Rc<Self>, segments: &mut SegmentTable) -> Result<()> {
+        self.next_segment(&mut self.tail.borrow_mut(), segments)
     }
 
     /// Goes on in the reserved segment, after closing the current one.

@@ -56,4 +56,26 @@ pub struct PartitionMetrics {
     pub expired: u64,
     /// Stores refused for want of space.
     pub no_space: u64,
+    /// Runs of keys in order.
+    pub key_runs: u64,
+    /// Names in them: a key counts in every run that knows it.
+    pub key_run_names: u64,
+    /// Bytes of them.
+    pub key_run_bytes: u64,
+    /// Segments that they hold, with those that a checkpoint still names.
+    pub key_segments: u64,
+    /// Bytes of memory that their sparse indexes take.
+    pub key_index_bytes: u64,
+    /// Names in memory that are in no run yet.
+    pub key_table_names: u64,
+    /// Bytes of memory that they take.
+    pub key_table_bytes: u64,
+    /// Flash reads of blocks of keys since the start.
+    pub key_reads: u64,
+    /// Bytes of runs written since the start.
+    pub key_written_bytes: u64,
+    /// Merges of runs since the start.
+    pub key_merges: u64,
+    /// Builds of the runs from the records since the start, for damage.
+    pub key_rebuilds: u64,
 }

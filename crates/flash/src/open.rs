@@ -2,6 +2,7 @@
 
 use crate::format::Superblock;
 use crate::key_locks::KeyLocks;
+use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::log::Log;
 use crate::partition::{Options, Partition};
@@ -42,12 +43,16 @@ impl Partition {
         let full = |_| OpenError::Full(partition);
         let segments = &mut recovered.state.segments;
         let log = Log::open(reactor, block.clone(), layout, recovered.position, segments).map_err(full)?;
+        let first_copy = 1 - recovered.anchor_copy;
         let (replayed, keys) = (recovered.replayed, recovered.state.index.len());
-        let partition = Partition::assemble(reactor, block, layout, options, recovered, log);
-        partition.begin().await?;
+        let keys_found = std::mem::take(&mut recovered.keys);
+        let keys_in_order = Keys::new(&block, layout, &keys_found);
+        let partition = Partition::assemble(reactor, block, layout, options, recovered, log, keys_in_order);
+        partition.begin(first_copy).await?;
         let recovery_ms = (reactor.now_ns() - start_ns) / 1_000_000;
         tracing::info!(partition = layout.partition, keys, replayed, recovery_ms, "partition open");
         reactor.spawn(Work::Background, partition.clone().run_background());
+        reactor.spawn(Work::Background, partition.clone().run_keys(keys_found));
         Ok(partition)
     }
 
@@ -58,6 +63,7 @@ impl Partition {
         options: Options,
         recovered: Recovered,
         log: Rc<Log>,
+        keys: Keys,
     ) -> Rc<Partition> {
         let mut state = recovered.state;
         if !is_planted(Bug::LeakedUpload) {
@@ -73,6 +79,7 @@ impl Partition {
             state: RefCell::new(state),
             log,
             locks: Rc::new(KeyLocks::default()),
+            keys,
             version: Cell::new(recovered.version),
             wall_ms: Cell::new(0),
             pins: RefCell::new(BTreeMap::new()),
@@ -90,7 +97,7 @@ impl Partition {
 
     /// Makes the new epoch durable before anything uses it: first a frame of it, so that the log
     /// always has a header where it goes on, then the anchor.
-    async fn begin(self: &Rc<Self>) -> std::result::Result<(), OpenError> {
+    async fn begin(self: &Rc<Self>, first_copy: u64) -> std::result::Result<(), OpenError> {
         let io = |error: Error| OpenError::Io {
             partition: self.layout.partition,
             error: std::io::Error::other(error.to_string()),
@@ -100,7 +107,7 @@ impl Partition {
         anchor.generation += 1;
         anchor.epoch = self.log.epoch();
         anchor.clean = false;
-        let written = crate::checkpoint::write_anchor(&*self.block, &self.layout, &anchor).await;
+        let written = crate::checkpoint::write_anchor(&*self.block, &self.layout, &anchor, first_copy).await;
         written.map_err(|error| OpenError::Io { partition: self.layout.partition, error })?;
         self.anchor.replace(anchor);
         Ok(())
@@ -116,10 +123,13 @@ impl Partition {
         self.space.wake_all();
         self.space.wait_for(|| self.background_done.get().then_some(())).await;
         if let Some(error) = self.log.failure() {
+            self.stop_keys().await;
             return Err(error);
         }
         self.reclaim();
-        self.checkpoint(true).await?;
+        let written = self.checkpoint(true).await;
+        self.stop_keys().await;
+        written?;
         self.log.close().await
     }
 }

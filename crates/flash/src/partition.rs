@@ -11,9 +11,10 @@
 //! * whatever was learnt before an await is looked at again after it.
 
 use crate::format::record::{self, RecordHeader};
-use crate::format::{RecordKind, Transition, UNIT_BYTES, round_up};
+use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES, round_up};
 use crate::index::{Entry, FINGERPRINT_BITS};
 use crate::key_locks::KeyLocks;
+use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::log::Log;
 use crate::metrics::{Counts, PartitionMetrics};
@@ -55,6 +56,8 @@ pub struct Partition {
     pub(crate) state: RefCell<State>,
     pub(crate) log: Rc<Log>,
     pub(crate) locks: Rc<KeyLocks>,
+    /// The keys in order.
+    pub(crate) keys: Keys,
     pub(crate) version: Cell<Version>,
     /// The latest wall time seen: time never runs backwards here.
     pub(crate) wall_ms: Cell<u64>,
@@ -169,7 +172,9 @@ impl Partition {
             Op::SetExpiry { container, key, expiry, condition } => {
                 self.set_expiry(container, &key, expiry, condition, durability).await
             }
-            Op::List { .. } => Err(Error::Unsupported("listing in order")),
+            Op::List { container, prefix, after, limit } => {
+                self.list(container, &prefix, after.as_deref(), limit).await
+            }
             Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit).await,
             Op::Clear { container } => self.clear(container, durability).await,
             Op::Batch(ops) => self.batch(ops, request.lifetime, durability).await,
@@ -229,6 +234,10 @@ impl Partition {
         let candidates: Vec<Entry> = self.state.borrow().index.find(place.slot, place.fingerprint).collect();
         let mut unreadable = None;
         for entry in candidates {
+            // While one was read, the next may have gone, and its expiry override with it.
+            if !self.is_current(place, &entry) {
+                return Ok(Lookup::Moved);
+            }
             match self.read_record(entry, extent).await {
                 Ok(found) if self.is_same_key(&found, place, key) => return Ok(Lookup::Found(found)),
                 Ok(_) => {}
@@ -334,6 +343,9 @@ impl Partition {
         self.log.note_transition(transition, urgency);
         self.state.borrow_mut().apply(transition, self.log.frame());
         self.transitions_since.set(self.transitions_since.get() + 1);
+        if transition.kind == TransitionKind::UploadDoom {
+            self.background.wake_all();
+        }
     }
 
     /// Pushes a note after [`Partition::reserve`] and applies its transitions.
@@ -344,6 +356,9 @@ impl Partition {
         self.log.push_note(transitions, urgency);
         for transition in transitions {
             self.commit(transition, urgency);
+            if transition.kind == TransitionKind::UploadDoom {
+                self.background.wake_all(); // It ends the upload and gives its space back.
+            }
         }
     }
 
@@ -369,7 +384,7 @@ impl Partition {
     #[must_use]
     pub fn metrics(&self) -> PartitionMetrics {
         let state = self.state.borrow();
-        PartitionMetrics {
+        let mut metrics = PartitionMetrics {
             objects: state.index.len(),
             index_bytes: state.index.memory_bytes(),
             live_bytes: state.segments.live_units() * UNIT_BYTES,
@@ -386,7 +401,10 @@ impl Partition {
             stored_bytes: self.counts.stored_bytes.get(),
             expired: self.counts.expired.get(),
             no_space: self.counts.no_space.get(),
-        }
+            ..PartitionMetrics::default()
+        };
+        self.keys.count(&mut metrics);
+        metrics
     }
 
     /// Looks whether the counters agree with what they count; for tests and the simulator.
@@ -404,7 +422,8 @@ impl Partition {
         if keys + dead != state.index.len() {
             return Err(format!("keys: {keys} and {dead} dead kept, {} in the index", state.index.len()));
         }
-        Ok(())
+        drop(state);
+        self.check_key_segments()
     }
 }
 

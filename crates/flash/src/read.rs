@@ -6,9 +6,9 @@
 //! Invariant: nothing is revealed that a crash could take back: a reader waits for the write of
 //! its key that is not durable yet, and an expired key is deleted durably before its absence is told.
 
-use crate::format::record::{CHECKSUM_SPAN_BYTES, Manifest, verify_spans};
+use crate::format::record::{self, CHECKSUM_SPAN_BYTES, Manifest, record_bytes, verify_spans};
 use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, note_bytes_max};
-use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::index::Entry;
 use crate::metrics::add;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
@@ -28,11 +28,15 @@ impl Partition {
         self.place(container, key)
     }
 
+    /// The frame that holds the last write of a key, or of its container, while it is not durable.
+    pub(crate) fn pending_frame(&self, place: &Place) -> Option<u64> {
+        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
+        of_key.max(self.log.pending_frame(0, u64::from(place.container.0)))
+    }
+
     /// Waits until the last write of a key is durable: what was just read of it may be told then.
     async fn settle(&self, place: &Place) -> Result<()> {
-        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
-        let of_container = self.log.pending_frame(0, u64::from(place.container.0));
-        match of_key.max(of_container) {
+        match self.pending_frame(place) {
             Some(frame) if !is_planted(Bug::DirtyRead) => self.log.wait_durable(frame).await,
             _ => Ok(()),
         }
@@ -46,7 +50,9 @@ impl Partition {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
                 Lookup::Found(found) if found.is_expired(self.now_ms()) => {
-                    self.expire(&place, found.entry).await?;
+                    if !self.expire(&place, found.entry).await? {
+                        continue;
+                    }
                     Err(Error::NotFound)
                 }
                 Lookup::Found(found) => Ok(found),
@@ -56,16 +62,18 @@ impl Partition {
         }
     }
 
-    /// Deletes an expired record durably, unless it was replaced meanwhile.
-    pub(crate) async fn expire(&self, place: &Place, entry: Entry) -> Result<()> {
+    /// Deletes an expired record durably; false if it was replaced or moved meanwhile: then what
+    /// was seen says nothing about the key now.
+    pub(crate) async fn expire(&self, place: &Place, entry: Entry) -> Result<bool> {
         if is_planted(Bug::ExpiryForgotten) {
-            return Ok(());
+            return Ok(true);
         }
+        self.wait_for_keys_patiently().await?;
         let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
         loop {
-            let Lookup::Found(found) = self.find_entry(place, entry).await? else { return Ok(()) };
+            let Lookup::Found(found) = self.find_entry(place, entry).await? else { return Ok(false) };
             if !found.is_expired(self.now_ms()) || !self.is_current(place, &found.entry) {
-                return Ok(());
+                return Ok(false);
             }
             let doomed = self.doomed_upload(&found)?;
             match self.append_delete(place, &found, doomed, Durability::Sync) {
@@ -77,7 +85,7 @@ impl Partition {
         add(&self.counts.expired, 1);
         let frame = self.log.frame();
         drop(guard);
-        self.log.wait_durable(frame).await
+        self.log.wait_durable(frame).await.map(|()| true)
     }
 
     /// Reads the record of an entry again, if the index still has it.
@@ -96,7 +104,8 @@ impl Partition {
         doomed: Option<u64>,
         urgency: Durability,
     ) -> Result<()> {
-        self.reserve(note_bytes_max(3), 3)?;
+        let tombstone_bytes = record_bytes(found.header.key_bytes as usize, 0) as usize;
+        self.reserve(tombstone_bytes + note_bytes_max(3), 3)?;
         self.push_delete(place, found, doomed, urgency);
         Ok(())
     }
@@ -112,10 +121,31 @@ impl Partition {
             flags: if found.expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING },
             ..Transition::new(TransitionKind::Delete)
         };
-        let mut note: Vec<Transition> = self.release_note(place, found.entry.location).into_iter().collect();
-        note.push(transition);
-        note.extend(doomed.map(|upload| Partition::upload_note(TransitionKind::UploadDoom, upload)));
-        self.commit_note(&note, urgency);
+        self.commit_note(self.release_note(place, found.entry.location).as_slice(), urgency);
+        self.push_tombstone(&transition, record::key(&found.bytes, &found.header), urgency);
+        let doomed = doomed.map(|upload| Partition::upload_note(TransitionKind::UploadDoom, upload));
+        self.commit_note(doomed.as_slice(), urgency);
+    }
+
+    /// Pushes the tombstone that stands for a delete, and applies it. The key is in it, so that a
+    /// restart knows what to take out of the keys in order.
+    pub(crate) fn push_tombstone(&self, delete: &Transition, key: &[u8], urgency: Durability) {
+        let header = RecordHeader {
+            kind: RecordKind::Tombstone,
+            lifetime: 0,
+            key_bytes: key.len() as u32,
+            value_bytes: 0,
+            container: delete.container,
+            slot: delete.slot,
+            version: self.next_version(),
+            expiry_ms: 0,
+            flags: delete.flags,
+            previous: delete.previous,
+            previous_length: delete.previous_length,
+        };
+        let transition = self.log.push_record(&header, key, delete.fingerprint, &[], urgency);
+        self.commit(&transition, urgency);
+        self.keys.note(delete.container, key, true);
     }
 
     /// The upload of a manifest record, which goes with it.

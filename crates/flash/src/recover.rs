@@ -11,11 +11,12 @@
 //! * blocks of the old tail are never written again: the log goes on in the segment that the old
 //!   tail had reserved.
 
-use crate::checkpoint::{SECTION_SNAPSHOT, SECTION_TABLES};
+use crate::checkpoint::{SECTION_KEYS, SECTION_SNAPSHOT, SECTION_TABLES};
 use crate::format::anchor::ANCHOR_BYTES;
 use crate::format::checkpoint::{CHUNK_HEADER_BYTES, decode, decode_header};
 use crate::format::{Anchor, SegmentKind, round_up};
 use crate::index::ENTRY_BYTES;
+use crate::keys::KeysFound;
 use crate::layout::Layout;
 use crate::log::LogPosition;
 use crate::planted::{Bug, is_planted};
@@ -23,7 +24,8 @@ use crate::segments::{SegmentState, SegmentTable};
 use crate::snapshot::{self, Reader};
 use crate::state::State;
 use crate::walk::{
-    Framed, durable_stated_after, frame_at, read_header, read_segment, read_summary, resolve_notes,
+    Framed, durable_stated_after, durable_stated_by_any, frame_at, read_header, read_segment, read_summary,
+    resolve_notes,
 };
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Slot, Version};
@@ -57,7 +59,10 @@ pub enum OpenError {
 pub(crate) struct Recovered {
     pub(crate) state: State,
     pub(crate) anchor: Anchor,
+    /// The copy it was read from.
+    pub(crate) anchor_copy: u64,
     pub(crate) position: LogPosition,
+    pub(crate) keys: KeysFound,
     pub(crate) replayed: u64,
     pub(crate) version: Version,
 }
@@ -66,6 +71,7 @@ struct Recovery<'a> {
     block: &'a dyn Block,
     layout: Layout,
     anchor: Anchor,
+    anchor_copy: u64,
     state: State,
     /// The next frame expected.
     expected: u64,
@@ -79,6 +85,8 @@ struct Recovery<'a> {
     /// The last segment of the log, if it holds no transition: it may be written anew, so that
     /// lives that end early take no space.
     empty_tail: Option<Tail>,
+    /// What the keys in order are found from.
+    keys: KeysFound,
 }
 
 /// Where the log goes on.
@@ -104,7 +112,7 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
     // must not be taken away by a later power loss.
     let flushed = block.flush(Origin::FOREGROUND).await;
     flushed.map_err(|error| OpenError::Io { partition: layout.partition, error })?;
-    let anchor = read_anchor(block, &layout).await?;
+    let (anchor, anchor_copy) = read_anchor(block, &layout).await?;
     let slots = Slot::range_of(layout.partition, layout.partitions);
     let state = State::new(slots.clone(), SegmentTable::new(layout.segments, layout.segment_units()));
     let (expected, epoch) = (anchor.frame_number, anchor.epoch);
@@ -112,6 +120,7 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
         block,
         layout,
         anchor,
+        anchor_copy,
         state,
         expected,
         epoch,
@@ -119,26 +128,29 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
         replayed: 0,
         applied: 0,
         empty_tail: None,
+        keys: KeysFound::default(),
     };
     recovery.state.slot_frames = Some(vec![recovery.expected; slots.len()]);
     if recovery.anchor.checkpoint_id != 0 {
         recovery.load_checkpoint().await?;
+    } else {
+        recovery.keys.runs = Some(Vec::new());
     }
     let tail = recovery.replay().await?;
     Ok(recovery.finish(tail))
 }
 
-async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<Anchor, OpenError> {
+async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<(Anchor, u64), OpenError> {
     let partition = layout.partition;
     let io = |error| OpenError::Io { partition, error };
-    let mut best: Option<Anchor> = None;
+    let mut best: Option<(Anchor, u64)> = None;
     let mut problems = Vec::new();
     for copy in 0..2 {
         let offset = layout.anchor_offset + copy * ANCHOR_BYTES as u64;
         let buf = block.read(Origin::FOREGROUND, offset, ANCHOR_BYTES).await.map_err(io)?;
         match Anchor::decode(&buf, layout.identity) {
-            Ok(anchor) if best.as_ref().is_none_or(|best| best.generation < anchor.generation) => {
-                best = Some(anchor);
+            Ok(anchor) if best.as_ref().is_none_or(|(best, _)| best.generation < anchor.generation) => {
+                best = Some((anchor, copy));
             }
             Ok(_) => {}
             Err(error) => problems.push(format!("copy {copy} at {offset}: {error}")),
@@ -201,6 +213,7 @@ impl Recovery<'_> {
             let loaded = match head[0] {
                 SECTION_SNAPSHOT => snapshot::decode(section, &mut self.state),
                 SECTION_TABLES => load_tables(section, &mut self.state),
+                SECTION_KEYS => self.keys.load(section, &self.layout),
                 _ => false,
             };
             if !loaded {
@@ -237,6 +250,7 @@ impl Recovery<'_> {
                     );
                 }
                 self.check_end(open_end, 0)?;
+                self.check_headless(segment).await?;
                 return Ok(self.tail(segment, log_number));
             };
             if !first && header.first_frame != self.expected {
@@ -249,6 +263,7 @@ impl Recovery<'_> {
             }
             let applied = self.applied;
             let walked = self.walk(segment, &header).await?;
+            self.keys.walked(segment, &header, self.expected);
             let rewritable = self.applied == applied && segment != self.anchor.log_segment;
             self.empty_tail = rewritable.then_some(Tail {
                 segment,
@@ -371,6 +386,20 @@ impl Recovery<'_> {
         Ok(())
     }
 
+    /// At the end of the log: the segment in which it would go on has no header of the log. If
+    /// frames in it state that the next frame was durable, it had one, and it is damaged.
+    async fn check_headless(&self, segment: u32) -> Result<(), OpenError> {
+        let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
+        let bytes = read.map_err(|error| self.io(error))?;
+        if durable_stated_by_any(&bytes, &self.layout, segment) >= self.expected {
+            return Err(self.damaged(format!(
+                "the header of log segment {segment} cannot be read, though frames in it prove that log frame {} was acknowledged",
+                self.expected
+            )));
+        }
+        Ok(())
+    }
+
     fn apply(&mut self, transitions: &[Framed]) {
         self.applied += transitions.len() as u64;
         for (frame, transition) in transitions {
@@ -392,6 +421,9 @@ impl Recovery<'_> {
             }
             self.state.segments.get_mut(*segment).kind = SegmentKind::Checkpoint;
         }
+        let others: Vec<u32> =
+            checkpoint.iter().copied().chain([tail.segment]).chain(tail.reserved).collect();
+        self.keys.claim(&mut self.state.segments, &others, self.anchor.frame_number, tail.segment);
         for segment in 0..self.layout.segments {
             let info = self.state.segments.get(segment);
             if info.state == SegmentState::Free {
@@ -399,7 +431,8 @@ impl Recovery<'_> {
             }
             let in_log = info.kind == SegmentKind::Log && info.log_number >= self.anchor.log_number;
             let used_log = in_log && info.log_number < tail.log_number && segment != tail.segment;
-            if info.live_units > 0 || used_log || checkpoint.contains(&segment) {
+            let in_runs = info.kind == SegmentKind::Keys && self.keys.names(segment);
+            if info.live_units > 0 || used_log || in_runs || checkpoint.contains(&segment) {
                 self.state.segments.close(segment);
                 self.state.segments.prepared = self.state.segments.prepared.max(segment + 1);
             } else {
@@ -416,7 +449,9 @@ impl Recovery<'_> {
         Recovered {
             state: self.state,
             anchor: self.anchor,
+            anchor_copy: self.anchor_copy,
             position,
+            keys: self.keys,
             replayed: self.replayed,
             version: Version { epoch, clock: 0 },
         }

@@ -235,7 +235,7 @@ impl SegmentTable {
             let info = &self.segments[segment];
             let pinned = match info.kind {
                 SegmentKind::Log => info.log_number >= replay_from,
-                SegmentKind::Checkpoint => true,
+                SegmentKind::Checkpoint | SegmentKind::Keys => true,
                 SegmentKind::Cleaned | SegmentKind::Cold => false,
             };
             if info.state == SegmentState::Closed
@@ -249,6 +249,13 @@ impl SegmentTable {
             }
         }
         count
+    }
+
+    /// Segments in use of a kind.
+    #[must_use]
+    pub fn used(&self, kind: SegmentKind) -> u32 {
+        let used = |info: &&Segment| info.state != SegmentState::Free && info.kind == kind;
+        self.segments.iter().filter(used).count() as u32
     }
 
     /// Closed log segments with nothing live that only a newer checkpoint can free.

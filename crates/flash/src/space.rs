@@ -24,17 +24,20 @@ impl Partition {
 
     /// Free segments below which stores wait.
     pub(crate) fn store_reserve(&self) -> u32 {
-        BACKGROUND_SEGMENTS + self.kept_segments()
+        BACKGROUND_SEGMENTS + self.kept_segments() + self.keys.wanted_segments()
     }
 
-    /// Segments that only a checkpoint and the next opening may take.
+    /// Segments that only a checkpoint (with the flush of keys that it waits for) and the next
+    /// opening may take.
     pub(crate) fn kept_segments(&self) -> u32 {
-        KEPT_MIN - 1 + self.checkpoint_segments()
+        KEPT_MIN - 1 + self.checkpoint_segments() + self.keys.flush_segments()
     }
 
     /// Units that may be live: the rest is what cleaning needs to make headway.
     pub(crate) fn live_units_max(&self) -> u64 {
-        let reserve = self.store_reserve() + self.checkpoint_segments() + CLEANING_SEGMENTS;
+        // Runs of keys take segments, and as many again while they are merged into one.
+        let keys = 2 * self.keys.run_segments();
+        let reserve = self.store_reserve() + self.checkpoint_segments() + CLEANING_SEGMENTS + keys;
         let usable = u64::from(self.layout.segments.saturating_sub(reserve));
         usable * (self.layout.segment_units() * 15 / 16)
     }
@@ -45,6 +48,7 @@ impl Partition {
             return Err(error);
         }
         self.log.wait_for_room().await?;
+        self.wait_for_keys().await?;
         let units = bytes / UNIT_BYTES;
         let fits = |partition: &Partition| {
             partition.state.borrow().segments.live_units() + units <= partition.live_units_max()

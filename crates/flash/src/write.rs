@@ -118,7 +118,8 @@ impl Partition {
                 }
                 let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
                 if let Err(error) = judge(condition, existing) {
-                    self.wait_for_seen(&place).await?;
+                    drop(guard);
+                    self.settle_refusal(&place, replaced.as_ref()).await?;
                     return Err(error);
                 }
                 let previous = self.previous_item(existing, want_previous)?;
@@ -216,6 +217,9 @@ impl Partition {
         let transition =
             self.log.push_record(&header, store.key, store.place.fingerprint, store.value, urgency);
         self.commit(&transition, urgency);
+        if replaced.is_none() {
+            self.keys.note(store.place.generation, store.key, false);
+        }
         add(&self.counts.stored_bytes, size);
         Ok(version)
     }
@@ -242,6 +246,7 @@ impl Partition {
         condition: Condition,
         durability: Durability,
     ) -> Result<Output> {
+        self.wait_for_keys_patiently().await?;
         'held: loop {
             let (place, guard) = self.hold(container, key).await;
             loop {
@@ -256,7 +261,8 @@ impl Partition {
                 };
                 let expired = found.is_expired(self.now_ms());
                 if let Err(error) = judge(condition, (!expired).then_some(&found)) {
-                    self.wait_for_seen(&place).await?;
+                    drop(guard);
+                    self.settle_refusal(&place, Some(&found)).await?;
                     return Err(error);
                 }
                 let item = self.item(&found, Vec::new())?;
@@ -275,12 +281,19 @@ impl Partition {
         }
     }
 
+    /// Before a refusal is told: what was seen expired is deleted durably, and what was seen at all
+    /// is durable. The key is not held any more.
+    async fn settle_refusal(&self, place: &Place, found: Option<&Found>) -> Result<()> {
+        if let Some(found) = found.filter(|found| found.is_expired(self.now_ms())) {
+            self.expire(place, found.entry).await?;
+        }
+        self.wait_for_seen(place).await
+    }
+
     /// Before a refusal is told, what it tells of the key must be durable: its last write, its
     /// delete, or the emptying of its container.
     async fn wait_for_seen(&self, place: &Place) -> Result<()> {
-        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
-        let of_container = self.log.pending_frame(0, u64::from(place.container.0));
-        match of_key.max(of_container) {
+        match self.pending_frame(place) {
             Some(frame) => self.log.wait_durable(frame).await,
             None => Ok(()),
         }
@@ -302,10 +315,13 @@ impl Partition {
                     continue 'held;
                 }
                 let Some(held) = held else { continue };
-                let live = held.filter(|found| !found.is_expired(self.now_ms()));
-                let Some(found) = live else {
-                    self.wait_for_seen(&place).await?;
-                    return Err(Error::NotFound);
+                let found = match held {
+                    Some(found) if !found.is_expired(self.now_ms()) => found,
+                    expired_or_none => {
+                        drop(guard);
+                        self.settle_refusal(&place, expired_or_none.as_ref()).await?;
+                        return Err(Error::NotFound);
+                    }
                 };
                 if let Err(error) = judge(condition, Some(&found)) {
                     self.wait_for_seen(&place).await?;
@@ -424,14 +440,20 @@ impl Partition {
             return Err(Error::Invalid("too many operations in a batch"));
         }
         loop {
-            let guards = self.hold_all(&ops).await?;
+            let (guards, held) = self.hold_all(&ops).await?;
             let size: usize = ops.iter().map(batch_bytes).sum();
             if size > Log::frame_capacity(&self.layout) {
                 return Err(Error::Invalid("the batch does not fit a frame"));
             }
             self.admit(size as u64).await?;
             let Some(founds) = self.find_all(&ops).await? else { continue };
-            let places: Vec<Place> = founds.iter().map(|(place, _)| *place).collect();
+            if !founds.iter().all(|(place, _)| held.contains(&(place.slot.0, place.fingerprint))) {
+                continue; // A container was emptied: other places are held than would be written.
+            }
+            let now_ms = self.now_ms();
+            let expired =
+                |found: &Option<Found>| found.as_ref().filter(|f| f.is_expired(now_ms)).map(|f| f.entry);
+            let seen: Vec<_> = founds.iter().map(|(place, found)| (*place, expired(found))).collect();
             let changes = ops
                 .iter()
                 .zip(&founds)
@@ -445,8 +467,12 @@ impl Partition {
                     return Ok(Output::Batch(outputs));
                 }
                 refused_or_nothing_to_do => {
-                    for place in &places {
-                        self.wait_for_seen(place).await?;
+                    drop(guards);
+                    for (place, expired) in seen {
+                        if let Some(entry) = expired {
+                            self.expire(&place, entry).await?;
+                        }
+                        self.wait_for_seen(&place).await?;
                     }
                     return refused_or_nothing_to_do.map(Output::Batch);
                 }
@@ -455,7 +481,7 @@ impl Partition {
     }
 
     /// Holds the keys of a batch, in one order for all batches.
-    async fn hold_all(&self, ops: &[Op]) -> Result<Vec<KeyGuard>> {
+    async fn hold_all(&self, ops: &[Op]) -> Result<(Vec<KeyGuard>, Vec<(u16, u64)>)> {
         let mut ids = Vec::new();
         for op in ops {
             let (Op::Store { container, key, value: Value::Bytes(_), .. }
@@ -469,10 +495,10 @@ impl Partition {
         ids.sort_unstable();
         ids.dedup();
         let mut guards = Vec::new();
-        for (slot, fingerprint) in ids {
-            guards.push(self.locks.lock(slot, fingerprint).await);
+        for (slot, fingerprint) in &ids {
+            guards.push(self.locks.lock(*slot, *fingerprint).await);
         }
-        Ok(guards)
+        Ok((guards, ids))
     }
 
     /// Looks up every key of a batch; nothing if one moved meanwhile.
@@ -664,6 +690,7 @@ impl Partition {
 fn batch_bytes(op: &Op) -> usize {
     let record = match op {
         Op::Store { key, value: Value::Bytes(value), .. } => record_bytes(key.len(), value.len()) as usize,
+        Op::Delete { key, .. } => record_bytes(key.len(), 0) as usize,
         _ => 0,
     };
     record + note_bytes_max(STORE_TRANSITIONS)

@@ -24,6 +24,9 @@ pub enum RecordKind {
     Manifest = 2,
     /// A part of an upload. The key is the upload and the part's number.
     Part = 3,
+    /// A key that was deleted. It stands in the log alone, for the transition of the delete, and is
+    /// never live.
+    Tombstone = 4,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -105,6 +108,7 @@ impl RecordHeader {
             1 => RecordKind::Value,
             2 => RecordKind::Manifest,
             3 => RecordKind::Part,
+            4 => RecordKind::Tombstone,
             _ => return Err(DecodeError::Absent(NAME)),
         };
         if raw.key_bytes.get() as usize > plimsoll_kv::limits::KEY_BYTES_MAX {
@@ -153,7 +157,8 @@ impl RecordHeader {
         }
     }
 
-    /// The transition that a record in the log stands for: it was stored at `location`.
+    /// The transition that a record in the log stands for: it was stored at `location`, or (a
+    /// tombstone) what it names was deleted.
     #[must_use]
     pub fn transition(&self, key: &[u8], fingerprint: u64, location: u64) -> Transition {
         let transition = Transition {
@@ -168,6 +173,9 @@ impl RecordHeader {
             ..Transition::new(TransitionKind::Store)
         };
         match self.part(key) {
+            None if self.kind == RecordKind::Tombstone => {
+                Transition { kind: TransitionKind::Delete, ..transition }
+            }
             None => transition,
             Some((upload, part)) => Transition {
                 kind: TransitionKind::StorePart,

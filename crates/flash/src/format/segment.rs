@@ -21,15 +21,16 @@ pub enum SegmentKind {
     Cold = 3,
     /// Chunks of a checkpoint.
     Checkpoint = 4,
+    /// Blocks of a run of keys in order.
+    Keys = 5,
 }
 
 impl SegmentKind {
     /// The kind a stored byte names.
     #[must_use]
     pub fn from_byte(byte: u8) -> Option<SegmentKind> {
-        [SegmentKind::Log, SegmentKind::Cleaned, SegmentKind::Cold, SegmentKind::Checkpoint]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        use SegmentKind::{Checkpoint, Cleaned, Cold, Keys, Log};
+        [Log, Cleaned, Cold, Checkpoint, Keys].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -12,7 +12,7 @@ pub const TRANSITION_BYTES_MAX: usize = 9 + 3 * 5 + 3 * 10;
 pub enum TransitionKind {
     /// A record was stored at `location` in place of the one at `previous`, if any.
     Store = 1,
-    /// The record at `previous` was deleted.
+    /// The record at `previous` was deleted; its key stands in the tombstone at `location`.
     Delete = 2,
     /// The record at `previous` was moved to `location` by the cleaner, which wrote the change of
     /// its expiry time with the clock `argument` into it (0: none).

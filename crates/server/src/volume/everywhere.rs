@@ -111,7 +111,11 @@ const WRONG_OUTPUT: Error = Error::Unsupported("a partition gave the output of a
 /// The first `limit` keys of several pages in order.
 fn merge(pages: Vec<ListPage>, limit: usize) -> ListPage {
     let more_below = pages.iter().any(|page| page.more);
+    // A page may end early; of what follows its last key, nothing is known yet.
+    let unfinished = pages.iter().filter(|page| page.more);
+    let known = unfinished.filter_map(|page| page.keys.last()).min().cloned();
     let mut keys: Vec<Vec<u8>> = pages.into_iter().flat_map(|page| page.keys).collect();
+    keys.retain(|key| known.as_ref().is_none_or(|known| key <= known));
     keys.sort_unstable();
     let more = more_below || keys.len() > limit;
     keys.truncate(limit);

@@ -1,0 +1,233 @@
+//! Merging: tables into runs, runs into longer runs.
+//!
+//! Place on the path: in the background. Runs are grouped by size, each tier four times the one
+//! below; four runs of a tier become one of the next. So a name is written once a tier, and a
+//! listing looks at three runs a tier at most once merges have caught up.
+//!
+//! Invariants: only runs that are neighbours in age are merged, and the result takes their place;
+//! a delete is dropped only where nothing older is left that it could hide; memory is bounded.
+
+use super::block::split_name;
+use super::cursor::{Merged, RunCursor, Source};
+use super::run::Run;
+use super::table::{Table, TableCursor};
+use super::write::RunWriter;
+use super::{Keys, SMALL_RUN_BYTES};
+use crate::metrics::add;
+use crate::partition::Partition;
+use plimsoll_kv::Result;
+use plimsoll_kv::block::Origin;
+use std::rc::Rc;
+
+/// Runs of a tier that are merged.
+const TIER_RUNS: usize = 4;
+/// Runs of one merge at most: each takes a span of memory.
+const MERGE_RUNS_MAX: usize = 24;
+/// Names merged without a pause.
+const NAMES_PER_STEP: usize = 256;
+/// Deletes kept in runs before they are a reason to merge everything: then a quarter of all names.
+const DELETED_MIN: u64 = 4096;
+
+/// Size and deletes of a run, as far as picking goes.
+#[derive(Clone, Copy, Debug)]
+struct Weight {
+    bytes: u64,
+    names: u64,
+    deleted: u64,
+}
+
+/// The tier of a run: 0 below four small runs, then each four times as long.
+fn tier(bytes: u64) -> u32 {
+    (bytes / SMALL_RUN_BYTES).max(1).ilog2() / 2
+}
+
+/// The runs to merge, oldest first, if there are any: four of a tier, or everything if a quarter of
+/// it is deletes.
+fn pick(runs: &[Weight]) -> Option<std::ops::Range<usize>> {
+    let deleted: u64 = runs.iter().map(|run| run.deleted).sum();
+    let names: u64 = runs.iter().map(|run| run.names).sum();
+    if runs.len() > 1 && deleted >= DELETED_MIN && deleted * 4 > names {
+        return Some(0..runs.len().min(MERGE_RUNS_MAX));
+    }
+    // A run that is older than a longer one belongs to that one's tier: neighbours merge.
+    let mut end = runs.len();
+    let mut level = 0;
+    let mut start = end;
+    while end > 0 {
+        level = level.max(tier(runs[end - 1].bytes));
+        while start > 0 && tier(runs[start - 1].bytes) <= level {
+            start -= 1;
+        }
+        if end - start >= TIER_RUNS {
+            return Some(start..end.min(start + MERGE_RUNS_MAX));
+        }
+        end = start;
+    }
+    None
+}
+
+/// What a merge leaves out.
+struct Filter {
+    /// Nothing older than the result exists: deletes hide nothing.
+    bottom: bool,
+    /// The generation looked at last, and whether it was emptied.
+    generation: Option<(u32, bool)>,
+}
+
+impl Filter {
+    fn new(bottom: bool) -> Filter {
+        Filter { bottom, generation: None }
+    }
+
+    fn keeps(&mut self, partition: &Partition, name: &[u8], deleted: bool) -> bool {
+        if deleted && self.bottom {
+            return false;
+        }
+        let Some((generation, _)) = split_name(name) else { return false };
+        let (known, dead) = self.generation.unwrap_or((!generation, false));
+        if known == generation {
+            return !dead;
+        }
+        let dead = partition.state.borrow().is_dead(generation);
+        self.generation = Some((generation, dead));
+        !dead
+    }
+}
+
+/// A merge that goes on step by step.
+pub(crate) struct Merge {
+    inputs: Vec<Rc<Run>>,
+    merged: Merged,
+    writer: RunWriter,
+    filter: Filter,
+    name: Vec<u8>,
+    begun: bool,
+}
+
+impl Merge {
+    fn new(partition: &Partition, table: Option<&Rc<Table>>, inputs: Vec<Rc<Run>>, bottom: bool) -> Merge {
+        let mut sources: Vec<Source> =
+            table.map(|table| Source::Table(TableCursor::new(table.clone()))).into_iter().collect();
+        let cursor = |run| Source::Run(RunCursor::new(&partition.keys.io, run, Origin::BACKGROUND, true));
+        sources.extend(inputs.iter().rev().map(cursor));
+        Merge {
+            merged: Merged::new(sources),
+            inputs,
+            writer: RunWriter::new(partition, table.is_some()),
+            filter: Filter::new(bottom),
+            name: Vec::new(),
+            begun: false,
+        }
+    }
+
+    /// Merges some names; true if there may be more.
+    async fn step(&mut self, partition: &Partition) -> Result<bool> {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.merged.seek(&[]).await?;
+        }
+        for _ in 0..NAMES_PER_STEP {
+            let Some(deleted) = self.merged.next(&mut self.name).await? else { return Ok(false) };
+            if self.filter.keeps(partition, &self.name, deleted) {
+                self.writer.push(partition, &self.name, deleted).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// True if this merge reads a run.
+    fn reads(&self, run: &Rc<Run>) -> bool {
+        self.inputs.iter().any(|input| Rc::ptr_eq(input, run))
+    }
+}
+
+impl Keys {
+    /// Puts the result of a merge in the place of what was merged, or at `at`. `older`: it belongs
+    /// to what was before the start.
+    fn install(&self, inputs: &[Rc<Run>], at: usize, result: Option<Run>, older: bool) {
+        let mut runs = self.runs.borrow_mut();
+        let first = match inputs.first() {
+            None => at,
+            Some(first) => {
+                let found = runs.iter().position(|run| Rc::ptr_eq(run, first));
+                found.expect("what is merged stays among the runs")
+            }
+        };
+        assert!(inputs.iter().zip(&runs[first..]).all(|(input, run)| Rc::ptr_eq(input, run)));
+        let count = usize::from(result.is_some());
+        runs.splice(first..first + inputs.len(), result.map(Rc::new));
+        if older {
+            self.older.set(self.older.get() + count - inputs.len());
+        }
+    }
+}
+
+impl Partition {
+    /// Writes a table as the newest run, or (`older`) as the newest of what was before the start.
+    /// A small run below it is written anew with it, if no merge reads it.
+    pub(crate) async fn flush_table(
+        &self,
+        table: &Rc<Table>,
+        older: bool,
+        merging: Option<&Merge>,
+    ) -> Result<()> {
+        let keys = &self.keys;
+        let ready = keys.ready.get();
+        let at = if older { keys.older.get() } else { keys.runs.borrow().len() };
+        let small = SMALL_RUN_BYTES.min(self.layout.segment_bytes / 2);
+        let below = at.checked_sub(1).filter(|below| ready || older || *below >= keys.older.get());
+        let below = below.map(|below| keys.runs.borrow()[below].clone());
+        let inputs: Vec<Rc<Run>> = below
+            .filter(|run| run.bytes <= small && !merging.is_some_and(|merge| merge.reads(run)))
+            .into_iter()
+            .collect();
+        let bottom = at == inputs.len() && (ready || older);
+        let mut merge = Merge::new(self, Some(table), inputs, bottom);
+        while merge.step(self).await? {
+            self.reactor.yield_now().await;
+        }
+        let result = merge.writer.finish(self).await?;
+        keys.install(&merge.inputs, at, result, older);
+        Ok(())
+    }
+
+    /// The merge that is due, if there is space for it.
+    pub(crate) fn begin_merge(&self) -> Option<Merge> {
+        let keys = &self.keys;
+        let runs = keys.runs.borrow();
+        let weigh = |run: &Rc<Run>| Weight { bytes: run.bytes, names: run.names, deleted: run.deleted };
+        let weights: Vec<Weight> = runs.iter().map(weigh).collect();
+        let Some(picked) = pick(&weights) else {
+            keys.wanted_segments.set(0);
+            return None;
+        };
+        let inputs = runs[picked.clone()].to_vec();
+        let needed = inputs.iter().map(|run| run.held.len() as u32).sum::<u32>() + 1;
+        keys.wanted_segments.set(0);
+        if self.state.borrow().segments.free_count() < self.store_reserve() + needed {
+            if !keys.merge_given_up.get() {
+                keys.wanted_segments.set(needed);
+                self.background.wake_all();
+            }
+            return None;
+        }
+        Some(Merge::new(self, None, inputs, picked.start == 0))
+    }
+
+    /// Goes on with a merge; true if there may be more of it.
+    pub(crate) async fn step_merge(&self, merge: &mut Merge) -> Result<bool> {
+        merge.step(self).await
+    }
+
+    /// Ends a merge of runs.
+    pub(crate) async fn end_merge(&self, merge: Merge) -> Result<()> {
+        let result = merge.writer.finish(self).await?;
+        self.keys.install(&merge.inputs, 0, result, false);
+        self.keys.merge_given_up.set(false);
+        add(&self.keys.merges, 1);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "merge_tests.rs"]
+mod tests;
