@@ -103,6 +103,9 @@ impl Partition {
         }
         let extent = if want_previous { Extent::Whole } else { Extent::Head };
         let size = record_bytes(key.len(), bytes.len());
+        if size as usize + note_bytes_max(STORE_TRANSITIONS) > Log::frame_capacity(&self.layout) {
+            return Err(Error::ValueTooLong); // A long key and a long value together.
+        }
         'held: loop {
             let (place, guard) = self.hold(container, &key).await;
             loop {
@@ -483,12 +486,23 @@ impl Partition {
     /// Holds the keys of a batch, in one order for all batches.
     async fn hold_all(&self, ops: &[Op]) -> Result<(Vec<KeyGuard>, Vec<(u16, u64)>)> {
         let mut ids = Vec::new();
+        let mut keys = std::collections::BTreeSet::new();
         for op in ops {
             let (Op::Store { container, key, value: Value::Bytes(_), .. }
             | Op::Delete { container, key, .. }) = op
             else {
                 return Err(Error::Invalid("a batch holds stores and deletes"));
             };
+            if key.len() >= plimsoll_kv::limits::KEY_BYTES_MAX {
+                return Err(Error::KeyTooLong);
+            }
+            let longest = self.layout.record_value_bytes_max();
+            if matches!(op, Op::Store { value: Value::Bytes(value), .. } if value.len() > longest) {
+                return Err(Error::ValueTooLong);
+            }
+            if !keys.insert((*container, key.as_slice())) {
+                return Err(Error::Invalid("a key stands in a batch twice"));
+            }
             let place = self.place(*container, key);
             ids.push((place.slot.0, place.fingerprint));
         }

@@ -67,7 +67,8 @@ fn redis_cli_is_answered() {
     assert_eq!(redis_cli(&server, &["-3", "mget", "k", "absent"]), "v\n\n");
     assert_eq!(redis_cli(&server, &["set", "longest", &"x".repeat(10_000)]), "OK\n");
     let keys = redis_cli(&server, &["--bigkeys"]);
-    assert!(keys.contains("'\"longest\"' has 10000 bytes"), "{keys}");
+    // Versions differ in how they quote the key.
+    assert!(keys.contains("longest") && keys.contains("has 10000 bytes"), "{keys}");
     assert!(keys.contains("Sampled 2 keys in the keyspace"), "{keys}");
     assert!(redis_cli(&server, &["--scan"]).lines().count() == 2);
     // It prints for ever: the second line is the first of figures.
