@@ -22,6 +22,7 @@ test: prepare lint unit ## Install what the tests need, then run them all
 
 prepare: ## Install what the tests need, if it is missing
 	.ci/prepare
+	.ci/venv
 
 fmt: ## Lay out the code
 	$(CARGO) fmt --all

@@ -29,6 +29,9 @@ const DISK_BYTES: usize = (64 << 10) + 24 * (64 << 10) + (8 << 10);
 /// The year 2096: later than any run of the test.
 const FAR_MS: u64 = 4_000_000_000_000;
 
+/// A checkpoint is written after so many transitions.
+const CHECKPOINT_TRANSITIONS: u64 = 300;
+
 /// What a key should hold: length, fill and expiry time.
 type Model = BTreeMap<(u32, String), Option<(usize, u8, u64)>>;
 
@@ -115,6 +118,14 @@ impl Writer {
         held.as_mut().expect("stored").2 = expiry_ms;
     }
 
+    /// Stores a value and then another that retains it.
+    async fn retain(&mut self, key: &str, length: usize) {
+        self.store(0, key, length, 0).await;
+        let value = Value::Bytes(image::value(length + 1, 0x77));
+        self.execute(Self::store_op(0, key, value, 0, true)).await.expect("a retaining store");
+        self.model.insert((0, key.to_owned()), Some((length + 1, 0x77, 0)));
+    }
+
     async fn clear(&mut self, container: u32) {
         self.execute(Op::Clear { container: ContainerId(container) }).await.expect("a clear");
         for ((of, _), held) in &mut self.model {
@@ -135,21 +146,22 @@ impl Writer {
         self.clear(1).await;
         self.store(1, "after the clear", 10, 0).await;
         self.churn(1500).await;
-        // What only the log holds, most likely: the last checkpoint is older.
-        self.store(2, "in another container", 700, 0).await;
+        // What the last checkpoint holds beside its tables.
         self.store(0, "note:later", 4000, 0).await;
         self.set_expiry("note:later", FAR_MS + 1).await;
+        self.retain("retained", 900).await;
+        for _ in 0..CHECKPOINT_TRANSITIONS + 100 {
+            self.store(0, "often", 0, 0).await;
+        }
+        // What only the log holds.
+        self.store(2, "in another container", 700, 0).await;
         self.store(0, "note:never", 4000, FAR_MS).await;
         self.set_expiry("note:never", 0).await;
         self.store(0, "short:later", 50, 0).await;
         self.set_expiry("short:later", FAR_MS + 2).await;
         self.long_value("in parts, replaced", 9000, 0x5a).await;
         self.long_value("in parts, replaced", 17_000, 0x5b).await;
-        self.store(0, "retained", 900, 0).await;
-        let value = Value::Bytes(image::value(901, 0x77));
-        let retaining = Self::store_op(0, "retained", value, 0, true);
-        self.execute(retaining).await.expect("a retaining store");
-        self.model.insert((0, "retained".to_owned()), Some((901, 0x77, 0)));
+        self.retain("retained later", 500).await;
         self.store(3, "gone again", 40, 0).await;
         self.clear(3).await;
         self.churn(20).await;
@@ -169,7 +181,7 @@ async fn run(reactor: Reactor, done: Rc<Cell<Option<Model>>>) {
         created_ms: reactor.wall_ms(),
     };
     let superblock = format(&*block, &options).await.expect("formatted");
-    let options = Options { checkpoint_transitions_min: 300, ..Options::default() };
+    let options = Options { checkpoint_transitions_min: CHECKPOINT_TRANSITIONS, ..Options::default() };
     let partition = Partition::open(&reactor, block, &superblock, 0, options).await.expect("opened");
     let random = Random::stream(1, "fixture");
     let mut writer = Writer { partition: partition.clone(), model: Model::new(), random };

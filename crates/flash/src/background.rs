@@ -6,7 +6,7 @@
 //! Invariant: when it finds nothing to do and stores wait for space, it says so (`stuck`), so that
 //! they fail rather than wait for ever.
 
-use crate::clean::Heads;
+use crate::clean::{Heads, Sweep};
 use crate::index::ENTRY_BYTES;
 use crate::partition::Partition;
 use plimsoll_kv::block::Origin;
@@ -29,9 +29,9 @@ impl Partition {
     /// Runs until the partition closes.
     pub(crate) async fn run_background(self: Rc<Self>) {
         let mut heads = Heads::default();
-        let mut swept = 0;
+        let mut sweep = Sweep::default();
         while !self.closing.get() && self.log.failure().is_none() {
-            match self.background_step(&mut heads, &mut swept).await {
+            match self.background_step(&mut heads, &mut sweep).await {
                 Ok(true) => self.reactor.yield_now().await,
                 Ok(false) if self.keys.give_up_merge() => {}
                 Ok(false) => self.rest().await,
@@ -63,7 +63,7 @@ impl Partition {
     }
 
     /// One piece of work; true if there may be more.
-    async fn background_step(self: &Rc<Self>, heads: &mut Heads, swept: &mut u32) -> Result<bool> {
+    async fn background_step(self: &Rc<Self>, heads: &mut Heads, sweep: &mut Sweep) -> Result<bool> {
         let kept = self.kept_segments();
         self.state.borrow_mut().segments.kept = kept;
         self.reclaim();
@@ -74,7 +74,7 @@ impl Partition {
             self.checkpoint(false).await?;
             return Ok(true);
         }
-        if self.sweep(heads, swept).await? {
+        if self.sweep(heads, sweep).await? {
             return Ok(true);
         }
         if !self.is_short() {

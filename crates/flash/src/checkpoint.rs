@@ -185,7 +185,7 @@ impl Partition {
         // From here on recovery may find this anchor: if its writing fails, nobody may touch what
         // it names.
         writer.segments.clear();
-        if let Err(error) = write_anchor(&*self.block, &self.layout, &anchor).await {
+        if let Err(error) = write_anchor(&*self.block, &self.layout, &anchor, 0).await {
             self.keys.adopt_perhaps(runs.as_deref());
             self.log.fail(&format!("writing an anchor of partition {}: {error}", self.layout.partition));
             return Err(self.log.failure().expect("just failed"));
@@ -241,16 +241,18 @@ impl Partition {
     }
 }
 
-/// Writes both copies of an anchor, one after the other, so that one is whole at any instant.
+/// Writes both copies of an anchor, one after the other and `first` first, so that one is whole at
+/// any instant: if only one can be read, the other is written first.
 pub(crate) async fn write_anchor(
     block: &dyn plimsoll_kv::Block,
     layout: &crate::layout::Layout,
     anchor: &Anchor,
+    first: u64,
 ) -> std::io::Result<()> {
     let mut buf = Buf::zeroed(ANCHOR_BYTES);
     buf.copy_from_slice(&anchor.encode(layout.identity));
     let buf = Rc::new(buf);
-    for copy in 0..2 {
+    for copy in [first, 1 - first] {
         let offset = layout.anchor_offset + copy * ANCHOR_BYTES as u64;
         block.write(Origin::BACKGROUND, offset, buf.clone(), true).await?;
     }

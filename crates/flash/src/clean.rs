@@ -45,6 +45,15 @@ pub(crate) struct Heads {
     cold: Option<Head>,
 }
 
+/// Where the search for records of emptied containers stands.
+#[derive(Default)]
+pub(crate) struct Sweep {
+    /// The segment to look at next.
+    next: u32,
+    /// Segments looked at since the last find.
+    fruitless: u32,
+}
+
 /// A record on its way from one place to another.
 struct Move {
     header: RecordHeader,
@@ -53,8 +62,8 @@ struct Move {
     from: u64,
     to: u64,
     length: u32,
-    /// The expiry time written into the moved record.
-    expiry_ms: u64,
+    /// The clock of the change of expiry that was written into the moved record; 0: none.
+    override_clock: u64,
     /// For parts: upload and number.
     part: Option<(u64, u32)>,
 }
@@ -154,7 +163,7 @@ impl Partition {
             from,
             to: 0,
             length: (header.record_bytes() / UNIT_BYTES) as u32,
-            expiry_ms: header.expiry_ms,
+            override_clock: 0,
             part,
             header,
         }
@@ -188,7 +197,8 @@ impl Partition {
         if state.is_dead(moved.header.container) {
             return Fate::Forget(transition);
         }
-        let expiry_ms = state.expiry_overrides.get(&moved.from).copied().unwrap_or(moved.header.expiry_ms);
+        let kept = state.expiry_overrides.get(&moved.from);
+        let expiry_ms = kept.map_or(moved.header.expiry_ms, |kept| kept.expiry_ms);
         let plain = moved.header.kind == RecordKind::Value && !state.retained.contains_key(&moved.from);
         if plain && expiry_ms != 0 && expiry_ms <= self.now_ms() && self.keys.has_room() {
             let flags = FLAG_PREVIOUS_EXPIRING;
@@ -246,17 +256,14 @@ impl Partition {
             {
                 break;
             }
-            let expiry_ms = self
-                .state
-                .borrow()
-                .expiry_overrides
-                .get(&moved.from)
-                .copied()
-                .unwrap_or(moved.header.expiry_ms);
+            let kept = self.state.borrow().expiry_overrides.get(&moved.from).copied();
             let (mut moved, mut record_bytes) = records.next().expect("just peeked");
             moved.to = layout.location(head.segment, start + bytes.len() as u64);
-            moved.expiry_ms = expiry_ms;
-            record::relocate(&mut record_bytes, &moved.header, expiry_ms, head.sequence, moved.to);
+            if let Some(kept) = kept {
+                (moved.header.expiry_ms, moved.header.version) = (kept.expiry_ms, kept.version);
+                moved.override_clock = kept.version.clock;
+            }
+            record::relocate(&mut record_bytes, &moved.header, head.sequence, moved.to);
             bytes.extend_from_slice(&record_bytes);
             moves.push(moved);
         }
@@ -341,8 +348,8 @@ impl Partition {
         Ok(Fate::Dead)
     }
 
-    /// Makes room for a note and a record of so many bytes. The background is last in the queue for segments and first to need
-    /// them: if there is none it looks whether one came free meanwhile.
+    /// Makes room for a note and a record of so many bytes. The background is last in the queue for
+    /// segments and first to need them: if there is none it looks whether one came free meanwhile.
     async fn reserve_patiently(&self, transitions: usize, record_bytes: usize, _heads: &Heads) -> Result<()> {
         let bytes = note_bytes_max(transitions) + record_bytes;
         self.log.wait_for_room().await?;
@@ -355,20 +362,50 @@ impl Partition {
     }
 
     /// Forgets the records of emptied containers, segment by segment; true if it did something.
-    pub(crate) async fn sweep(&self, heads: &mut Heads, swept: &mut u32) -> Result<bool> {
-        if self.state.borrow().dead.is_empty() {
+    pub(crate) async fn sweep(&self, heads: &mut Heads, sweep: &mut Sweep) -> Result<bool> {
+        let left = self.dead_entries();
+        if left == 0 {
+            *sweep = Sweep::default();
             return Ok(false);
         }
         let segments = self.layout.segments;
-        let next = (0..segments).map(|step| (*swept + step) % segments).find(|segment| {
+        let next = (0..segments).map(|step| (sweep.next + step) % segments).find(|segment| {
             let state = self.state.borrow();
             let info = state.segments.get(*segment);
             info.state == SegmentState::Closed && info.live_units > 0 && info.kind != SegmentKind::Checkpoint
         });
-        let Some(segment) = next else { return Ok(false) };
-        *swept = (segment + 1) % segments;
+        let Some(segment) = next.filter(|_| sweep.fruitless < segments) else {
+            sweep.fruitless = 0;
+            return self.close_open_segments(heads);
+        };
+        sweep.next = (segment + 1) % segments;
         self.sweep_segment(segment, heads).await?;
+        sweep.fruitless = if self.dead_entries() < left { 0 } else { sweep.fruitless + 1 };
         Ok(true)
+    }
+
+    /// Entries of emptied containers that are still in the index.
+    fn dead_entries(&self) -> u64 {
+        self.state.borrow().dead.values().sum()
+    }
+
+    /// Ends the segments that are being filled, if they hold anything live, so that they can be
+    /// swept too; true if there was one.
+    fn close_open_segments(&self, heads: &mut Heads) -> Result<bool> {
+        let mut closed = false;
+        for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
+            if let Some(head) = heads.take(kind) {
+                self.state.borrow_mut().segments.close(head.segment);
+                closed = true;
+            }
+        }
+        let open = self.log.position().0;
+        let segments = &mut self.state.borrow_mut().segments;
+        if segments.get(open).live_units > 0 {
+            self.log.roll(segments)?;
+            closed = true;
+        }
+        Ok(closed)
     }
 
     async fn sweep_segment(&self, segment: u32, heads: &Heads) -> Result<()> {
@@ -402,7 +439,7 @@ fn relocation(moved: &Move) -> Transition {
         previous: moved.from,
         length: moved.length,
         previous_length: moved.length,
-        argument: moved.expiry_ms,
+        argument: moved.override_clock,
         ..Transition::new(TransitionKind::Relocate)
     };
     match moved.part {

@@ -20,6 +20,8 @@ const SEGMENTS_MIN: u64 = 24;
 /// The smallest and the largest segment.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
+/// Bytes at each end of a device that must be zero for it to count as blank.
+const BLANK_BYTES: u64 = 1 << 20;
 /// The largest device: what a superblock and the locations of a partition can say.
 const PARTITIONS_MAX: u16 = 64;
 
@@ -115,7 +117,7 @@ pub async fn inspect(block: &dyn Block) -> Result<Superblock, DeviceError> {
                 Err(_) if first[..8] == MAGIC || last[..8] == MAGIC => {
                     return Err(DeviceError::Damaged(error));
                 }
-                Err(_) if first.iter().all(|byte| *byte == 0) => return Err(DeviceError::Blank),
+                Err(_) if is_blank(block).await? => return Err(DeviceError::Blank),
                 Err(_) => return Err(DeviceError::Foreign),
             }
         }
@@ -125,6 +127,21 @@ pub async fn inspect(block: &dyn Block) -> Result<Superblock, DeviceError> {
     }
     check(&superblock, size)?;
     Ok(superblock)
+}
+
+/// True if both ends of a device are zeros: file systems and volume managers leave their first
+/// blocks free, and keep their marks behind them or at the end.
+async fn is_blank(block: &dyn Block) -> io::Result<bool> {
+    let size = block.size_bytes();
+    let length = BLANK_BYTES.min(size) / SUPERBLOCK_BYTES as u64 * SUPERBLOCK_BYTES as u64;
+    let end = size / SUPERBLOCK_BYTES as u64 * SUPERBLOCK_BYTES as u64;
+    for offset in [0, end - length] {
+        let piece = block.read(Origin::FOREGROUND, offset, length as usize).await?;
+        if piece.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn check(superblock: &Superblock, size: u64) -> Result<(), DeviceError> {
@@ -161,7 +178,7 @@ pub async fn format(block: &dyn Block, options: &FormatOptions) -> Result<Superb
     for partition in 0..superblock.partitions {
         let layout = Layout::new(&superblock, partition);
         let anchor = Anchor { generation: 1, log_number: 1, frame_number: 1, ..Anchor::default() };
-        crate::checkpoint::write_anchor(block, &layout, &anchor).await?;
+        crate::checkpoint::write_anchor(block, &layout, &anchor, 0).await?;
     }
     let mut buf = Buf::zeroed(SUPERBLOCK_BYTES);
     buf.copy_from_slice(&superblock.encode());

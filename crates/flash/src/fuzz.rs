@@ -65,7 +65,7 @@ pub fn record(data: &[u8]) {
     if bytes.len() < header.head_bytes() {
         return;
     }
-    record::relocate(&mut bytes, &header, header.expiry_ms, SEQUENCE, location);
+    record::relocate(&mut bytes, &header, SEQUENCE, location);
     let proved = record::verify_head(&bytes, SEQUENCE, location).expect("the checksum was put right");
     assert_eq!(proved, header);
     assert!(record::verify_head(&bytes, SEQUENCE + 1, location).is_err(), "another segment's record");

@@ -19,7 +19,7 @@ use crate::format::{
 };
 use crate::layout::Layout;
 use crate::planted::{Bug, is_planted};
-use crate::segments::SegmentTable;
+use crate::segments::{KEPT_MIN, SegmentTable};
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Durability, Error, Result};
 use plimsoll_reactor::sync::WaitList;
@@ -460,10 +460,18 @@ impl Log {
         header.encode(self.layout.identity)
     }
 
+    /// Closes the segment being filled and goes on in the next.
+    ///
+    /// # Errors
+    /// `NoSpace`: no segment is free to be reserved.
+    pub fn roll(self: &Rc<Self>, segments: &mut SegmentTable) -> Result<()> {
+        self.next_segment(&mut self.tail.borrow_mut(), segments)
+    }
+
     /// Goes on in the reserved segment, after closing the current one.
     fn next_segment(self: &Rc<Self>, tail: &mut Tail, segments: &mut SegmentTable) -> Result<()> {
         let frame = self.frame.get();
-        let reserved = segments.allocate(SegmentKind::Log, 0, frame, segments.kept).ok_or(Error::NoSpace)?;
+        let reserved = segments.allocate(SegmentKind::Log, 0, frame, KEPT_MIN - 1).ok_or(Error::NoSpace)?;
         if !tail.building.bytes.is_empty() {
             self.close_frame(tail);
         }

@@ -43,11 +43,12 @@ impl Partition {
         let full = |_| OpenError::Full(partition);
         let segments = &mut recovered.state.segments;
         let log = Log::open(reactor, block.clone(), layout, recovered.position, segments).map_err(full)?;
+        let first_copy = 1 - recovered.anchor_copy;
         let (replayed, keys) = (recovered.replayed, recovered.state.index.len());
         let keys_found = std::mem::take(&mut recovered.keys);
         let keys_in_order = Keys::new(&block, layout, &keys_found);
         let partition = Partition::assemble(reactor, block, layout, options, recovered, log, keys_in_order);
-        partition.begin().await?;
+        partition.begin(first_copy).await?;
         let recovery_ms = (reactor.now_ns() - start_ns) / 1_000_000;
         tracing::info!(partition = layout.partition, keys, replayed, recovery_ms, "partition open");
         reactor.spawn(Work::Background, partition.clone().run_background());
@@ -96,7 +97,7 @@ impl Partition {
 
     /// Makes the new epoch durable before anything uses it: first a frame of it, so that the log
     /// always has a header where it goes on, then the anchor.
-    async fn begin(self: &Rc<Self>) -> std::result::Result<(), OpenError> {
+    async fn begin(self: &Rc<Self>, first_copy: u64) -> std::result::Result<(), OpenError> {
         let io = |error: Error| OpenError::Io {
             partition: self.layout.partition,
             error: std::io::Error::other(error.to_string()),
@@ -106,7 +107,7 @@ impl Partition {
         anchor.generation += 1;
         anchor.epoch = self.log.epoch();
         anchor.clean = false;
-        let written = crate::checkpoint::write_anchor(&*self.block, &self.layout, &anchor).await;
+        let written = crate::checkpoint::write_anchor(&*self.block, &self.layout, &anchor, first_copy).await;
         written.map_err(|error| OpenError::Io { partition: self.layout.partition, error })?;
         self.anchor.replace(anchor);
         Ok(())

@@ -11,7 +11,7 @@
 //! * whatever was learnt before an await is looked at again after it.
 
 use crate::format::record::{self, RecordHeader};
-use crate::format::{RecordKind, Transition, UNIT_BYTES, round_up};
+use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES, round_up};
 use crate::index::{Entry, FINGERPRINT_BITS};
 use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
@@ -20,7 +20,7 @@ use crate::log::Log;
 use crate::metrics::{Counts, PartitionMetrics};
 use crate::planted::{Bug, is_planted};
 use crate::segments::ReadGuard;
-use crate::state::State;
+use crate::state::{ExpiryOverride, State};
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{
     Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
@@ -234,6 +234,10 @@ impl Partition {
         let candidates: Vec<Entry> = self.state.borrow().index.find(place.slot, place.fingerprint).collect();
         let mut unreadable = None;
         for entry in candidates {
+            // While one was read, the next may have gone, and its expiry override with it.
+            if !self.is_current(place, &entry) {
+                return Ok(Lookup::Moved);
+            }
             match self.read_record(entry, extent).await {
                 Ok(found) if self.is_same_key(&found, place, key) => return Ok(Lookup::Found(found)),
                 Ok(_) => {}
@@ -283,15 +287,17 @@ impl Partition {
         &self,
         entry: Entry,
         header: std::result::Result<RecordHeader, crate::format::DecodeError>,
-        expiry_override: Option<u64>,
+        expiry_override: Option<ExpiryOverride>,
         bytes: RecordBytes,
     ) -> Result<Found> {
-        let header = header.map_err(|error| self.unreadable(entry.location, &error.to_string()))?;
+        let mut header = header.map_err(|error| self.unreadable(entry.location, &error.to_string()))?;
         if header.record_bytes() != u64::from(entry.length) * UNIT_BYTES {
             return Err(self.unreadable(entry.location, "record of another length"));
         }
-        let expiry_ms = expiry_override.unwrap_or(header.expiry_ms);
-        Ok(Found { entry, header, expiry_ms, bytes })
+        if let Some(kept) = expiry_override {
+            (header.expiry_ms, header.version) = (kept.expiry_ms, kept.version);
+        }
+        Ok(Found { entry, header, expiry_ms: header.expiry_ms, bytes })
     }
 
     async fn read_flash(
@@ -337,6 +343,9 @@ impl Partition {
         self.log.note_transition(transition, urgency);
         self.state.borrow_mut().apply(transition, self.log.frame());
         self.transitions_since.set(self.transitions_since.get() + 1);
+        if transition.kind == TransitionKind::UploadDoom {
+            self.background.wake_all();
+        }
     }
 
     /// Pushes a note after [`Partition::reserve`] and applies its transitions.
@@ -347,6 +356,9 @@ impl Partition {
         self.log.push_note(transitions, urgency);
         for transition in transitions {
             self.commit(transition, urgency);
+            if transition.kind == TransitionKind::UploadDoom {
+                self.background.wake_all(); // It ends the upload and gives its space back.
+            }
         }
     }
 

@@ -28,11 +28,15 @@ impl Partition {
         self.place(container, key)
     }
 
+    /// The frame that holds the last write of a key, or of its container, while it is not durable.
+    pub(crate) fn pending_frame(&self, place: &Place) -> Option<u64> {
+        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
+        of_key.max(self.log.pending_frame(0, u64::from(place.container.0)))
+    }
+
     /// Waits until the last write of a key is durable: what was just read of it may be told then.
     async fn settle(&self, place: &Place) -> Result<()> {
-        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
-        let of_container = self.log.pending_frame(0, u64::from(place.container.0));
-        match of_key.max(of_container) {
+        match self.pending_frame(place) {
             Some(frame) if !is_planted(Bug::DirtyRead) => self.log.wait_durable(frame).await,
             _ => Ok(()),
         }
@@ -46,7 +50,9 @@ impl Partition {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
                 Lookup::Found(found) if found.is_expired(self.now_ms()) => {
-                    self.expire(&place, found.entry).await?;
+                    if !self.expire(&place, found.entry).await? {
+                        continue;
+                    }
                     Err(Error::NotFound)
                 }
                 Lookup::Found(found) => Ok(found),
@@ -56,17 +62,18 @@ impl Partition {
         }
     }
 
-    /// Deletes an expired record durably, unless it was replaced meanwhile.
-    pub(crate) async fn expire(&self, place: &Place, entry: Entry) -> Result<()> {
+    /// Deletes an expired record durably; false if it was replaced or moved meanwhile: then what
+    /// was seen says nothing about the key now.
+    pub(crate) async fn expire(&self, place: &Place, entry: Entry) -> Result<bool> {
         if is_planted(Bug::ExpiryForgotten) {
-            return Ok(());
+            return Ok(true);
         }
         self.wait_for_keys_patiently().await?;
         let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
         loop {
-            let Lookup::Found(found) = self.find_entry(place, entry).await? else { return Ok(()) };
+            let Lookup::Found(found) = self.find_entry(place, entry).await? else { return Ok(false) };
             if !found.is_expired(self.now_ms()) || !self.is_current(place, &found.entry) {
-                return Ok(());
+                return Ok(false);
             }
             let doomed = self.doomed_upload(&found)?;
             match self.append_delete(place, &found, doomed, Durability::Sync) {
@@ -78,7 +85,7 @@ impl Partition {
         add(&self.counts.expired, 1);
         let frame = self.log.frame();
         drop(guard);
-        self.log.wait_durable(frame).await
+        self.log.wait_durable(frame).await.map(|()| true)
     }
 
     /// Reads the record of an entry again, if the index still has it.

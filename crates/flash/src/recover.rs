@@ -24,7 +24,8 @@ use crate::segments::{SegmentState, SegmentTable};
 use crate::snapshot::{self, Reader};
 use crate::state::State;
 use crate::walk::{
-    Framed, durable_stated_after, frame_at, read_header, read_segment, read_summary, resolve_notes,
+    Framed, durable_stated_after, durable_stated_by_any, frame_at, read_header, read_segment, read_summary,
+    resolve_notes,
 };
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Slot, Version};
@@ -58,6 +59,8 @@ pub enum OpenError {
 pub(crate) struct Recovered {
     pub(crate) state: State,
     pub(crate) anchor: Anchor,
+    /// The copy it was read from.
+    pub(crate) anchor_copy: u64,
     pub(crate) position: LogPosition,
     pub(crate) keys: KeysFound,
     pub(crate) replayed: u64,
@@ -68,6 +71,7 @@ struct Recovery<'a> {
     block: &'a dyn Block,
     layout: Layout,
     anchor: Anchor,
+    anchor_copy: u64,
     state: State,
     /// The next frame expected.
     expected: u64,
@@ -108,7 +112,7 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
     // must not be taken away by a later power loss.
     let flushed = block.flush(Origin::FOREGROUND).await;
     flushed.map_err(|error| OpenError::Io { partition: layout.partition, error })?;
-    let anchor = read_anchor(block, &layout).await?;
+    let (anchor, anchor_copy) = read_anchor(block, &layout).await?;
     let slots = Slot::range_of(layout.partition, layout.partitions);
     let state = State::new(slots.clone(), SegmentTable::new(layout.segments, layout.segment_units()));
     let (expected, epoch) = (anchor.frame_number, anchor.epoch);
@@ -116,6 +120,7 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
         block,
         layout,
         anchor,
+        anchor_copy,
         state,
         expected,
         epoch,
@@ -135,17 +140,17 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
     Ok(recovery.finish(tail))
 }
 
-async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<Anchor, OpenError> {
+async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<(Anchor, u64), OpenError> {
     let partition = layout.partition;
     let io = |error| OpenError::Io { partition, error };
-    let mut best: Option<Anchor> = None;
+    let mut best: Option<(Anchor, u64)> = None;
     let mut problems = Vec::new();
     for copy in 0..2 {
         let offset = layout.anchor_offset + copy * ANCHOR_BYTES as u64;
         let buf = block.read(Origin::FOREGROUND, offset, ANCHOR_BYTES).await.map_err(io)?;
         match Anchor::decode(&buf, layout.identity) {
-            Ok(anchor) if best.as_ref().is_none_or(|best| best.generation < anchor.generation) => {
-                best = Some(anchor);
+            Ok(anchor) if best.as_ref().is_none_or(|(best, _)| best.generation < anchor.generation) => {
+                best = Some((anchor, copy));
             }
             Ok(_) => {}
             Err(error) => problems.push(format!("copy {copy} at {offset}: {error}")),
@@ -245,6 +250,7 @@ impl Recovery<'_> {
                     );
                 }
                 self.check_end(open_end, 0)?;
+                self.check_headless(segment).await?;
                 return Ok(self.tail(segment, log_number));
             };
             if !first && header.first_frame != self.expected {
@@ -380,6 +386,20 @@ impl Recovery<'_> {
         Ok(())
     }
 
+    /// At the end of the log: the segment in which it would go on has no header of the log. If
+    /// frames in it state that the next frame was durable, it had one, and it is damaged.
+    async fn check_headless(&self, segment: u32) -> Result<(), OpenError> {
+        let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
+        let bytes = read.map_err(|error| self.io(error))?;
+        if durable_stated_by_any(&bytes, &self.layout, segment) >= self.expected {
+            return Err(self.damaged(format!(
+                "the header of log segment {segment} cannot be read, though frames in it prove that log frame {} was acknowledged",
+                self.expected
+            )));
+        }
+        Ok(())
+    }
+
     fn apply(&mut self, transitions: &[Framed]) {
         self.applied += transitions.len() as u64;
         for (frame, transition) in transitions {
@@ -429,6 +449,7 @@ impl Recovery<'_> {
         Recovered {
             state: self.state,
             anchor: self.anchor,
+            anchor_copy: self.anchor_copy,
             position,
             keys: self.keys,
             replayed: self.replayed,

@@ -60,26 +60,33 @@ impl Partition {
         (entries, 0)
     }
 
-    /// The key of an entry, if it is a live one of this generation.
-    async fn scan_key(&self, slot: Slot, entry: Entry, generation: u32) -> Result<Option<Vec<u8>>> {
-        let mut entry = entry;
-        loop {
-            let read = self.read_record(entry, Extent::Head).await;
-            if let Ok(found) = &read {
-                let live = found.header.container == generation
-                    && found.header.kind != RecordKind::Part
-                    && !found.is_expired(self.now_ms());
-                return Ok(live.then(|| record::key(&found.bytes, &found.header).to_vec()));
+    /// The key of an entry, if it is a live one of this generation. If the entry went or moved before
+    /// it was read, the keys of all that have its fingerprint: a key that moved must still be given.
+    async fn scan_key(&self, slot: Slot, entry: Entry, generation: u32) -> Result<Vec<Vec<u8>>> {
+        let fingerprint = entry.fingerprint;
+        let is_current =
+            |entry: &Entry| self.state.borrow().index.contains(slot, entry.fingerprint, entry.location);
+        let mut entries = vec![entry];
+        'moved: loop {
+            let mut keys = Vec::new();
+            for entry in &entries {
+                let read =
+                    if is_current(entry) { Some(self.read_record(*entry, Extent::Head).await) } else { None };
+                match read {
+                    Some(Ok(found)) => {
+                        let live = found.header.container == generation
+                            && found.header.kind != RecordKind::Part
+                            && !found.is_expired(self.now_ms());
+                        keys.extend(live.then(|| record::key(&found.bytes, &found.header).to_vec()));
+                    }
+                    Some(Err(error)) if is_current(entry) => return Err(error),
+                    _ => {
+                        entries = self.state.borrow().index.find(slot, fingerprint).collect();
+                        continue 'moved;
+                    }
+                }
             }
-            // Unreadable, or moved before it was read. A key that moved must still be given.
-            let state = self.state.borrow();
-            if state.index.contains(slot, entry.fingerprint, entry.location) {
-                return read.map(|_| None);
-            }
-            match state.index.find(slot, entry.fingerprint).next() {
-                None => return Ok(None),
-                Some(moved) => entry = moved,
-            }
+            return Ok(keys);
         }
     }
 }

@@ -6,7 +6,8 @@
 
 use crate::format::SegmentKind;
 use crate::segments::SegmentState;
-use crate::state::{Counters, Retained, State, Upload, UploadState};
+use crate::state::{Counters, ExpiryOverride, Retained, State, Upload, UploadState};
+use plimsoll_kv::Version;
 use std::collections::BTreeMap;
 
 /// Reads numbers off a slice; nothing once the slice is too short.
@@ -88,9 +89,11 @@ pub(crate) fn encode(state: &State, out: &mut Vec<u8>) {
         put_u32(out, u32::from(kept.slot) | u32::from(kept.expiring) << 16);
     }
     put_count(out, state.expiry_overrides.len());
-    for (location, expiry_ms) in &state.expiry_overrides {
+    for (location, kept) in &state.expiry_overrides {
         put_u64(out, *location);
-        put_u64(out, *expiry_ms);
+        put_u64(out, kept.expiry_ms);
+        put_u64(out, kept.version.clock);
+        put_u32(out, kept.version.epoch);
     }
 }
 
@@ -141,7 +144,7 @@ fn decode_into(reader: &mut Reader<'_>, state: &mut State) -> Option<()> {
     state.dead = reader.list(|r| Some((r.u32()?, r.u64()?)))?.into_iter().collect();
     state.uploads = reader.list(decode_upload)?.into_iter().collect();
     state.retained = reader.list(decode_retained)?.into_iter().collect();
-    state.expiry_overrides = reader.list(|r| Some((r.u64()?, r.u64()?)))?.into_iter().collect();
+    state.expiry_overrides = reader.list(decode_override)?.into_iter().collect();
     reader.0.is_empty().then_some(())
 }
 
@@ -173,6 +176,12 @@ fn decode_upload(reader: &mut Reader<'_>) -> Option<(u64, Upload)> {
     let (generation, length) = (reader.u32()?, reader.u64()?);
     let parts = reader.list(|r| Some((r.u32()?, (r.u64()?, r.u32()?))))?.into_iter().collect();
     Some((id, Upload { state, slot, generation, length, parts }))
+}
+
+fn decode_override(reader: &mut Reader<'_>) -> Option<(u64, ExpiryOverride)> {
+    let (location, expiry_ms) = (reader.u64()?, reader.u64()?);
+    let (clock, epoch) = (reader.u64()?, reader.u32()?);
+    Some((location, ExpiryOverride { expiry_ms, version: Version { epoch, clock } }))
 }
 
 fn decode_retained(reader: &mut Reader<'_>) -> Option<(u64, Retained)> {

@@ -76,7 +76,7 @@ impl Partition {
 
     /// Waits until so many segments are free.
     pub(crate) async fn wait_for_space(&self, segments: u32) -> Result<()> {
-        let needed = segments.max(self.kept_segments() + 1);
+        let needed = segments.max(KEPT_MIN);
         self.wait_while(|partition| partition.state.borrow().segments.free_count() < needed).await
     }
 

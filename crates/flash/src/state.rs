@@ -16,7 +16,7 @@ use crate::format::{SegmentKind, Transition, TransitionKind};
 use crate::index::{Entry, Index};
 use crate::segments::SegmentTable;
 use plimsoll_kv::limits::CONTAINERS_MAX;
-use plimsoll_kv::{ContainerId, Slot};
+use plimsoll_kv::{ContainerId, Slot, Version};
 use std::collections::BTreeMap;
 
 /// Counters of one generation of a container.
@@ -56,6 +56,15 @@ pub struct Upload {
     pub parts: BTreeMap<u32, (u64, u32)>,
 }
 
+/// What a change of the expiry time of a long value put in place of what its record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpiryOverride {
+    /// When it expires, in wall-clock milliseconds; 0: never.
+    pub expiry_ms: u64,
+    /// The version of the change.
+    pub version: Version,
+}
+
 /// A version that waits below the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retained {
@@ -93,8 +102,8 @@ pub struct State {
     pub next_upload: u64,
     /// Versions that wait below the current one, by the current one's location.
     pub retained: BTreeMap<u64, Retained>,
-    /// Expiry times that differ from what the record says, by location; 0: never.
-    pub expiry_overrides: BTreeMap<u64, u64>,
+    /// Expiry times that differ from what the record says, by location.
+    pub expiry_overrides: BTreeMap<u64, ExpiryOverride>,
     /// During replay: for each slot, the first frame that its table does not hold yet.
     pub slot_frames: Option<Vec<u64>>,
 }
@@ -227,10 +236,10 @@ impl State {
         assert_eq!(t.length, t.previous_length, "a move keeps the length");
         self.segments.add_live(t.location, t.length);
         self.segments.remove_live(t.previous, t.length, frame);
-        if let Some(expiry_ms) = self.expiry_overrides.remove(&t.previous)
-            && expiry_ms != t.argument
+        if let Some(kept) = self.expiry_overrides.remove(&t.previous)
+            && kept.version.clock != t.argument
         {
-            self.expiry_overrides.insert(t.location, expiry_ms);
+            self.expiry_overrides.insert(t.location, kept);
         }
         if let Some(kept) = self.retained.values_mut().find(|kept| kept.location == t.previous) {
             kept.location = t.location;
@@ -244,7 +253,8 @@ impl State {
     }
 
     fn set_expiry(&mut self, t: &Transition) {
-        self.expiry_overrides.insert(t.location, t.argument);
+        let version = Version { epoch: t.previous_length, clock: t.previous };
+        self.expiry_overrides.insert(t.location, ExpiryOverride { expiry_ms: t.argument, version });
         self.count(t.container, |c| {
             c.expiring = c.expiring + u64::from(t.flags & FLAG_EXPIRING != 0)
                 - u64::from(t.flags & FLAG_PREVIOUS_EXPIRING != 0);

@@ -103,6 +103,9 @@ impl Partition {
         }
         let extent = if want_previous { Extent::Whole } else { Extent::Head };
         let size = record_bytes(key.len(), bytes.len());
+        if size as usize + note_bytes_max(STORE_TRANSITIONS) > Log::frame_capacity(&self.layout) {
+            return Err(Error::ValueTooLong); // A long key and a long value together.
+        }
         'held: loop {
             let (place, guard) = self.hold(container, &key).await;
             loop {
@@ -118,7 +121,8 @@ impl Partition {
                 }
                 let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
                 if let Err(error) = judge(condition, existing) {
-                    self.wait_for_seen(&place).await?;
+                    drop(guard);
+                    self.settle_refusal(&place, replaced.as_ref()).await?;
                     return Err(error);
                 }
                 let previous = self.previous_item(existing, want_previous)?;
@@ -260,7 +264,8 @@ impl Partition {
                 };
                 let expired = found.is_expired(self.now_ms());
                 if let Err(error) = judge(condition, (!expired).then_some(&found)) {
-                    self.wait_for_seen(&place).await?;
+                    drop(guard);
+                    self.settle_refusal(&place, Some(&found)).await?;
                     return Err(error);
                 }
                 let item = self.item(&found, Vec::new())?;
@@ -279,12 +284,19 @@ impl Partition {
         }
     }
 
+    /// Before a refusal is told: what was seen expired is deleted durably, and what was seen at all
+    /// is durable. The key is not held any more.
+    async fn settle_refusal(&self, place: &Place, found: Option<&Found>) -> Result<()> {
+        if let Some(found) = found.filter(|found| found.is_expired(self.now_ms())) {
+            self.expire(place, found.entry).await?;
+        }
+        self.wait_for_seen(place).await
+    }
+
     /// Before a refusal is told, what it tells of the key must be durable: its last write, its
     /// delete, or the emptying of its container.
     async fn wait_for_seen(&self, place: &Place) -> Result<()> {
-        let of_key = self.log.pending_frame(place.slot.0, place.fingerprint);
-        let of_container = self.log.pending_frame(0, u64::from(place.container.0));
-        match of_key.max(of_container) {
+        match self.pending_frame(place) {
             Some(frame) => self.log.wait_durable(frame).await,
             None => Ok(()),
         }
@@ -306,10 +318,13 @@ impl Partition {
                     continue 'held;
                 }
                 let Some(held) = held else { continue };
-                let live = held.filter(|found| !found.is_expired(self.now_ms()));
-                let Some(found) = live else {
-                    self.wait_for_seen(&place).await?;
-                    return Err(Error::NotFound);
+                let found = match held {
+                    Some(found) if !found.is_expired(self.now_ms()) => found,
+                    expired_or_none => {
+                        drop(guard);
+                        self.settle_refusal(&place, expired_or_none.as_ref()).await?;
+                        return Err(Error::NotFound);
+                    }
                 };
                 if let Err(error) = judge(condition, Some(&found)) {
                     self.wait_for_seen(&place).await?;
@@ -325,10 +340,11 @@ impl Partition {
                 match self.append_expiry(place, key, found, expiry_ms, durability) {
                     Err(Error::NoSpace) => self.wait_for_space(1).await?,
                     Err(error) => return Err(error),
-                    Ok(()) => {
+                    Ok(version) => {
                         let frame = self.log.frame();
                         drop(guard);
                         self.acknowledge(frame, durability).await?;
+                        item.version = version;
                         return Ok(Output::ExpirySet(item));
                     }
                 }
@@ -344,7 +360,7 @@ impl Partition {
         found: Found,
         expiry_ms: u64,
         urgency: Durability,
-    ) -> Result<()> {
+    ) -> Result<Version> {
         let short = found.header.record_bytes() <= REWRITE_BYTES_MAX;
         let retained = self.state.borrow().retained.contains_key(&found.entry.location);
         if short && !retained && found.header.kind == RecordKind::Value {
@@ -361,13 +377,14 @@ impl Partition {
                 commits: None,
                 dooms: None,
             };
-            return self.append_store(&judged, urgency).map(|_| ());
+            return self.append_store(&judged, urgency);
         }
         self.reserve(note_bytes_max(1), 1)?;
         let mut flags = if expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
         if found.expiry_ms != 0 {
             flags |= FLAG_PREVIOUS_EXPIRING;
         }
+        let version = self.next_version();
         let transition = Transition {
             flags,
             slot: place.slot.0,
@@ -375,11 +392,13 @@ impl Partition {
             fingerprint: place.fingerprint,
             location: found.entry.location,
             length: found.entry.length,
+            previous: version.clock,
+            previous_length: version.epoch,
             argument: expiry_ms,
             ..Transition::new(TransitionKind::SetExpiry)
         };
         self.commit_note(&[transition], urgency);
-        Ok(())
+        Ok(version)
     }
 
     pub(crate) async fn clear(&self, container: ContainerId, durability: Durability) -> Result<Output> {
@@ -424,51 +443,76 @@ impl Partition {
             return Err(Error::Invalid("too many operations in a batch"));
         }
         loop {
-            let guards = self.hold_all(&ops).await?;
+            let (guards, held) = self.hold_all(&ops).await?;
             let size: usize = ops.iter().map(batch_bytes).sum();
             if size > Log::frame_capacity(&self.layout) {
                 return Err(Error::Invalid("the batch does not fit a frame"));
             }
             self.admit(size as u64).await?;
             let Some(founds) = self.find_all(&ops).await? else { continue };
-            let places: Vec<Place> = founds.iter().map(|(place, _)| *place).collect();
+            if !founds.iter().all(|(place, _)| held.contains(&(place.slot.0, place.fingerprint))) {
+                continue; // A container was emptied: other places are held than would be written.
+            }
+            let now_ms = self.now_ms();
+            let expired =
+                |found: &Option<Found>| found.as_ref().filter(|f| f.is_expired(now_ms)).map(|f| f.entry);
+            let seen: Vec<_> = founds.iter().map(|(place, found)| (*place, expired(found))).collect();
+            let changes = ops
+                .iter()
+                .zip(&founds)
+                .any(|(op, (_, found))| matches!(op, Op::Store { .. }) || found.is_some());
             match self.append_batch(&ops, founds, size, lifetime, durability) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
-                Err(error) => {
-                    for place in &places {
-                        self.wait_for_seen(place).await?;
-                    }
-                    return Err(error);
-                }
-                Ok(outputs) => {
+                Ok(outputs) if changes => {
                     let frame = self.log.frame();
                     drop(guards);
                     self.acknowledge(frame, durability).await?;
                     return Ok(Output::Batch(outputs));
+                }
+                refused_or_nothing_to_do => {
+                    drop(guards);
+                    for (place, expired) in seen {
+                        if let Some(entry) = expired {
+                            self.expire(&place, entry).await?;
+                        }
+                        self.wait_for_seen(&place).await?;
+                    }
+                    return refused_or_nothing_to_do.map(Output::Batch);
                 }
             }
         }
     }
 
     /// Holds the keys of a batch, in one order for all batches.
-    async fn hold_all(&self, ops: &[Op]) -> Result<Vec<KeyGuard>> {
+    async fn hold_all(&self, ops: &[Op]) -> Result<(Vec<KeyGuard>, Vec<(u16, u64)>)> {
         let mut ids = Vec::new();
+        let mut keys = std::collections::BTreeSet::new();
         for op in ops {
             let (Op::Store { container, key, value: Value::Bytes(_), .. }
             | Op::Delete { container, key, .. }) = op
             else {
                 return Err(Error::Invalid("a batch holds stores and deletes"));
             };
+            if key.len() >= plimsoll_kv::limits::KEY_BYTES_MAX {
+                return Err(Error::KeyTooLong);
+            }
+            let longest = self.layout.record_value_bytes_max();
+            if matches!(op, Op::Store { value: Value::Bytes(value), .. } if value.len() > longest) {
+                return Err(Error::ValueTooLong);
+            }
+            if !keys.insert((*container, key.as_slice())) {
+                return Err(Error::Invalid("a key stands in a batch twice"));
+            }
             let place = self.place(*container, key);
             ids.push((place.slot.0, place.fingerprint));
         }
         ids.sort_unstable();
         ids.dedup();
         let mut guards = Vec::new();
-        for (slot, fingerprint) in ids {
-            guards.push(self.locks.lock(slot, fingerprint).await);
+        for (slot, fingerprint) in &ids {
+            guards.push(self.locks.lock(*slot, *fingerprint).await);
         }
-        Ok(guards)
+        Ok((guards, ids))
     }
 
     /// Looks up every key of a batch; nothing if one moved meanwhile.

@@ -131,6 +131,29 @@ fn power_loss_keeps_what_was_flushed() {
     assert!((100..350).contains(&lost), "{lost} of 400 unflushed writes were lost or torn");
 }
 
+/// What a dead process left in the device's cache is not flushed over what was written since.
+#[test]
+fn an_earlier_unflushed_write_does_not_come_back_over_a_durable_one() {
+    for seed in 0..20 {
+        let world = world(seed);
+        world.add_disk("disk", 64 << 10);
+        world.start_process(ProcessId(1), 1, |reactor| {
+            let handle = reactor.clone();
+            reactor.spawn(Work::Device, async move {
+                let file = handle.open_file("disk", &FileOptions::default()).unwrap();
+                file.write(0, filled(1, 4096), false).await.unwrap();
+                file.write(1024, filled(2, 512), true).await.unwrap();
+                file.flush().await.unwrap();
+            });
+        });
+        // Power goes before, while or after the flush.
+        world.run_until(1_000_000 + 20_000 * seed, || false);
+        let written = world.with_disk("disk", |disk| disk.durable()[1024] == 2);
+        world.kill(ProcessId(1), true);
+        assert!(!written || world.with_disk("disk", |disk| disk.durable()[1024..1536] == [2; 512]));
+    }
+}
+
 #[test]
 fn failing_disks_report_and_count() {
     let world = world(3);

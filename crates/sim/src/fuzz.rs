@@ -12,7 +12,7 @@
 
 mod audit;
 mod caller;
-mod connection;
+mod command;
 mod era;
 mod extras;
 mod journal;
@@ -25,7 +25,9 @@ mod values;
 mod workload;
 mod world;
 
+pub use command::{Totals, command, run};
 pub use era::EraReport;
 pub use journal::{Tally, Violation};
+pub use ledger::WriteCounts;
 pub use shape::{CLASSES, FaultClass};
 pub use world::{SeedReport, run_seed};

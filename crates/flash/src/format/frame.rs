@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Bytes of the header.
 pub const FRAME_HEADER_BYTES: usize = 48;
 const MAGIC: [u8; 4] = *b"PFRM";
+const NAME: &str = "frame";
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -76,7 +77,18 @@ impl FrameHeader {
         offset: u64,
         sequence: u64,
     ) -> Result<FrameHeader, DecodeError> {
-        const NAME: &str = "frame";
+        let header = FrameHeader::decode_of_any_use(bytes, identity, offset)?;
+        if header.sequence != sequence {
+            return Err(field(NAME, "sequence"));
+        }
+        Ok(header)
+    }
+
+    /// Decodes the header that stands at `offset` of the partition, in whatever use of its segment.
+    ///
+    /// # Errors
+    /// Not a frame, damaged, or of another place.
+    pub fn decode_of_any_use(bytes: &[u8], identity: u64, offset: u64) -> Result<FrameHeader, DecodeError> {
         let (mut raw, _) = Raw::read_from_prefix(bytes).map_err(|_| DecodeError::Short(NAME))?;
         if raw.magic != MAGIC {
             return Err(DecodeError::Absent(NAME));
@@ -86,14 +98,11 @@ impl FrameHeader {
         if crc32c_of(&[&identity.to_le_bytes(), &offset.to_le_bytes(), raw.as_bytes()]) != crc {
             return Err(DecodeError::Checksum(NAME));
         }
-        if raw.sequence.get() != sequence {
-            return Err(field(NAME, "sequence"));
-        }
         if raw.durable.get() >= raw.number.get() {
             return Err(field(NAME, "durable frame"));
         }
         Ok(FrameHeader {
-            sequence,
+            sequence: raw.sequence.get(),
             number: raw.number.get(),
             durable: raw.durable.get(),
             epoch: raw.epoch.get(),

@@ -243,10 +243,12 @@ fn seal(head: &mut [u8], sequence: u64, location: u64) {
     head[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Gives a verified record a new place and, if asked for, another expiry time. The checksums of
-/// the value are kept, so that they cover it end to end.
-pub fn relocate(record: &mut [u8], header: &RecordHeader, expiry_ms: u64, sequence: u64, location: u64) {
-    record[40..48].copy_from_slice(&expiry_ms.to_le_bytes());
+/// Gives a verified record a new place; its expiry time and version are those of `header`. The
+/// checksums of the value are kept, so that they cover it end to end.
+pub fn relocate(record: &mut [u8], header: &RecordHeader, sequence: u64, location: u64) {
+    record[24..28].copy_from_slice(&header.version.epoch.to_le_bytes());
+    record[32..40].copy_from_slice(&header.version.clock.to_le_bytes());
+    record[40..48].copy_from_slice(&header.expiry_ms.to_le_bytes());
     seal(&mut record[..header.head_bytes()], sequence, location);
 }
 

@@ -14,11 +14,12 @@ pub enum TransitionKind {
     Store = 1,
     /// The record at `previous` was deleted; its key stands in the tombstone at `location`.
     Delete = 2,
-    /// The record at `previous` was moved to `location` by the cleaner; it says itself that it
-    /// expires at `argument`.
+    /// The record at `previous` was moved to `location` by the cleaner, which wrote the change of
+    /// its expiry time with the clock `argument` into it (0: none).
     Relocate = 3,
-    /// The record at `location` expires at `argument` (0: never), whatever it says itself. `flags`
-    /// tell whether it expires now and whether it did.
+    /// The record at `location` expires at `argument` (0: never), whatever it says itself; the
+    /// version of this change has the clock `previous` and the epoch `previous_length`. `flags` tell
+    /// whether it expires now and whether it did.
     SetExpiry = 4,
     /// Container `fingerprint` was emptied: generation `container` is gone, `argument` is the new one.
     Clear = 5,

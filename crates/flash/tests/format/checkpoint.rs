@@ -1,10 +1,13 @@
 //! The checkpoint and the summaries of a real device, read by nothing but the page's tables.
 
-use crate::reader::Reader;
-use crate::tables::page;
+use crate::reader::{Read, Reader};
+use crate::tables::{Table, page};
 use plimsoll_flash::Superblock;
-use plimsoll_flash::format::{Anchor, SegmentFooter, SegmentHeader, SegmentKind, checkpoint, crc32c};
+use plimsoll_flash::format::{
+    Anchor, SegmentFooter, SegmentHeader, SegmentKind, checkpoint, crc32c, crc32c_of,
+};
 use plimsoll_flash::layout::Layout;
+use std::collections::BTreeMap;
 
 #[path = "../fixture/image.rs"]
 mod image;
@@ -57,6 +60,43 @@ impl Device {
     }
 }
 
+impl Device {
+    /// The names of a run's blocks, found through its index.
+    fn names(&self, page: &[Table], segments: &[Read], index: &[Read]) -> Vec<Vec<(Vec<u8>, bool)>> {
+        let block_bytes = self.layout.block_bytes as usize;
+        let blocks_per_segment = self.layout.segment_bytes / self.layout.block_bytes;
+        let block = |position: u64, blocks: u64| {
+            let place = &segments[(position / blocks_per_segment) as usize];
+            let bytes = self.segment(place.get("segment") as u32);
+            let header = SegmentHeader::decode(bytes, self.layout.identity, place.get("segment") as u32);
+            let header = header.expect("a header");
+            assert_eq!((header.kind, header.sequence), (SegmentKind::Keys, place.get("sequence")));
+            let at = (position % blocks_per_segment) as usize * block_bytes;
+            let bytes = &bytes[at..at + blocks as usize * block_bytes];
+            let offset = place.get("segment") * self.layout.segment_bytes + at as u64;
+            self.prove_key_block(page, bytes, header.sequence, offset);
+            Reader { page, rest: bytes }.key_block()
+        };
+        let extents = index.iter().flat_map(|extent| block(extent.get("position"), extent.get("blocks")));
+        let extents = extents.map(|(_, _, extent)| extent.expect("an index has extents"));
+        let names =
+            |(position, blocks)| block(position, blocks).into_iter().map(|(name, gone, _)| (name, gone));
+        extents.map(|extent| names(extent).collect()).collect()
+    }
+
+    /// The checksum of a key block, as the page defines it.
+    fn prove_key_block(&self, page: &[Table], bytes: &[u8], sequence: u64, offset: u64) {
+        let mut reader = Reader { page, rest: bytes };
+        let header = reader.structure("Key block");
+        let used = bytes.len() - reader.rest.len() + header.get("payload_bytes") as usize;
+        let mut zeroed = bytes[..used].to_vec();
+        zeroed[4..8].fill(0);
+        let identity = self.layout.identity.to_le_bytes();
+        let crc = crc32c_of(&[&identity, &sequence.to_le_bytes(), &offset.to_le_bytes(), &zeroed]);
+        assert_eq!(u64::from(crc), header.get("crc"));
+    }
+}
+
 #[test]
 fn the_checkpoint_reads_as_the_page_draws_it() {
     let (page, device) = (page(), device());
@@ -74,11 +114,16 @@ fn the_checkpoint_reads_as_the_page_draws_it() {
     assert_eq!(part("uploads").len(), 1);
     assert_eq!(part("uploads")[0].get("length"), 20_000);
     assert_eq!(part("uploads")[0].get("parts"), 3);
+    assert_eq!(part("retained").len(), 1);
+    assert_eq!(part("retained")[0].get("length"), 61, "64, key, checksum and 900 bytes");
+    assert_eq!(part("expiry_overrides").len(), 1);
+    assert_eq!(part("expiry_overrides")[0].get("expiry_ms"), 4_000_000_000_001);
+    assert_eq!(part("expiry_overrides")[0].get("epoch"), 1);
 
     let counted: u64 = part("counters").iter().map(|counters| counters.get("keys")).sum();
     let mut entries = 0_u64;
     let mut next_slot = 0;
-    while !reader.rest.is_empty() {
+    while next_slot < 16_384 {
         assert_eq!(reader.structure("Section").get("kind"), u64::from(b'T'));
         let tables = reader.structure("Tables section");
         assert_eq!(tables.get("first_slot"), next_slot);
@@ -92,7 +137,22 @@ fn the_checkpoint_reads_as_the_page_draws_it() {
         }
         next_slot += tables.get("slots");
     }
-    assert_eq!(next_slot, 16_384, "every slot is there");
+    let section = reader.structure("Section");
+    assert_eq!((section.get("kind"), section.get("bytes")), (u64::from(b'K'), reader.rest.len() as u64));
+    let runs = reader.runs();
+    assert!(reader.rest.is_empty(), "the keys stand last");
+    let mut names = BTreeMap::new();
+    for (run, segments, index) in &runs {
+        let blocks = device.names(&page, segments, index);
+        let of_run: Vec<_> = blocks.into_iter().flatten().collect();
+        assert!(of_run.is_sorted(), "names grow along a run");
+        assert_eq!(of_run.len() as u64, run.get("names"));
+        assert_eq!(of_run.iter().filter(|(_, deleted)| *deleted).count() as u64, run.get("deleted"));
+        names.extend(of_run);
+    }
+    let alive = names.values().filter(|deleted| !**deleted).count() as u64;
+    assert!(alive > 100 && alive.abs_diff(entries) < 40, "{alive} names and {entries} entries");
+    assert_eq!(names.get(b"\0\0\0\0short:expiring".as_slice()), Some(&false));
     assert!(entries > 100 && entries.abs_diff(counted) < 20, "{entries} entries and {counted} keys");
 }
 

@@ -8,6 +8,9 @@ pub(crate) struct Reader<'a> {
     pub(crate) rest: &'a [u8],
 }
 
+/// An entry of a key block: name, whether it was deleted, and in an index position and blocks.
+pub(crate) type NameEntry = (Vec<u8>, bool, Option<(u64, u64)>);
+
 /// The fields of one structure that was read.
 pub(crate) struct Read(Vec<(String, u64)>);
 
@@ -96,5 +99,34 @@ impl Reader<'_> {
             upload
         };
         (0..self.integer(4)).map(|_| upload(self)).collect()
+    }
+
+    /// The section of keys: for each run its fields, its segments and its index blocks.
+    pub(crate) fn runs(&mut self) -> Vec<(Read, Vec<Read>, Vec<Read>)> {
+        let run = |reader: &mut Self| {
+            let run = reader.structure("Keys section");
+            let segments = reader.list("Keys section: segment");
+            (run, segments, reader.list("Keys section: index block"))
+        };
+        (0..self.integer(4)).map(|_| run(self)).collect()
+    }
+
+    /// The entries of a key block: name, whether it was deleted, and in an index the extent.
+    pub(crate) fn key_block(&mut self) -> Vec<NameEntry> {
+        let header = self.structure("Key block");
+        assert_eq!(header.get("magic"), u64::from(u32::from_le_bytes(*b"PKEY")));
+        let (mut found, mut name) = (Vec::new(), Vec::new());
+        let before = self.rest.len() as u64;
+        for _ in 0..header.get("entries") {
+            let (length, shared) = (self.varint(), self.varint());
+            let (suffix, rest) = self.rest.split_at((length / 2) as usize);
+            self.rest = rest;
+            name.truncate(shared as usize);
+            name.extend_from_slice(suffix);
+            let extent = (header.get("kind") == 2).then(|| (self.varint(), self.varint()));
+            found.push((name.clone(), length % 2 == 1, extent));
+        }
+        assert_eq!(before - self.rest.len() as u64, header.get("payload_bytes"));
+        found
     }
 }

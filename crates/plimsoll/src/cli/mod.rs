@@ -4,6 +4,7 @@
 //! 1 failure, 2 wrong usage.
 
 mod device;
+mod sim;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 /// A key-value store for flash that speaks the Redis protocol.
 #[derive(Parser, Debug)]
 #[command(name = "plimsoll", version, propagate_version = true)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -29,6 +30,11 @@ enum Command {
     Device {
         #[command(subcommand)]
         command: device::Command,
+    },
+    /// Simulate: the server's own code in virtual time.
+    Sim {
+        #[command(subcommand)]
+        command: sim::Command,
     },
 }
 
@@ -104,10 +110,10 @@ impl Serve {
     }
 }
 
-fn log_to_stderr() {
+fn log_to_stderr(default: &str) {
     use std::io::IsTerminal;
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
@@ -118,13 +124,15 @@ fn log_to_stderr() {
 
 /// Runs the program.
 #[must_use]
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     // Wrong flags end the process here, with 2.
     let cli = Cli::parse();
-    log_to_stderr();
+    // Simulated servers say thousands of times what a real one says once.
+    log_to_stderr(if matches!(cli.command, Command::Sim { .. }) { "off" } else { "info" });
     let result = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Device { command } => command.run(),
+        Command::Sim { command } => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

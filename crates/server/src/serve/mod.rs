@@ -142,13 +142,20 @@ async fn prepare(reactor: &Reactor, config: &Config) -> Result<(Superblock, Sett
 }
 
 /// What the caller of a format decides.
-pub(crate) struct FormatAsked {
-    pub(crate) partitions: u16,
-    pub(crate) segment_bytes: Option<u32>,
-    pub(crate) force: bool,
+pub struct FormatAsked {
+    /// Partitions, fixed for good.
+    pub partitions: u16,
+    /// Bytes of a segment; chosen by the size of the device if absent.
+    pub segment_bytes: Option<u32>,
+    /// Write even if the device holds something else.
+    pub force: bool,
 }
 
-pub(crate) async fn format(
+/// Formats a device with what was asked for and fresh random identity.
+///
+/// # Errors
+/// See [`plimsoll_flash::format`].
+pub async fn format(
     reactor: &Reactor,
     file: &File,
     asked: &FormatAsked,

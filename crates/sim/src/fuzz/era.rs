@@ -272,6 +272,9 @@ impl Era {
         self.last_kill_ns = now_ns;
         let from_ns = now_ns.saturating_sub(ASYNC_NS);
         self.excuses.push(Excuse { from_ns, to_ns: now_ns, async_only: true });
+        if self.ledger.was_damaged() {
+            self.journal.note(|| format!("damaged: {}", self.ledger.describe()));
+        }
         self.world.kill(SERVER, power);
         *self.journal.is_roomy.borrow_mut() = None;
         self.excuse_damage();
@@ -317,7 +320,6 @@ impl Era {
         if self.is_stuck(life, Phase::Working) {
             return Ended::Crashed;
         }
-        super::connection::start(life, &self.world);
         self.step_clock(life);
         if life.ending.checks {
             self.step(life, LIFE_NS_MAX, |life| life.phase.get() == Phase::Over);

@@ -53,6 +53,7 @@ pub(super) struct ScanSeen {
 
 /// Why an operation failed, by protocol or by call.
 #[derive(Clone, Debug)]
+#[expect(dead_code, reason = "explanations print the texts through Debug")]
 pub(super) enum Trouble {
     NoSpace,
     Unreadable(String),

@@ -82,12 +82,6 @@ impl Ledger {
         self.absorbed.get()
     }
 
-    /// True if anything is damaged now.
-    pub(super) fn is_damaged(&self) -> bool {
-        self.absorb();
-        !self.pieces.borrow().is_empty()
-    }
-
     /// True if anything ever was.
     pub(super) fn was_damaged(&self) -> bool {
         self.absorb() > 0
@@ -136,6 +130,14 @@ impl Ledger {
             damages,
             done_ns: self.world.now_ns(),
         });
+    }
+
+    /// The damage that is there now, for a trace.
+    pub(super) fn describe(&self) -> String {
+        self.absorb();
+        let pieces = self.pieces.borrow();
+        let ranges = pieces.iter().map(|piece| format!("{}..{}", piece.from, piece.to));
+        ranges.collect::<Vec<_>>().join(" ")
     }
 
     /// From when on acknowledged writes may be lost, if damage excuses that.

@@ -16,7 +16,7 @@ use super::ledger::{Ledger, Watch};
 use super::shape::Shape;
 use super::workload::{Key, Workload};
 use plimsoll_flash::{DeviceError, OpenError, Options, Partition, inspect};
-use plimsoll_kv::{Block, Device, Durability};
+use plimsoll_kv::{Block, Device};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{CoreId, FileOptions, Mailbox, Mesh, Port, Reactor, Work};
@@ -59,6 +59,7 @@ pub(super) struct Ending {
 
 /// Why a partition was not opened.
 #[derive(Clone, Debug)]
+#[expect(dead_code, reason = "explanations print the texts through Debug")]
 pub(super) enum Refusal {
     /// The device failed.
     Io(String),
@@ -305,11 +306,13 @@ impl Life {
         let core = usize::from(reactor.core().0);
         let volume = self.servers.borrow().get(&core)?.volume().clone();
         let name = format!("life {} {name}", self.number);
+        // The conductor means what it asks.
+        let cut_ppm = if client == CONDUCTOR { 0 } else { self.shape.cut_ppm };
         Some(Rc::new(Caller {
             journal: self.journal.clone(),
             device: volume,
             reactor: reactor.clone(),
-            shape: self.shape,
+            shape: Shape { cut_ppm, ..self.shape },
             client,
             workload: RefCell::new(Workload::new(self.shape, self.keys.clone(), &name)),
         }))
@@ -402,10 +405,5 @@ impl Life {
     async fn order(&self, core: usize, order: Order) {
         let mailbox = self.mailboxes.borrow().get(&0).cloned().expect("core 0 has a mailbox");
         mailbox.send(CoreId(core as u16), order).await;
-    }
-
-    /// What a key's acknowledgement may lose at a crash.
-    pub(super) fn is_async(&self, key: &Key) -> bool {
-        self.shape.durability(key.number) == Durability::Async
     }
 }

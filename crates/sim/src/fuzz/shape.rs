@@ -59,8 +59,6 @@ pub(super) struct Shape {
     pub(super) checkpoint_transitions_min: u64,
     /// Clients inside the server's process, which call the device.
     pub(super) callers: u32,
-    /// Clients on connections, which speak RESP.
-    pub(super) connections: u32,
     pub(super) keys: u64,
     /// Keys share this many slots; 0: each has its own.
     pub(super) tags: u64,
@@ -112,7 +110,6 @@ impl Shape {
             3 => Worth::Mixed,
             _ => Worth::All(Durability::Sync),
         };
-        let connections = pick(r, &[0, 2, 4]);
         Shape {
             seed,
             class,
@@ -123,7 +120,6 @@ impl Shape {
             fingerprint_bits: pick(r, &[40, 40, 8, 3]),
             checkpoint_transitions_min: pick(r, &[60, 300, 1000]),
             callers: pick(r, &[2, 4, 8]),
-            connections,
             keys,
             tags: pick(r, &[0, 2, 7]),
             is_skewed: r.chance_ppm(500_000),

@@ -10,6 +10,7 @@
 
 use crate::checker::ValueId;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// The bytes that name a value.
 const BLOCK_BYTES: usize = 16;
@@ -58,10 +59,9 @@ impl Values {
             // Short ones hold the end of a block, which differs more.
             bytes = mix(id.0, 0).to_le_bytes().into_iter().cycle().take(length).collect();
             let named = (key.clone(), bytes.clone());
-            if self.short.contains_key(&named) {
-                bytes = content(id.0, 0, BLOCK_BYTES);
-            } else {
-                self.short.insert(named, id);
+            match self.short.entry(named) {
+                Entry::Occupied(_) => bytes = content(id.0, 0, BLOCK_BYTES),
+                Entry::Vacant(vacant) => drop(vacant.insert(id)),
             }
         }
         self.written.push((key.clone(), bytes.len()));

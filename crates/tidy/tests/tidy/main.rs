@@ -6,6 +6,7 @@
 mod functions;
 mod layers;
 mod lines;
+mod operations;
 mod pages;
 mod request_path;
 mod tree;

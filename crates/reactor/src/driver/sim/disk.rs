@@ -12,7 +12,7 @@
 //! * any operation may be slow.
 //!
 //! A sector (512 bytes) is atomic. What was flushed stays, unless one of the last four faults
-//! hits it.
+//! hits it: an earlier write that was not flushed never comes back over a durable one.
 
 use super::random::Random;
 use std::collections::BTreeMap;
@@ -105,6 +105,16 @@ impl Disk {
         }
     }
 
+    /// Replaces all that the disk holds, as if it had been written and flushed.
+    ///
+    /// # Panics
+    /// The image has another size than the disk.
+    pub fn load(&mut self, image: &[u8]) {
+        self.live.copy_from_slice(image);
+        self.durable.copy_from_slice(image);
+        self.unflushed.clear();
+    }
+
     /// Sets how often faults strike from now on.
     pub fn set_rates(&mut self, rates: FaultRates) {
         self.rates = rates;
@@ -171,6 +181,7 @@ impl Disk {
         }
         apply(&mut self.live, &write);
         if durable {
+            self.supersede(write.offset, write.bytes.len());
             apply(&mut self.durable, &write);
         } else {
             self.unflushed.push(write.clone());
@@ -183,11 +194,34 @@ impl Disk {
         true
     }
 
+    /// Bytes become durable at once: what was written there before and not flushed is no more.
+    fn supersede(&mut self, offset: usize, length: usize) {
+        let end = offset + length;
+        let mut kept = Vec::new();
+        for write in self.unflushed.drain(..) {
+            let write_end = write.offset + write.bytes.len();
+            if write_end <= offset || write.offset >= end {
+                kept.push(write);
+                continue;
+            }
+            let mut keep = |from: usize, to: usize| {
+                if from < to {
+                    let bytes = write.bytes[from - write.offset..to - write.offset].to_vec();
+                    kept.push(Pending { id: write.id, offset: from, bytes });
+                }
+            };
+            keep(write.offset, offset);
+            keep(end, write_end);
+        }
+        self.unflushed = kept;
+    }
+
     fn misdirect(&mut self, random: &mut Random, write: &Pending) {
         self.count(Fault::Misdirected, &write.bytes);
         let room = (self.live.len() - write.bytes.len()) / SECTOR_BYTES;
         let wrong = random.below(room as u64 + 1) as usize * SECTOR_BYTES;
         let elsewhere = Pending { offset: wrong, ..write.clone() };
+        self.supersede(wrong, write.bytes.len());
         for image in [&mut self.live, &mut self.durable] {
             apply(image, &elsewhere);
         }

@@ -122,7 +122,7 @@ fn open_descriptor(path: &str, flags: OFlags) -> io::Result<OwnedFd> {
             refusal(io::ErrorKind::Unsupported, path, words)
         }
         Errno::BUSY => {
-            let words = "mounted or claimed by another process: unmount or stop it, or give another device";
+            let words = "in use, mounted or claimed by another process: stop or unmount it, or give another device";
             refusal(io::ErrorKind::WouldBlock, path, words)
         }
         error => failure(path, error, "cannot open the device"),

@@ -1,0 +1,41 @@
+//! `plimsoll sim`: the simulator.
+
+use anyhow::{Result, anyhow, bail};
+use clap::Subcommand;
+use std::ops::Range;
+
+/// What to simulate.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Worlds with faults: exits with 1 and the seed at the first broken rule.
+    Fuzz {
+        /// The seeds, from A up to and without B.
+        #[arg(long, value_name = "A..B", value_parser = seeds)]
+        seeds: Range<u64>,
+        /// Go on after a broken rule, and print all of them.
+        #[arg(long)]
+        go_on: bool,
+        /// Print what happens in the first seed, in order.
+        #[arg(long)]
+        trace: bool,
+    },
+}
+
+fn seeds(text: &str) -> Result<Range<u64>> {
+    let (first, end) = text.split_once("..").ok_or_else(|| anyhow!("seeds are written A..B"))?;
+    let range = first.parse()?..end.parse()?;
+    if range.is_empty() {
+        bail!("no seed lies in {text}");
+    }
+    Ok(range)
+}
+
+impl Command {
+    pub(crate) fn run(self) -> Result<()> {
+        let Command::Fuzz { seeds, go_on, trace } = self;
+        if plimsoll_sim::fuzz::command(seeds, go_on, trace) {
+            return Ok(());
+        }
+        bail!("a rule was broken: see above")
+    }
+}

@@ -1,0 +1,126 @@
+"""What redis-py's users do first, against a server that the test has started.
+
+    redis_py.py HOST PORT          the basics, with RESP3 (the default), RESP2 and decoded replies
+    redis_py.py HOST PORT full     fills a small server and sees the error that users catch
+"""
+import sys
+import time
+
+import redis
+
+
+def raises(kind, call, *args):
+    try:
+        call(*args)
+    except kind as error:
+        assert type(error) is kind, f"{type(error)} is no {kind}"
+        return str(error)
+    raise AssertionError(f"{kind.__name__} was expected")
+
+
+def basics(client, text):
+    """`text` makes what a reply holds of a string."""
+    assert client.ping() is True
+    assert client.flushall() is True
+    assert client.get("absent") is None
+    assert client.set("a", "1") is True
+    assert client.get("a") == text("1")
+    assert client.set("a", "2", nx=True) is None
+    assert client.set("absent", "2", xx=True) is None
+    assert client.set("a", "3", get=True) == text("1")
+    assert client.mget("a", "absent") == [text("3"), None]
+    assert client.set("empty", b"") is True and client.get("empty") == text("")
+    assert client.strlen("a") == 1 and client.type("a") == text("string")
+    assert client.exists("a", "empty", "absent") == 2
+    assert client.delete("a", "empty", "absent") == 2
+    assert client.exists("a") == 0 and client.dbsize() == 0
+
+    # Expiry: set, changed, taken back, come.
+    assert client.ttl("absent") == -2
+    client.set("a", "1", ex=100)
+    assert 98 <= client.ttl("a") <= 100
+    assert client.set("a", "2", keepttl=True) and client.ttl("a") > 90
+    assert client.persist("a") == 1 and client.ttl("a") == -1
+    assert client.expire("a", 50) == 1 and 0 < client.pttl("a") <= 50_000
+    assert client.pexpire("a", 1) == 1
+    deadline = time.monotonic() + 10
+    while client.get("a") is not None:
+        assert time.monotonic() < deadline, "it does not expire"
+    assert client.exists("a") == 0 and client.ttl("a") == -2
+
+    # A pipeline, replies in order, an error in its place.
+    with client.pipeline(transaction=False) as pipeline:
+        for number in range(1000):
+            pipeline.set(f"key:{number}", f"value:{number}")
+        assert pipeline.execute() == [True] * 1000
+        for number in range(1000):
+            pipeline.get(f"key:{number}")
+        assert pipeline.execute() == [text(f"value:{number}") for number in range(1000)]
+        pipeline.set("a", "1").execute_command("GET").get("a")
+        replies = pipeline.execute(raise_on_error=False)
+        assert replies[0] is True and replies[2] == text("1")
+        assert type(replies[1]) is redis.ResponseError
+    assert client.delete("a") == 1
+    assert sorted(client.scan_iter(count=100)) == sorted(text(f"key:{number}") for number in range(1000))
+    assert set(client.scan_iter(match="key:99?")) == {text(f"key:99{digit}") for digit in range(10)}
+    assert client.dbsize() == 1000
+
+    assert "wrong number of arguments" in raises(redis.ResponseError, client.execute_command, "GET")
+    assert "unknown command" in raises(redis.ResponseError, client.execute_command, "FLY", "away")
+    raises(redis.ResponseError, client.execute_command, "SET", "a", "1", "EX", "soon")
+    assert client.info("server")["redis_version"]
+    assert client.config_get("maxmemory")
+    assert client.flushdb() is True and client.dbsize() == 0
+
+
+def large(client):
+    """Values far above a record's limit, binary ones too."""
+    value = bytes(range(256)) * (32 << 10)
+    assert client.set("large", value) is True
+    assert client.get("large") == value and client.strlen("large") == len(value)
+    assert client.set("large", "small") is True and client.get("large") == b"small"
+    assert client.delete("large") == 1
+
+
+def full(client):
+    value = b"v" * 100_000
+    stored = 0
+    words = ""
+    while not words and stored < 10_000:
+        try:
+            client.set(f"key:{stored}", value)
+            stored += 1
+        except redis.exceptions.OutOfMemoryError as error:
+            words = str(error)
+    assert "no space left on device" in words, words
+    assert client.get("key:0") == value
+    assert client.delete(*(f"key:{number}" for number in range(stored // 2))) == stored // 2
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return client.set("again", value)
+        except redis.exceptions.OutOfMemoryError:
+            assert time.monotonic() < deadline, "space does not come back"
+
+
+def main():
+    where = {"host": sys.argv[1], "port": int(sys.argv[2]), "socket_timeout": 30}
+    if sys.argv[3:] == ["full"]:
+        full(redis.Redis(**where))
+        return
+    default = redis.Redis(**where)
+    hello = default.execute_command("HELLO")
+    assert hello[b"proto" if b"proto" in hello else "proto"] == 3, hello
+    basics(default, str.encode)
+    large(default)
+    basics(redis.Redis(protocol=2, **where), str.encode)
+    large(redis.Redis(protocol=2, **where))
+    for protocol in (2, 3):
+        basics(redis.Redis(protocol=protocol, decode_responses=True, **where), str)
+    named = redis.Redis(client_name="somebody", db=3, **where)
+    assert named.client_getname() in ("somebody", b"somebody")
+    assert named.set("a", "1") and default.get("a") is None and named.dbsize() == 1
+
+
+main()
+print(f"redis-py {redis.__version__}: ok")

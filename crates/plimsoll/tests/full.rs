@@ -1,0 +1,118 @@
+//! A device that fills up: stores are refused with a word that clients know, reads and deletes go
+//! on, and the space of what was deleted takes new values without a restart.
+
+mod process;
+
+use plimsoll_resp::{Reply, request};
+use process::{Client, Server, cores, directory, succeeds};
+
+/// So many commands travel together.
+const DEPTH: usize = 32;
+/// More than fits into the device.
+const KEYS_MAX: usize = 20_000;
+const VALUE_BYTES: usize = 8000;
+
+fn ok() -> Reply {
+    Reply::Simple(b"OK".to_vec())
+}
+
+fn key(number: usize) -> String {
+    format!("key:{number}")
+}
+
+fn value(number: usize) -> Vec<u8> {
+    number.to_le_bytes().repeat(VALUE_BYTES / 8)
+}
+
+fn pipeline(client: &mut Client, commands: &[Vec<Vec<u8>>]) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    for some in commands.chunks(DEPTH) {
+        let mut bytes = Vec::new();
+        some.iter().for_each(|args| request::encode(args, &mut bytes));
+        client.send(&bytes).unwrap();
+        replies.extend(some.iter().map(|_| client.receive().unwrap()));
+    }
+    replies
+}
+
+fn set(number: usize) -> Vec<Vec<u8>> {
+    vec![b"SET".to_vec(), key(number).into_bytes(), value(number)]
+}
+
+fn is_out_of_memory(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(text) if text.starts_with(b"OOM "))
+}
+
+/// Stores values from a number on until many in a row are refused; those that are there.
+fn fill(client: &mut Client, from: usize) -> Vec<usize> {
+    let (mut stored, mut number, mut refused) = (Vec::new(), from, 0);
+    while refused < 4 * DEPTH {
+        assert!(number < from + KEYS_MAX, "the device does not fill up");
+        let commands: Vec<_> = (number..number + DEPTH).map(set).collect();
+        for (number, reply) in (number..).zip(pipeline(client, &commands)) {
+            if reply == ok() {
+                stored.push(number);
+                refused = 0;
+            } else {
+                assert!(is_out_of_memory(&reply), "{reply:?}");
+                refused += 1;
+            }
+        }
+        number += DEPTH;
+    }
+    stored
+}
+
+fn check(client: &mut Client, numbers: &[usize]) {
+    let command = |number: &usize| vec![b"GET".to_vec(), key(*number).into_bytes()];
+    let commands: Vec<_> = numbers.iter().map(command).collect();
+    for (number, reply) in numbers.iter().zip(pipeline(client, &commands)) {
+        assert!(reply == Reply::Bulk(value(*number)), "{} is lost", key(*number));
+    }
+    assert_eq!(client.ask("DBSIZE"), Reply::Integer(numbers.len() as i64));
+}
+
+#[test]
+fn a_full_device_refuses_stores_reads_on_and_takes_stores_after_deletes() {
+    let path = directory("full").join("device");
+    let device = path.to_str().unwrap();
+    let cores = cores(2);
+    let args = ["--device", device, "--size", "64MiB", "--cores", &cores];
+    let server = Server::start(&args);
+    let mut client = server.client();
+    let mut there = fill(&mut client, 0);
+    let bytes = there.len() * VALUE_BYTES;
+    println!("{} values of {VALUE_BYTES} bytes fill 64 MiB: {} %", there.len(), bytes * 100 / (64 << 20));
+    assert!(bytes > (64 << 20) * 6 / 10, "full at {bytes} bytes");
+    check(&mut client, &there);
+    // A value that is there may be replaced only if there is room; it is not lost by the attempt.
+    let replies = pipeline(&mut client, &there[..DEPTH].iter().map(|n| set(*n)).collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| *reply == ok() || is_out_of_memory(reply)), "{replies:?}");
+    check(&mut client, &there);
+
+    for round in 1..4 {
+        // Every other one: every segment becomes half empty, and has to be cleaned.
+        let (deleted, kept): (Vec<_>, Vec<_>) =
+            there.iter().copied().enumerate().partition(|(index, _)| index % 2 == round % 2);
+        let command = |(_, number): &(usize, usize)| vec![b"DEL".to_vec(), key(*number).into_bytes()];
+        let replies = pipeline(&mut client, &deleted.iter().map(command).collect::<Vec<_>>());
+        assert!(replies.iter().all(|reply| *reply == Reply::Integer(1)), "deletes go on");
+        there = kept.into_iter().map(|(_, number)| number).collect();
+        check(&mut client, &there);
+        let again = fill(&mut client, round * KEYS_MAX);
+        println!("{} deleted, {} stored again", deleted.len(), again.len());
+        assert!(again.len() * 10 > deleted.len() * 8, "space does not come back");
+        there.extend(again);
+        check(&mut client, &there);
+    }
+    server.kill();
+    let server = Server::start(&args);
+    check(&mut server.client(), &there);
+    assert_eq!(server.client().ask("FLUSHALL"), ok());
+    let again = fill(&mut server.client(), 10 * KEYS_MAX);
+    assert!(again.len() * 10 > there.len() * 9, "{} values fit after FLUSHALL", again.len());
+    check(&mut server.client(), &again);
+    server.stop();
+    assert!(succeeds(&["device", "verify", device]).contains("read and proved"));
+    std::fs::remove_file(path).unwrap();
+}
