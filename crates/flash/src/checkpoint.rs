@@ -127,6 +127,7 @@ impl Partition {
             offset: 0,
         };
         let written = self.write_checkpoint(&mut writer, clean, with_keys).await;
+        self.keys.end_checkpoint();
         if written.is_err() {
             let mut state = self.state.borrow_mut();
             for segment in writer.segments {
@@ -148,7 +149,7 @@ impl Partition {
         let transitions_before = self.transitions_since.get();
         let mut payload = Vec::new();
         snapshot::encode(&self.state.borrow(), &mut payload);
-        let frozen = with_keys.then(|| self.keys.freeze());
+        let frozen = with_keys.then(|| self.keys.freeze_for_checkpoint());
         writer.section(SECTION_SNAPSHOT, &payload).await?;
         let slots = self.state.borrow().index.slots();
         let mut slot = slots.start;

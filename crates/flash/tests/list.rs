@@ -279,13 +279,6 @@ fn run_seed(seed: u64, shape: Shape) -> PartitionMetrics {
         world.kill(SERVER, plan.below(4) > 0);
     }
     assert!(run.listed.get() > shape.operations / 10, "only {} keys listed", run.listed.get());
-    if std::env::var("SHOW").is_ok() {
-        let t = run.totals.borrow();
-        println!(
-            "seed {seed} lives {lives} rebuilds {} merges {} runs {} checkpoints {}",
-            t.key_rebuilds, t.key_merges, t.key_runs, t.checkpoints
-        );
-    }
     *run.totals.borrow()
 }
 
@@ -352,18 +345,4 @@ fn long_keys_are_listed() {
         let shape = Shape { key_bytes_max: 6000, keys: 400, operations: 2500, ..SHAPE };
         run_seed(seed, shape);
     }
-}
-
-#[test]
-#[ignore = "debugging"]
-fn debug_one() {
-    let seed = std::env::var("SEED").unwrap().parse().unwrap();
-    let shape = match std::env::var("SHAPE").unwrap().as_str() {
-        "clean" => Shape { disk_bytes: 4 << 20, value_bytes_max: 2500, keys: 2400, ..SHAPE },
-        "full" => Shape { disk_bytes: 3 << 20, value_bytes_max: 3000, expiries: false, ..SHAPE },
-        "long" => Shape { key_bytes_max: 6000, keys: 400, operations: 2500, ..SHAPE },
-        "coll" => Shape { fingerprint_bits: 8, key_bytes_max: 30, ..SHAPE },
-        _ => SHAPE,
-    };
-    println!("{:?}", run_seed(seed, shape));
 }

@@ -17,6 +17,7 @@ use crate::metrics::add;
 use crate::partition::Partition;
 use plimsoll_kv::Result;
 use plimsoll_kv::block::Origin;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Runs of a tier that are merged.
@@ -43,7 +44,7 @@ fn tier(bytes: u64) -> u32 {
 
 /// The runs to merge, oldest first, if there are any: four of a tier, or everything if a quarter of
 /// it is deletes.
-fn pick(runs: &[Weight]) -> Option<std::ops::Range<usize>> {
+fn pick(runs: &[Weight]) -> Option<Range<usize>> {
     let deleted: u64 = runs.iter().map(|run| run.deleted).sum();
     let names: u64 = runs.iter().map(|run| run.names).sum();
     if runs.len() > 1 && deleted >= DELETED_MIN && deleted * 4 > names {
@@ -174,10 +175,12 @@ impl Partition {
         let ready = keys.ready.get();
         let at = if older { keys.older.get() } else { keys.runs.borrow().len() };
         let small = SMALL_RUN_BYTES.min(self.layout.segment_bytes / 2);
+        // Where space is short, it would take too much.
+        let roomy = self.state.borrow().segments.free_count() > self.store_reserve();
         let below = at.checked_sub(1).filter(|below| ready || older || *below >= keys.older.get());
         let below = below.map(|below| keys.runs.borrow()[below].clone());
         let inputs: Vec<Rc<Run>> = below
-            .filter(|run| run.bytes <= small && !merging.is_some_and(|merge| merge.reads(run)))
+            .filter(|run| roomy && run.bytes <= small && !merging.is_some_and(|merge| merge.reads(run)))
             .into_iter()
             .collect();
         let bottom = at == inputs.len() && (ready || older);
@@ -193,24 +196,26 @@ impl Partition {
     /// The merge that is due, if there is space for it.
     pub(crate) fn begin_merge(&self) -> Option<Merge> {
         let keys = &self.keys;
+        keys.wanted_segments.set(0);
         let runs = keys.runs.borrow();
         let weigh = |run: &Rc<Run>| Weight { bytes: run.bytes, names: run.names, deleted: run.deleted };
         let weights: Vec<Weight> = runs.iter().map(weigh).collect();
-        let Some(picked) = pick(&weights) else {
-            keys.wanted_segments.set(0);
-            return None;
+        let mut picked = pick(&weights)?;
+        let segments = |picked: &Range<usize>| -> u32 {
+            runs[picked.clone()].iter().map(|run| run.held.len() as u32).sum()
         };
-        let inputs = runs[picked.clone()].to_vec();
-        let needed = inputs.iter().map(|run| run.held.len() as u32).sum::<u32>() + 1;
-        keys.wanted_segments.set(0);
-        if self.state.borrow().segments.free_count() < self.store_reserve() + needed {
-            if !keys.merge_given_up.get() {
-                keys.wanted_segments.set(needed);
-                self.background.wake_all();
-            }
+        let free = self.state.borrow().segments.free_count();
+        let room = free.saturating_sub(self.store_reserve());
+        if segments(&picked) > room && !keys.merge_given_up.get() {
+            keys.wanted_segments.set(segments(&picked));
+            self.background.wake_all();
             return None;
         }
-        Some(Merge::new(self, None, inputs, picked.start == 0))
+        // Where no more can be made free, at least the newest.
+        while segments(&picked) > room {
+            picked.start += 1;
+        }
+        (picked.len() > 1).then(|| Merge::new(self, None, runs[picked.clone()].to_vec(), picked.start == 0))
     }
 
     /// Goes on with a merge; true if there may be more of it.
@@ -222,7 +227,6 @@ impl Partition {
     pub(crate) async fn end_merge(&self, merge: Merge) -> Result<()> {
         let result = merge.writer.finish(self).await?;
         self.keys.install(&merge.inputs, 0, result, false);
-        self.keys.merge_given_up.set(false);
         add(&self.keys.merges, 1);
         Ok(())
     }

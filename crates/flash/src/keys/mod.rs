@@ -58,6 +58,14 @@ const TABLES_BYTES_MIN: usize = 64 << 10;
 /// Runs smaller than this are written again with the next flush, so that there are few of them.
 const SMALL_RUN_BYTES: u64 = 512 << 10;
 
+/// What a checkpoint waits for: so many tables on flash. Counts of what may come between.
+#[derive(Clone, Copy)]
+pub(crate) struct Frozen {
+    tables: u64,
+    failures: u64,
+    recoveries: u64,
+}
+
 /// The keys of a partition in order.
 pub(crate) struct Keys {
     io: Rc<RunIo>,
@@ -74,6 +82,8 @@ pub(crate) struct Keys {
     anchored: RefCell<Vec<Rc<Held>>>,
     /// Everything from before the start is there.
     ready: Cell<bool>,
+    /// How often everything from before was found or built.
+    recoveries: Cell<u64>,
     /// Tables frozen and flushed since the start.
     tables_frozen: Cell<u64>,
     tables_flushed: Cell<u64>,
@@ -117,6 +127,7 @@ impl Keys {
             older: Cell::new(0),
             anchored: RefCell::new(anchored),
             ready: Cell::new(false),
+            recoveries: Cell::new(0),
             tables_frozen: Cell::new(0),
             tables_flushed: Cell::new(0),
             failures: Cell::new(0),
@@ -152,16 +163,30 @@ impl Keys {
         }
     }
 
-    /// Freezes the table being filled. What [`Partition::keys_flushed`] waits for to have on flash
-    /// everything noted so far.
-    pub(crate) fn freeze(&self) -> u64 {
+    /// Freezes the table being filled.
+    fn freeze(&self) {
         if !self.active.borrow().is_empty() {
             let full = self.active.take();
             self.frozen.borrow_mut().push_back(full);
             self.tables_frozen.set(self.tables_frozen.get() + 1);
             self.work.wake_all();
         }
-        self.tables_frozen.get()
+    }
+
+    /// Freezes what was noted up to the frame of a checkpoint, which waits for its flush.
+    pub(crate) fn freeze_for_checkpoint(&self) -> Frozen {
+        self.checkpoint_waits.set(true);
+        self.freeze();
+        Frozen {
+            tables: self.tables_frozen.get(),
+            failures: self.failures.get(),
+            recoveries: self.recoveries.get(),
+        }
+    }
+
+    /// The checkpoint ended, well or not.
+    pub(crate) fn end_checkpoint(&self) {
+        self.checkpoint_waits.set(false);
     }
 
     fn tables_bytes(&self) -> usize {
@@ -217,8 +242,7 @@ impl Keys {
 
     /// Segments that the tables take when they are flushed.
     pub(crate) fn flush_segments(&self) -> u32 {
-        let bytes = self.table_bytes() as u64 + SMALL_RUN_BYTES.min(self.io.layout.segment_bytes / 2);
-        (bytes / (self.io.layout.segment_bytes * 3 / 4)) as u32 + 1
+        (self.table_bytes() as u64 / (self.io.layout.segment_bytes * 3 / 4)) as u32 + 1
     }
 
     /// Free segments that a flush leaves alone, of those kept for checkpoints: the last but what an
@@ -328,34 +352,32 @@ impl Partition {
     /// The runs that a checkpoint names: they have what became of keys up to the frame at which
     /// the tables were frozen. They may know of later frames too: those are durable before the
     /// anchor, and replayed upon the runs. Nothing if there is no space to write them.
-    pub(crate) async fn named_runs(&self, frozen: Option<u64>) -> Result<Option<Vec<Rc<Run>>>> {
+    pub(crate) async fn named_runs(&self, frozen: Option<Frozen>) -> Result<Option<Vec<Rc<Run>>>> {
         let Some(frozen) = frozen else { return Ok(None) };
         match self.keys_flushed(frozen).await {
             Err(Error::NoSpace) => return Ok(None),
             flushed => flushed?,
         }
-        let whole = self.keys.ready.get() && !self.keys.io.damaged.get();
-        if whole { Ok(Some(self.keys.runs.borrow().clone())) } else { Err(Error::Overloaded) }
+        let keys = &self.keys;
+        let same = keys.recoveries.get() == frozen.recoveries;
+        let whole = same && keys.ready.get() && !keys.io.damaged.get();
+        if whole { Ok(Some(keys.runs.borrow().clone())) } else { Err(Error::Overloaded) }
     }
 
     /// Waits until the tables frozen so far are on flash.
-    async fn keys_flushed(&self, frozen: u64) -> Result<()> {
+    async fn keys_flushed(&self, frozen: Frozen) -> Result<()> {
         let keys = &self.keys;
-        let failures = keys.failures.get();
-        keys.checkpoint_waits.set(true);
         keys.work.wake_all();
         let flushed = keys.changed.wait_for(|| {
-            if keys.tables_flushed.get() >= frozen {
+            if keys.tables_flushed.get() >= frozen.tables {
                 return Some(Ok(()));
             }
-            if keys.failures.get() > failures {
+            if keys.failures.get() > frozen.failures {
                 return Some(Err(keys.failure.borrow().clone().unwrap_or(Error::NoSpace)));
             }
             self.no_keys()
         });
-        let flushed = flushed.await;
-        keys.checkpoint_waits.set(false);
-        flushed
+        flushed.await
     }
 
     /// Waits until the tables are within bounds.

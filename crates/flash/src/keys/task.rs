@@ -31,8 +31,9 @@ impl Partition {
                 }
                 Ok(false) => self.keys_rest().await,
                 Err(error) => {
-                    self.keys_failed(error);
                     merge = None;
+                    self.reclaim();
+                    self.keys_failed(error);
                     self.reactor.sleep_ns(RETRY_DELAY_NS).await;
                 }
             }
@@ -80,6 +81,7 @@ impl Partition {
             *found = None;
             keys.older.set(0);
             keys.failure.replace(None);
+            add(&keys.recoveries, 1);
             keys.ready.set(true);
             keys.changed.wake_all();
             return Ok(true);
