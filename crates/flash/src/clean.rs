@@ -304,8 +304,13 @@ impl Partition {
         self.reserve(note_bytes_max(1), 1)?;
         let (sequence, frame) = (self.log.take_sequence(), self.log.frame());
         let allocated = {
+            let flush_segments = self.keys.flush_segments();
             let segments = &mut self.state.borrow_mut().segments;
-            segments.allocate(kind, sequence, frame, segments.kept)
+            // Deletes may have taken the segments of the background. What it would be cleaned into
+            // is then borrowed from the flush of keys: a victim gives back more than it takes.
+            let borrowed = segments.kept.saturating_sub(flush_segments);
+            let keep = if segments.free_count() > segments.kept { segments.kept } else { borrowed };
+            segments.allocate(kind, sequence, frame, keep)
         };
         let segment = allocated.ok_or(Error::NoSpace)?;
         let transition = Transition {

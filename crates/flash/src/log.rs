@@ -264,6 +264,15 @@ impl Log {
         Ok(())
     }
 
+    /// True if items of `bytes` with `transitions` fit the segment being filled.
+    pub fn has_room(&self, bytes: usize, transitions: usize) -> bool {
+        let tail = self.tail.borrow();
+        let used = tail.building.bytes.len();
+        // A frame that would become too long is closed, and the items begin another.
+        let padding = if used + bytes > FRAME_BYTES_MAX { self.layout.block_bytes as usize } else { 0 };
+        self.fits(&tail, bytes + padding, transitions)
+    }
+
     fn fits(&self, tail: &Tail, bytes: usize, transitions: usize) -> bool {
         let block = self.layout.block_bytes;
         let building = tail.building.bytes.len().max(crate::format::frame::FRAME_HEADER_BYTES);

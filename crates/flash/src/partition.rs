@@ -372,6 +372,16 @@ impl Partition {
         reserved
     }
 
+    /// Makes room in the log for a store. Unlike a delete it leaves the segments of the background
+    /// alone: many stores are let in while there is space, and all of them append afterwards.
+    pub(crate) fn reserve_for_store(&self, bytes: usize, transitions: usize) -> Result<()> {
+        let reserve = self.store_reserve();
+        if !self.log.has_room(bytes, transitions) && self.state.borrow().segments.free_count() < reserve {
+            return Err(Error::NoSpace);
+        }
+        self.reserve(bytes, transitions)
+    }
+
     /// Waits as long as the durability of a request asks.
     pub(crate) async fn acknowledge(&self, frame: u64, durability: Durability) -> Result<()> {
         if durability == Durability::Async {

@@ -4,9 +4,9 @@
 //! exists from the first page to the last is given, whatever grows or is cleaned meanwhile. All
 //! entries of one fingerprint are given in one page, so that a cursor never stands between them.
 
-use crate::format::{RecordKind, record};
+use crate::format::{RecordHeader, RecordKind, record};
 use crate::index::{Entry, FINGERPRINT_BITS};
-use crate::partition::{Extent, Partition};
+use crate::partition::{Extent, Partition, Place};
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Output, Result, ScanPage, Slot};
 use std::rc::Rc;
@@ -32,11 +32,16 @@ impl Partition {
         let generation = self.state.borrow().generation(container);
         let mut keys = Vec::new();
         for entries in entries.chunks(READS_MAX) {
-            let read = entries.iter().map(|(slot, entry)| self.scan_key(*slot, *entry, generation));
+            let read = entries.iter().map(|(slot, entry)| {
+                let place = Place { container, generation, slot: *slot, fingerprint: entry.fingerprint };
+                self.scan_key(place, *entry)
+            });
             for key in join_all(read).await {
                 keys.extend(key?);
             }
         }
+        // What was seen is true after a crash too.
+        self.log.flush().await?;
         Ok(Output::Scanned(ScanPage { keys, cursor: next }))
     }
 
@@ -60,12 +65,12 @@ impl Partition {
         (entries, 0)
     }
 
-    /// The key of an entry, if it is a live one of this generation. If the entry went or moved before
-    /// it was read, the keys of all that have its fingerprint: a key that moved must still be given.
-    async fn scan_key(&self, slot: Slot, entry: Entry, generation: u32) -> Result<Vec<Vec<u8>>> {
-        let fingerprint = entry.fingerprint;
+    /// The key of an entry, if it is a live one of this generation; if it has expired it is deleted
+    /// durably, as for any other reader. If the entry went or moved before it was read, the keys of
+    /// all that have its fingerprint: a key that moved must still be given.
+    async fn scan_key(&self, place: Place, entry: Entry) -> Result<Vec<Vec<u8>>> {
         let is_current =
-            |entry: &Entry| self.state.borrow().index.contains(slot, entry.fingerprint, entry.location);
+            |entry: &Entry| self.state.borrow().index.contains(place.slot, entry.fingerprint, entry.location);
         let mut entries = vec![entry];
         'moved: loop {
             let mut keys = Vec::new();
@@ -73,15 +78,14 @@ impl Partition {
                 let read =
                     if is_current(entry) { Some(self.read_record(*entry, Extent::Head).await) } else { None };
                 match read {
-                    Some(Ok(found)) => {
-                        let live = found.header.container == generation
-                            && found.header.kind != RecordKind::Part
-                            && !found.is_expired(self.now_ms());
-                        keys.extend(live.then(|| record::key(&found.bytes, &found.header).to_vec()));
+                    Some(Ok(found)) if !is_of(&found.header, place.generation) => {}
+                    Some(Ok(found)) if !found.is_expired(self.now_ms()) => {
+                        keys.push(record::key(&found.bytes, &found.header).to_vec());
                     }
+                    Some(Ok(_)) if self.expire(&place, *entry).await? => {}
                     Some(Err(error)) if is_current(entry) => return Err(error),
                     _ => {
-                        entries = self.state.borrow().index.find(slot, fingerprint).collect();
+                        entries = self.state.borrow().index.find(place.slot, place.fingerprint).collect();
                         continue 'moved;
                     }
                 }
@@ -89,4 +93,9 @@ impl Partition {
             return Ok(keys);
         }
     }
+}
+
+/// True for the record of a key of this generation of a container.
+fn is_of(header: &RecordHeader, generation: u32) -> bool {
+    header.container == generation && header.kind != RecordKind::Part
 }

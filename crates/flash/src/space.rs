@@ -24,7 +24,12 @@ impl Partition {
 
     /// Free segments below which stores wait.
     pub(crate) fn store_reserve(&self) -> u32 {
-        BACKGROUND_SEGMENTS + self.kept_segments() + self.keys.wanted_segments()
+        self.steady_reserve() + self.keys.wanted_segments()
+    }
+
+    /// The reserve when no merge of keys waits for segments.
+    fn steady_reserve(&self) -> u32 {
+        BACKGROUND_SEGMENTS + self.kept_segments()
     }
 
     /// Segments that only a checkpoint (with the flush of keys that it waits for) and the next
@@ -35,9 +40,10 @@ impl Partition {
 
     /// Units that may be live: the rest is what cleaning needs to make headway.
     pub(crate) fn live_units_max(&self) -> u64 {
-        // Runs of keys take segments, and as many again while they are merged into one.
-        let keys = 2 * self.keys.run_segments();
-        let reserve = self.store_reserve() + self.checkpoint_segments() + CLEANING_SEGMENTS + keys;
+        // Runs of keys take segments, and so does the one that they are merged into. Whether a
+        // merge waits just now must not decide whether the device is full.
+        let keys = self.keys.run_segments() + self.keys.merged_segments();
+        let reserve = self.steady_reserve() + self.checkpoint_segments() + CLEANING_SEGMENTS + keys;
         let usable = u64::from(self.layout.segments.saturating_sub(reserve));
         usable * (self.layout.segment_units() * 15 / 16)
     }
@@ -58,6 +64,7 @@ impl Partition {
         }
         if !fits(self) {
             add(&self.counts.no_space, 1);
+            self.dbg("fits");
             return Err(Error::NoSpace);
         }
         let reserve = self.store_reserve();
@@ -99,7 +106,17 @@ impl Partition {
         self.hungry.set(self.hungry.get() - 1);
         if waited == Err(Error::NoSpace) {
             add(&self.counts.no_space, 1);
+            self.dbg("stuck");
         }
         waited
+    }
+
+    pub(crate) fn dbg(&self, why: &str) {
+        if std::env::var("DBG").is_err() { return; }
+        let state = self.state.borrow();
+        let n = self.layout.segment_units();
+        eprint!("{why}: reserve {} kept {} keysrun {} wanted {} flush {} cp {} live {}/{} free {} prepared {} replay {} pos {:?} frame {} durable {}:", self.store_reserve(), self.kept_segments(), self.keys.run_segments(), self.keys.wanted_segments(), self.keys.flush_segments(), self.checkpoint_segments(), state.segments.live_units(), self.live_units_max(), state.segments.free_count(), state.segments.prepared, self.anchor.borrow().log_number, self.log.position(), self.log.frame(), self.log.durable());
+        for s in state.segments.all() { eprint!(" {:?}{:?}{}%{}", s.kind, s.state, s.live_units*100/n, if s.damaged {"!"} else {""}); }
+        eprintln!();
     }
 }

@@ -33,7 +33,7 @@ impl Partition {
         }
         loop {
             self.admit(length).await?;
-            match self.reserve(note_bytes_max(1), 1) {
+            match self.reserve_for_store(note_bytes_max(1), 1) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
                 Err(error) => return Err(error),
                 Ok(()) => break,
@@ -85,7 +85,7 @@ impl Partition {
             if bytes.len() as u64 != expected || expected == 0 {
                 return Err(Error::Invalid("a part of another length than the upload's next"));
             }
-            match self.reserve(size as usize + note_bytes_max(1), 1) {
+            match self.reserve_for_store(size as usize + note_bytes_max(1), 1) {
                 Err(Error::NoSpace) => self.wait_for_space(1).await?,
                 Err(error) => return Err(error),
                 Ok(()) => {

@@ -178,7 +178,7 @@ impl Partition {
     /// Appends a judged store and applies it. Nothing is awaited: what was judged still holds.
     fn append_store(&self, store: &Judged<'_>, urgency: Durability) -> Result<Version> {
         let size = record_bytes(store.key.len(), store.value.len()) as usize;
-        self.reserve(size + note_bytes_max(STORE_TRANSITIONS), STORE_TRANSITIONS)?;
+        self.reserve_for_store(size + note_bytes_max(STORE_TRANSITIONS), STORE_TRANSITIONS)?;
         self.push_store(store, urgency)
     }
 
@@ -448,7 +448,7 @@ impl Partition {
             if size > Log::frame_capacity(&self.layout) {
                 return Err(Error::Invalid("the batch does not fit a frame"));
             }
-            if ops.iter().any(|op| matches!(op, Op::Store { .. })) {
+            if has_stores(&ops) {
                 self.admit(size as u64).await?; // Deletes go on when the device is full.
             }
             let Some(founds) = self.find_all(&ops).await? else { continue };
@@ -555,7 +555,12 @@ impl Partition {
             let dooms = replaced.as_ref().map_or(Ok(None), |found| self.doomed_upload(found))?;
             judged.push((op, place, replaced, dooms));
         }
-        self.reserve(size, STORE_TRANSITIONS * ops.len())?;
+        let transitions = STORE_TRANSITIONS * ops.len();
+        if has_stores(ops) {
+            self.reserve_for_store(size, transitions)?;
+        } else {
+            self.reserve(size, transitions)?;
+        }
         let frame = self.log.frame();
         let mut outputs = Vec::new();
         for (op, place, replaced, dooms) in judged {
@@ -700,6 +705,10 @@ impl Partition {
         }
         Ok(())
     }
+}
+
+fn has_stores(ops: &[Op]) -> bool {
+    ops.iter().any(|op| matches!(op, Op::Store { .. }))
 }
 
 /// Bytes of log that an operation of a batch may take.

@@ -202,7 +202,7 @@ impl Partition {
         let weights: Vec<Weight> = runs.iter().map(weigh).collect();
         let mut picked = pick(&weights)?;
         let segments = |picked: &Range<usize>| -> u32 {
-            runs[picked.clone()].iter().map(|run| run.held.len() as u32).sum()
+            keys.segments_of(runs[picked.clone()].iter().map(|run| run.bytes).sum())
         };
         let free = self.state.borrow().segments.free_count();
         let room = free.saturating_sub(self.store_reserve());

@@ -232,6 +232,16 @@ impl Keys {
         self.runs.borrow().iter().map(|run| run.held.len() as u32).sum()
     }
 
+    /// Segments of the run that all runs would become.
+    pub(crate) fn merged_segments(&self) -> u32 {
+        self.segments_of(self.runs.borrow().iter().map(|run| run.bytes).sum())
+    }
+
+    /// Segments that so many bytes of names take at most: blocks do not fill the last of each.
+    fn segments_of(&self, bytes: u64) -> u32 {
+        (bytes / (self.io.layout.segment_bytes * 3 / 4)) as u32 + 1
+    }
+
     /// Segments that only the next checkpoint gives back.
     pub(crate) fn pinned_segments(&self) -> u32 {
         let runs = self.runs.borrow();
@@ -242,7 +252,7 @@ impl Keys {
 
     /// Segments that the tables take when they are flushed.
     pub(crate) fn flush_segments(&self) -> u32 {
-        (self.table_bytes() as u64 / (self.io.layout.segment_bytes * 3 / 4)) as u32 + 1
+        self.segments_of(self.table_bytes() as u64)
     }
 
     /// Free segments that a flush leaves alone, of those kept for checkpoints: the last but what an

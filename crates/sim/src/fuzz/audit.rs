@@ -77,7 +77,7 @@ async fn check_counts(life: &Life, caller: &Rc<Caller>, container: u32) {
         return; // Some could not be read: nothing can be said.
     }
     // A deadline that the highest wall time has passed may have been seen by the background.
-    let high_ms = caller.reactor.wall_ms().max(life.journal.high_wall_ms.get());
+    let high_ms = life.journal.high_wall_ms();
     let present = held.iter().filter(|(present, _)| *present);
     let (at_most, expiring_at_most) =
         present.fold((0, 0), |(all, some), (_, deadline)| (all + 1, some + u64::from(deadline.is_some())));

@@ -466,7 +466,9 @@ impl Caller {
         }
         let ended = self.journal.mark(container);
         self.journal.answer(&asked, checker::Output::Done);
-        self.journal.scans.borrow_mut().push(ScanSeen { container, begun, ended, keys });
+        let high_wall_ms = self.journal.high_wall_ms();
+        let seen = ScanSeen { container, begun, ended, high_wall_ms, keys };
+        self.journal.scans.borrow_mut().push(seen);
     }
 
     async fn count(&self, container: u32) {

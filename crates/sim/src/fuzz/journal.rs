@@ -48,6 +48,8 @@ pub(super) struct ScanSeen {
     pub(super) container: u32,
     pub(super) begun: Moment,
     pub(super) ended: Moment,
+    /// The highest wall time there was until it ended.
+    pub(super) high_wall_ms: u64,
     pub(super) keys: BTreeSet<Vec<u8>>,
 }
 
@@ -121,8 +123,8 @@ pub(super) struct Journal {
     events: Cell<u64>,
     pub(super) tally: Cell<Tally>,
     pub(super) excuses: Cell<Excuses>,
-    /// The highest wall time there was.
-    pub(super) high_wall_ms: Cell<u64>,
+    /// The highest wall time before the clock was set back.
+    high_wall_ms: Cell<u64>,
     /// Says whether a store has no reason to be refused for want of space.
     pub(super) is_roomy: RefCell<Option<Box<dyn Fn() -> bool>>>,
     pub(super) ledger: RefCell<Option<Rc<Ledger>>>,
@@ -310,10 +312,15 @@ impl Journal {
         }
     }
 
+    /// The highest wall time there was so far.
+    pub(super) fn high_wall_ms(&self) -> u64 {
+        self.high_wall_ms.get().max(self.world.wall_ms())
+    }
+
     /// The wall clock steps.
     pub(super) fn step_wall(&self, by_ms: i64) {
         let before_ms = self.world.wall_ms();
-        self.high_wall_ms.set(self.high_wall_ms.get().max(before_ms));
+        self.high_wall_ms.set(self.high_wall_ms());
         self.world.step_wall_ms(by_ms);
         self.note(|| format!("the wall clock steps by {by_ms} ms"));
         for recorder in self.recorders.borrow_mut().iter_mut() {

@@ -179,8 +179,6 @@ fn judge_scan(scan: &ScanSeen, keys: &[KeyHistory], kills: &[Moment]) -> Option<
             return Some(format!("a scan gave {:?}, a key of nobody", String::from_utf8_lossy(name)));
         }
     }
-    let high_ms = keys.iter().flat_map(|key| &key.operations).filter(|op| op.invoked <= scan.ended);
-    let high_ms = high_ms.map(|op| op.wall.high_ms).max().unwrap_or(0);
     for key in keys {
         let name = String::from_utf8_lossy(&key.name);
         let between = format!("from {} to {} ns", scan.begun.ns, scan.ended.ns);
@@ -188,7 +186,7 @@ fn judge_scan(scan: &ScanSeen, keys: &[KeyHistory], kills: &[Moment]) -> Option<
         if given && was_absent(key, scan, kills) {
             return Some(format!("a scan {between} gave {name:?}, which was absent all the while"));
         }
-        if !given && was_present(key, scan, kills, high_ms) {
+        if !given && was_present(key, scan, kills) {
             return Some(format!("a scan {between} did not give {name:?}, which was there all the while"));
         }
     }
@@ -212,8 +210,8 @@ fn was_absent(key: &KeyHistory, scan: &ScanSeen, kills: &[Moment]) -> bool {
     !key.operations.iter().any(|op| writes(op) && latest(op, kills) >= since)
 }
 
-fn was_present(key: &KeyHistory, scan: &ScanSeen, kills: &[Moment], high_ms: u64) -> bool {
-    let expires = |op: &Operation| deadline(op).is_some_and(|at_ms| at_ms <= high_ms.saturating_add(1000));
+fn was_present(key: &KeyHistory, scan: &ScanSeen, kills: &[Moment]) -> bool {
+    let expires = |op: &Operation| deadline(op).is_some_and(|at_ms| at_ms <= scan.high_wall_ms);
     let begun = key.operations.iter().filter(|op| op.invoked <= scan.ended);
     let begun: Vec<&Operation> = begun.collect();
     let any_expires = begun.iter().any(|op| expires(op));

@@ -31,6 +31,8 @@ use std::sync::Arc;
 pub(super) const SERVER: ProcessId = ProcessId(1);
 /// Calls that the conductor makes are not a client's.
 const CONDUCTOR: u32 = 9_000;
+/// What a client rests after something that took no time.
+const REST_NS_MIN: u64 = 1_000;
 
 /// Where a life stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -247,7 +249,8 @@ impl Life {
     }
 
     /// True if no partition has a reason to refuse stores: half of what is left of it beside what
-    /// cleaning, checkpoints and keys take is free. (A device that fails writes, or is damaged, may not be able to make room.)
+    /// cleaning, checkpoints and keys take is free. (A device that fails writes, or is damaged, may
+    /// not be able to make room.)
     pub(super) fn is_nearly_empty(&self) -> bool {
         let fails = self.journal.excuses.get().writes_fail || self.ledger.was_damaged();
         !fails
@@ -354,10 +357,14 @@ impl Life {
     async fn work(&self, caller: &Caller) {
         while self.goes_on() {
             let (key, command) = caller.workload.borrow_mut().next(caller.reactor.wall_ms());
+            let begun_ns = caller.reactor.now_ns();
             caller.perform(&key, command).await;
+            // What is refused at once, because the log has failed, takes no time: without a rest
+            // time would stand still.
+            let at_once = caller.reactor.now_ns() == begun_ns;
             let rest_ns = match self.shape.rest_ns_max {
-                0 => 0,
-                max => caller.workload.borrow_mut().random.below(max),
+                0 => u64::from(at_once) * REST_NS_MIN,
+                max => caller.workload.borrow_mut().random.below(max).max(u64::from(at_once) * REST_NS_MIN),
             };
             if rest_ns > 0 {
                 caller.reactor.sleep_ns(rest_ns).await;
