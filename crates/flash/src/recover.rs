@@ -27,9 +27,15 @@ use crate::walk::{
     Framed, durable_stated_after, durable_stated_by_any, frame_at, read_header, read_segment, read_summary,
     resolve_notes,
 };
+use futures_util::future::join_all;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Slot, Version};
 use std::io;
+
+/// Above the highest segment in use, the log can have gone on in one of so many.
+const UNREACHED_SEGMENTS_MAX: u32 = 64;
+/// Segment headers read at a time.
+const HEADERS_AT_A_TIME: usize = 64;
 
 /// Why a partition cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -251,6 +257,7 @@ impl Recovery<'_> {
                 }
                 self.check_end(open_end, 0)?;
                 self.check_headless(segment).await?;
+                self.check_unreached().await?;
                 return Ok(self.tail(segment, log_number));
             };
             if !first && header.first_frame != self.expected {
@@ -396,6 +403,35 @@ impl Recovery<'_> {
                 "the header of log segment {segment} cannot be read, though frames in it prove that log frame {} was acknowledged",
                 self.expected
             )));
+        }
+        Ok(())
+    }
+
+    /// At the end of the log: if the header of the next segment is lost, so is the way to those after
+    /// it. They were free when the log took them, lowest first; what they state is looked for.
+    async fn check_unreached(&self) -> Result<(), OpenError> {
+        let table = &self.state.segments;
+        let used = |segment: &u32| table.get(*segment).state != SegmentState::Free;
+        let highest = (0..self.layout.segments).rfind(used).unwrap_or(0).max(self.anchor.log_segment);
+        let end = self.layout.segments.min(highest + UNREACHED_SEGMENTS_MAX);
+        let empty: Vec<u32> = (0..end).filter(|segment| table.get(*segment).live_units == 0).collect();
+        for some in empty.chunks(HEADERS_AT_A_TIME) {
+            let read = some.iter().map(|segment| read_header(self.block, &self.layout, *segment));
+            for (segment, header) in some.iter().zip(join_all(read).await) {
+                let Ok(header) = header.map_err(|error| self.io(error))? else { continue };
+                let mut stated = header.durable_frame;
+                if header.kind == SegmentKind::Log && header.first_frame > self.expected {
+                    let bytes = read_segment(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
+                    let bytes = bytes.map_err(|error| self.io(error))?;
+                    stated = stated.max(durable_stated_by_any(&bytes, &self.layout, *segment));
+                }
+                if stated >= self.expected {
+                    return Err(self.damaged(format!(
+                        "log frame {} cannot be found, though segment {segment} proves that it was acknowledged",
+                        self.expected
+                    )));
+                }
+            }
         }
         Ok(())
     }
