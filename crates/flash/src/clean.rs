@@ -346,7 +346,8 @@ impl Partition {
         let fate = self.fate(moved);
         let Fate::Forget(transition) = fate else { return Ok(fate) };
         if transition.kind == TransitionKind::Delete {
-            self.push_tombstone(&transition, key, Durability::Async);
+            // Urgent, so that who asks for the key from now on waits until it is durable.
+            self.push_tombstone(&transition, key, Durability::Group);
         } else {
             self.commit_note(&[transition], Durability::Async);
         }

@@ -5,7 +5,7 @@
 
 use crate::format::anchor::ANCHOR_BYTES;
 use crate::format::superblock::{
-    FORMAT_VERSION, INCOMPATIBLE_KNOWN, MAGIC, READ_ONLY_KNOWN, SUPERBLOCK_BYTES, Superblock,
+    FORMAT_VERSION, INCOMPATIBLE_KNOWN, MAGIC, PARTITIONS_MAX, READ_ONLY_KNOWN, SUPERBLOCK_BYTES, Superblock,
 };
 use crate::format::{Anchor, DecodeError, round_up};
 use crate::layout::Layout;
@@ -22,8 +22,6 @@ const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 /// Bytes at each end of a device that must be zero for it to count as blank.
 const BLANK_BYTES: u64 = 1 << 20;
-/// The largest device: what a superblock and the locations of a partition can say.
-const PARTITIONS_MAX: u16 = 64;
 
 /// How to format a device.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use crate::layout::Layout;
 use crate::segments::SegmentTable;
 use crate::state::State;
 use crate::walk::{decode_summary, durable_stated_after, frame_at};
-use crate::{recover, snapshot};
+use crate::{load, snapshot};
 
 const IDENTITY: u64 = 0x1234;
 const SEQUENCE: u64 = 77;
@@ -165,7 +165,7 @@ pub fn checkpoint(data: &[u8]) {
     }
     let mut state = fresh();
     state.slot_frames = Some(vec![0; 64]);
-    let _ = recover::load_tables(payload, &mut state);
+    let _ = load::load_tables(payload, &mut state);
 }
 
 #[cfg(test)]

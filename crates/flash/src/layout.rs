@@ -20,7 +20,8 @@ pub struct Layout {
     pub segment_bytes: u64,
     /// The unit of device writes in bytes.
     pub block_bytes: u64,
-    /// Mixed into every checksum of the partition.
+    /// Mixed into the checksums of anchors, segments, frames, chunks and blocks of keys. Records and
+    /// notes are proved by their place and the sequence of their segment.
     pub identity: u64,
     /// Keys the fingerprints.
     pub hash_secret: u64,

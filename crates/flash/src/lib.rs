@@ -4,24 +4,30 @@
 //! above the gate and the block device; `docs/on-flash-format.md` draws what it writes.
 //!
 //! A reader's order: `format` (bytes), `layout` (where), `index`, `segments`, `state` (what is
-//! known), `log` (how it becomes durable), `partition`, `read`, `write`, `upload`, `scan`, `keys` (what
-//! requests do), `checkpoint`, `recover`, `walk` (what a restart does), `space`, `background`,
-//! `clean` (what keeps it going), `device` (formatting).
+//! known), `log` (how it becomes durable), `partition`, `read`, `held`, `store`, `delete`, `expiry`,
+//! `batch`, `retained`, `upload`, `scan`, `keys` (what requests do), `checkpoint`, `recover`, `load`,
+//! `walk` (what a restart does), `space`, `background`, `clean` (what keeps it going), `device`
+//! (formatting).
 //!
 //! Invariants: `docs/architecture.md` names the seven of the whole; the engine keeps 2 (acknowledged
 //! means durable), 3 (versions), 4 (nothing unverified leaves) and 5 (everything is bounded).
 #![forbid(unsafe_code)]
 
 mod background;
+mod batch;
 mod checkpoint;
 mod clean;
+mod delete;
 mod device;
+mod expiry;
 pub mod format;
 pub mod fuzz;
+mod held;
 pub mod index;
 mod key_locks;
 mod keys;
 pub mod layout;
+mod load;
 pub mod log;
 mod metrics;
 mod open;
@@ -29,15 +35,16 @@ mod partition;
 pub mod planted;
 mod read;
 mod recover;
+mod retained;
 mod scan;
 pub mod segments;
 mod snapshot;
 mod space;
 pub mod state;
+mod store;
 mod upload;
 mod verify;
 pub mod walk;
-mod write;
 
 pub use device::{DeviceError, FormatOptions, format, inspect};
 pub use format::Superblock;

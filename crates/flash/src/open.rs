@@ -45,12 +45,20 @@ impl Partition {
         let log = Log::open(reactor, block.clone(), layout, recovered.position, segments).map_err(full)?;
         let first_copy = 1 - recovered.anchor_copy;
         let (replayed, keys) = (recovered.replayed, recovered.state.index.len());
+        let clean_stop = recovered.anchor.clean;
         let keys_found = std::mem::take(&mut recovered.keys);
         let keys_in_order = Keys::new(&block, layout, &keys_found);
         let partition = Partition::assemble(reactor, block, layout, options, recovered, log, keys_in_order);
         partition.begin(first_copy).await?;
         let recovery_ms = (reactor.now_ns() - start_ns) / 1_000_000;
-        tracing::info!(partition = layout.partition, keys, replayed, recovery_ms, "partition open");
+        tracing::info!(
+            partition = layout.partition,
+            keys,
+            replayed,
+            clean_stop,
+            recovery_ms,
+            "partition open"
+        );
         reactor.spawn(Work::Background, partition.clone().run_background());
         reactor.spawn(Work::Background, partition.clone().run_keys(keys_found));
         Ok(partition)

@@ -88,6 +88,13 @@ pub(crate) struct Place {
     pub(crate) fingerprint: u64,
 }
 
+impl Place {
+    /// What holds the key: see `key_locks`.
+    pub(crate) fn lock_id(&self) -> (u16, u64) {
+        (self.slot.0, self.fingerprint)
+    }
+}
+
 /// A record that was found, its head proved.
 pub(crate) struct Found {
     pub(crate) entry: Entry,
@@ -156,7 +163,7 @@ impl Partition {
     async fn dispatch(self: &Rc<Self>, request: Request) -> Result<Output> {
         let durability = request.durability;
         if let Some(key) = request.op.key()
-            && key.len() >= plimsoll_kv::limits::KEY_BYTES_MAX
+            && key.len() > plimsoll_kv::limits::KEY_BYTES_MAX
         {
             return Err(Error::KeyTooLong);
         }

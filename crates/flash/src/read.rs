@@ -6,15 +6,13 @@
 //! Invariant: nothing is revealed that a crash could take back: a reader waits for the write of
 //! its key that is not durable yet, and an expired key is deleted durably before its absence is told.
 
-use crate::format::record::{self, CHECKSUM_SPAN_BYTES, Manifest, record_bytes, verify_spans};
-use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, note_bytes_max};
-use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::format::record::{CHECKSUM_SPAN_BYTES, Manifest, verify_spans};
+use crate::format::{RecordKind, UNIT_BYTES};
 use crate::index::Entry;
-use crate::metrics::add;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::planted::{Bug, is_planted};
 use crate::state::UploadState;
-use plimsoll_kv::{ContainerId, Durability, Error, Item, Output, Result, Stats, UploadId};
+use plimsoll_kv::{ContainerId, Error, Item, Output, Result, Stats, UploadId};
 use std::rc::Rc;
 
 impl Partition {
@@ -50,7 +48,7 @@ impl Partition {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
                 Lookup::Found(found) if found.is_expired(self.now_ms()) => {
-                    if !self.expire(&place, found.entry).await? {
+                    if !self.expire(&place, key).await? {
                         continue;
                     }
                     Err(Error::NotFound)
@@ -60,100 +58,6 @@ impl Partition {
             self.settle(&place).await?;
             return found;
         }
-    }
-
-    /// Deletes an expired record durably; false if it was replaced or moved meanwhile: then what
-    /// was seen says nothing about the key now.
-    pub(crate) async fn expire(&self, place: &Place, entry: Entry) -> Result<bool> {
-        if is_planted(Bug::ExpiryForgotten) {
-            return Ok(true);
-        }
-        self.wait_for_keys_patiently().await?;
-        let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
-        loop {
-            let Lookup::Found(found) = self.find_entry(place, entry).await? else { return Ok(false) };
-            if !found.is_expired(self.now_ms()) || !self.is_current(place, &found.entry) {
-                return Ok(false);
-            }
-            let doomed = self.doomed_upload(&found)?;
-            match self.append_delete(place, &found, doomed, Durability::Sync) {
-                Err(Error::NoSpace) => self.wait_for_space(1).await?,
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
-        }
-        add(&self.counts.expired, 1);
-        let frame = self.log.frame();
-        drop(guard);
-        self.log.wait_durable(frame).await.map(|()| true)
-    }
-
-    /// Reads the record of an entry again, if the index still has it.
-    async fn find_entry(&self, place: &Place, entry: Entry) -> Result<Lookup> {
-        if !self.is_current(place, &entry) {
-            return Ok(Lookup::Moved);
-        }
-        self.read_record(entry, Extent::Whole).await.map(Lookup::Found)
-    }
-
-    /// Appends the delete of a record that was found and is current.
-    pub(crate) fn append_delete(
-        &self,
-        place: &Place,
-        found: &Found,
-        doomed: Option<u64>,
-        urgency: Durability,
-    ) -> Result<()> {
-        let tombstone_bytes = record_bytes(found.header.key_bytes as usize, 0) as usize;
-        self.reserve(tombstone_bytes + note_bytes_max(3), 3)?;
-        self.push_delete(place, found, doomed, urgency);
-        Ok(())
-    }
-
-    /// Pushes a delete for which there is room, and applies it.
-    pub(crate) fn push_delete(&self, place: &Place, found: &Found, doomed: Option<u64>, urgency: Durability) {
-        let transition = Transition {
-            slot: place.slot.0,
-            container: place.generation,
-            fingerprint: place.fingerprint,
-            previous: found.entry.location,
-            previous_length: found.entry.length,
-            flags: if found.expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING },
-            ..Transition::new(TransitionKind::Delete)
-        };
-        self.commit_note(self.release_note(place, found.entry.location).as_slice(), urgency);
-        self.push_tombstone(&transition, record::key(&found.bytes, &found.header), urgency);
-        let doomed = doomed.map(|upload| Partition::upload_note(TransitionKind::UploadDoom, upload));
-        self.commit_note(doomed.as_slice(), urgency);
-    }
-
-    /// Pushes the tombstone that stands for a delete, and applies it. The key is in it, so that a
-    /// restart knows what to take out of the keys in order.
-    pub(crate) fn push_tombstone(&self, delete: &Transition, key: &[u8], urgency: Durability) {
-        let header = RecordHeader {
-            kind: RecordKind::Tombstone,
-            lifetime: 0,
-            key_bytes: key.len() as u32,
-            value_bytes: 0,
-            container: delete.container,
-            slot: delete.slot,
-            version: self.next_version(),
-            expiry_ms: 0,
-            flags: delete.flags,
-            previous: delete.previous,
-            previous_length: delete.previous_length,
-        };
-        let transition = self.log.push_record(&header, key, delete.fingerprint, &[], urgency);
-        self.commit(&transition, urgency);
-        self.keys.note(delete.container, key, true);
-    }
-
-    /// The upload of a manifest record, which goes with it.
-    pub(crate) fn doomed_upload(&self, found: &Found) -> Result<Option<u64>> {
-        if found.header.kind != RecordKind::Manifest {
-            return Ok(None);
-        }
-        Ok(Some(self.manifest(found)?.upload))
     }
 
     pub(crate) fn manifest(&self, found: &Found) -> Result<Manifest> {

@@ -11,17 +11,13 @@
 //! * blocks of the old tail are never written again: the log goes on in the segment that the old
 //!   tail had reserved.
 
-use crate::checkpoint::{SECTION_KEYS, SECTION_SNAPSHOT, SECTION_TABLES};
 use crate::format::anchor::ANCHOR_BYTES;
-use crate::format::checkpoint::{CHUNK_HEADER_BYTES, decode, decode_header};
-use crate::format::{Anchor, SegmentKind, round_up};
-use crate::index::ENTRY_BYTES;
+use crate::format::{Anchor, SegmentKind};
 use crate::keys::KeysFound;
 use crate::layout::Layout;
 use crate::log::LogPosition;
 use crate::planted::{Bug, is_planted};
 use crate::segments::{SegmentState, SegmentTable};
-use crate::snapshot::{self, Reader};
 use crate::state::State;
 use crate::walk::{
     Framed, durable_stated_after, durable_stated_by_any, frame_at, read_header, read_segment, read_summary,
@@ -73,12 +69,12 @@ pub(crate) struct Recovered {
     pub(crate) version: Version,
 }
 
-struct Recovery<'a> {
-    block: &'a dyn Block,
-    layout: Layout,
-    anchor: Anchor,
+pub(crate) struct Recovery<'a> {
+    pub(crate) block: &'a dyn Block,
+    pub(crate) layout: Layout,
+    pub(crate) anchor: Anchor,
     anchor_copy: u64,
-    state: State,
+    pub(crate) state: State,
     /// The next frame expected.
     expected: u64,
     /// The highest epoch seen.
@@ -92,7 +88,7 @@ struct Recovery<'a> {
     /// lives that end early take no space.
     empty_tail: Option<Tail>,
     /// What the keys in order are found from.
-    keys: KeysFound,
+    pub(crate) keys: KeysFound,
 }
 
 /// Where the log goes on.
@@ -167,69 +163,12 @@ async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<(Anchor, u64)
 }
 
 impl Recovery<'_> {
-    fn io(&self, error: io::Error) -> OpenError {
+    pub(crate) fn io(&self, error: io::Error) -> OpenError {
         OpenError::Io { partition: self.layout.partition, error }
     }
 
-    fn damaged(&self, what: String) -> OpenError {
+    pub(crate) fn damaged(&self, what: String) -> OpenError {
         OpenError::Damaged { partition: self.layout.partition, what }
-    }
-
-    /// Loads snapshot and tables, section by section.
-    async fn load_checkpoint(&mut self) -> Result<(), OpenError> {
-        let segments = self.anchor.checkpoint_segments.clone();
-        let mut stream = Vec::new();
-        let mut chunk = 0;
-        for segment in segments {
-            if segment >= self.layout.segments {
-                return Err(self.damaged(format!("the anchor names segment {segment}, which does not exist")));
-            }
-            let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
-            let bytes = read.map_err(|error| self.io(error))?;
-            let mut offset = self.layout.block_bytes as usize;
-            while chunk < self.anchor.checkpoint_chunks && offset + CHUNK_HEADER_BYTES <= bytes.len() {
-                let Some(length) = self.load_chunk(&bytes[offset..], chunk, &mut stream) else { break };
-                offset += length;
-                chunk += 1;
-            }
-            self.load_sections(&mut stream)?;
-        }
-        if chunk < self.anchor.checkpoint_chunks || !stream.is_empty() {
-            let id = self.anchor.checkpoint_id;
-            return Err(self.damaged(format!("chunk {chunk} of checkpoint {id} cannot be read")));
-        }
-        Ok(())
-    }
-
-    /// Appends a chunk's payload to the stream; bytes the chunk takes.
-    fn load_chunk(&self, bytes: &[u8], chunk: u64, stream: &mut Vec<u8>) -> Option<usize> {
-        let id = self.anchor.checkpoint_id;
-        let header = decode_header(bytes, id, chunk).ok()?;
-        let payload = decode(bytes, id, chunk, self.layout.identity).ok()?;
-        stream.extend_from_slice(payload);
-        let length = CHUNK_HEADER_BYTES as u64 + u64::from(header.payload_bytes);
-        Some(round_up(length, self.layout.block_bytes) as usize)
-    }
-
-    fn load_sections(&mut self, stream: &mut Vec<u8>) -> Result<(), OpenError> {
-        let mut used = 0;
-        while let Some(head) = stream.get(used..used + 9) {
-            let length = u64::from_le_bytes(head[1..].try_into().expect("eight bytes")) as usize;
-            let Some(section) = stream.get(used + 9..).and_then(|rest| rest.get(..length)) else { break };
-            let loaded = match head[0] {
-                SECTION_SNAPSHOT => snapshot::decode(section, &mut self.state),
-                SECTION_TABLES => load_tables(section, &mut self.state),
-                SECTION_KEYS => self.keys.load(section, &self.layout),
-                _ => false,
-            };
-            if !loaded {
-                let id = self.anchor.checkpoint_id;
-                return Err(self.damaged(format!("checkpoint {id} has a section that makes no sense")));
-            }
-            used += 9 + length;
-        }
-        stream.drain(..used);
-        Ok(())
     }
 
     /// Walks the log; where it goes on.
@@ -418,13 +357,16 @@ impl Recovery<'_> {
         for some in empty.chunks(HEADERS_AT_A_TIME) {
             let read = some.iter().map(|segment| read_header(self.block, &self.layout, *segment));
             for (segment, header) in some.iter().zip(join_all(read).await) {
-                let Ok(header) = header.map_err(|error| self.io(error))? else { continue };
-                let mut stated = header.durable_frame;
-                if header.kind == SegmentKind::Log && header.first_frame > self.expected {
-                    let bytes = read_segment(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
-                    let bytes = bytes.map_err(|error| self.io(error))?;
-                    stated = stated.max(durable_stated_by_any(&bytes, &self.layout, *segment));
-                }
+                let header = header.map_err(|error| self.io(error))?.ok().filter(|header| {
+                    // What earlier lives state was believed, or not, by the one that wrote the anchor.
+                    header.kind == SegmentKind::Log
+                        && header.first_frame > self.expected
+                        && header.epoch >= self.anchor.epoch
+                });
+                let Some(header) = header else { continue };
+                let read = read_segment(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
+                let bytes = read.map_err(|error| self.io(error))?;
+                let stated = durable_stated_by_any(&bytes, &self.layout, *segment).max(header.durable_frame);
                 if stated >= self.expected {
                     return Err(self.damaged(format!(
                         "log frame {} cannot be found, though segment {segment} proves that it was acknowledged",
@@ -492,26 +434,4 @@ impl Recovery<'_> {
             version: Version { epoch, clock: 0 },
         }
     }
-}
-
-/// Loads a section of tables.
-pub(crate) fn load_tables(section: &[u8], state: &mut State) -> bool {
-    let mut reader = Reader(section);
-    let (Some(frame), Some(first), Some(count)) = (reader.u64(), reader.u32(), reader.u32()) else {
-        return false;
-    };
-    let slots = state.index.slots();
-    if first < slots.start || first.checked_add(count).is_none_or(|end| end > slots.end) {
-        return false;
-    }
-    for slot in first..first + count {
-        let entries = reader.u32().and_then(|entries| reader.take(entries as usize * ENTRY_BYTES));
-        let Some(entries) = entries else { return false };
-        if !state.index.decode_slot(Slot(slot as u16), entries) {
-            return false;
-        }
-        let frames = state.slot_frames.as_mut().expect("recovery keeps the frame of each slot");
-        frames[(slot - slots.start) as usize] = frame;
-    }
-    reader.0.is_empty()
 }

@@ -82,7 +82,8 @@ impl Partition {
                     Some(Ok(found)) if !found.is_expired(self.now_ms()) => {
                         keys.push(record::key(&found.bytes, &found.header).to_vec());
                     }
-                    Some(Ok(_)) if self.expire(&place, *entry).await? => {}
+                    Some(Ok(found))
+                        if self.expire(&place, record::key(&found.bytes, &found.header)).await? => {}
                     Some(Err(error)) if is_current(entry) => return Err(error),
                     _ => {
                         entries = self.state.borrow().index.find(place.slot, place.fingerprint).collect();

@@ -1,5 +1,5 @@
 //! The state of a partition: index, segments, containers, uploads, retained versions, expiry
-//! overrides; and the one function that changes it.
+//! overrides; and how transitions change it.
 //!
 //! Role: [`State::apply`] executes a transition, for a request and for replay alike, so that what
 //! recovery builds is what the server had. Place on the path: after a record or note has its place

@@ -1,7 +1,8 @@
 //! Limits of keys, values and requests, each with its reason.
 
-/// Bytes of a key in RESP. Longer ones are refused; the record format counts key bytes in 16 bits.
-pub const KEY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a key. Longer ones are refused: a key is read with every record, and stands in memory
+/// while it is looked up.
+pub const KEY_BYTES_MAX: usize = (64 << 10) - 1;
 
 /// Bytes of a value in one record: a KV SSD's limit, and one device operation.
 pub const RECORD_VALUE_BYTES_MAX: usize = 2 << 20;

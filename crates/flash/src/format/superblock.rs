@@ -12,8 +12,11 @@ pub const MAGIC: [u8; 8] = *b"PLIMSOLL";
 pub const FORMAT_VERSION: u32 = 1;
 /// Incompatible features this code knows: a device with any other bit is refused.
 pub const INCOMPATIBLE_KNOWN: u64 = 0;
-/// Read-only-compatible features this code knows: with any other bit only reading is allowed.
+/// Read-only-compatible features this code knows. With any other bit a later release may open the
+/// device for reading; this one refuses it.
 pub const READ_ONLY_KNOWN: u64 = 0;
+/// Partitions of a device at most: their anchors stand between the superblock and the data.
+pub const PARTITIONS_MAX: u16 = 64;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -150,7 +153,7 @@ impl Superblock {
         if self.format_version != FORMAT_VERSION {
             return Ok(()); // Another version's fields are not ours to judge.
         }
-        if self.partitions == 0 || self.partitions > 1024 {
+        if self.partitions == 0 || self.partitions > PARTITIONS_MAX {
             return Err(field(NAME, "number of partitions"));
         }
         if !self.block_bytes.is_power_of_two() || !(512..=4096).contains(&self.block_bytes) {
@@ -160,11 +163,12 @@ impl Superblock {
             return Err(field(NAME, "segment size"));
         }
         let partition_bytes = u64::from(self.segments_per_partition) * u64::from(self.segment_bytes);
-        let data_bytes = u64::from(self.partitions) * partition_bytes;
-        let end = self.data_offset.checked_add(data_bytes);
+        let data_bytes = u64::from(self.partitions).checked_mul(partition_bytes);
+        let end = data_bytes.and_then(|data_bytes| self.data_offset.checked_add(data_bytes));
         if self.segments_per_partition == 0
             || end.is_none_or(|end| end > self.device_bytes)
             || !self.data_offset.is_multiple_of(4096)
+            || self.data_offset < self.anchor_offset(self.partitions)
         {
             return Err(field(NAME, "layout"));
         }

@@ -9,6 +9,9 @@ use crate::error::{Error, Result};
 use crate::request::{Condition, ContainerId, Expiry, Item, ListPage, Op, Output, ScanPage, Stats, Value};
 use crate::version::Version;
 
+/// The key is there, and only its current version.
+const NOTHING_RETAINED: Error = Error::Invalid("no version is retained");
+
 impl State {
     fn is_live(&self, entry: &Entry) -> bool {
         entry.current.expiry_ms.is_none_or(|at_ms| at_ms > self.wall_ms)
@@ -196,14 +199,14 @@ impl State {
 
     pub(super) fn release(&mut self, container: ContainerId, key: &[u8]) -> Result<Output> {
         let mut entry = self.live(container, key).ok_or(Error::NotFound)?.clone();
-        entry.retained.take().ok_or(Error::NotFound)?;
+        entry.retained.take().ok_or(NOTHING_RETAINED)?;
         self.set(container, key, Some(entry));
         Ok(Output::Done)
     }
 
     pub(super) fn revert(&mut self, container: ContainerId, key: &[u8]) -> Result<Output> {
         let entry = self.containers.get(&container).and_then(|c| c.get(key)).ok_or(Error::NotFound)?;
-        let kept = entry.retained.clone().ok_or(Error::NotFound)?;
+        let kept = entry.retained.clone().ok_or(NOTHING_RETAINED)?;
         self.set(container, key, Some(Entry { current: *kept, retained: None }));
         Ok(Output::Done)
     }

@@ -1,0 +1,171 @@
+//! Deleting: a key, a key that has expired, a whole container.
+//!
+//! Place on the path: as a store's; what is appended is a tombstone, or one note for a container.
+//!
+//! Invariants: a delete is durable before it is told, and nothing comes back; deletes go on when the
+//! device is full; what was seen expired is deleted durably before anyone hears that it is absent.
+
+use crate::format::record::{self, record_bytes};
+use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, FLAG_WHOLE, note_bytes_max};
+use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
+use crate::held::judge;
+use crate::metrics::add;
+use crate::partition::{Extent, Found, Partition, Place};
+use crate::planted::{Bug, is_planted};
+use plimsoll_kv::{Condition, ContainerId, Durability, Error, Output, Result};
+use std::rc::Rc;
+
+impl Partition {
+    pub(crate) async fn delete(
+        self: &Rc<Self>,
+        container: ContainerId,
+        key: &[u8],
+        condition: Condition,
+        durability: Durability,
+    ) -> Result<Output> {
+        self.wait_for_keys_patiently().await?;
+        self.log.wait_for_room().await?;
+        'held: loop {
+            let (place, guard) = self.hold(container, key).await;
+            loop {
+                let held = self.held(&place, key, Extent::Head).await?;
+                if self.place(container, key) != place {
+                    continue 'held;
+                }
+                let Some(held) = held else { continue };
+                let Some(found) = held else {
+                    self.wait_for_seen(&place).await?;
+                    return Err(Error::NotFound);
+                };
+                let expired = found.is_expired(self.now_ms());
+                if let Err(error) = judge(condition, (!expired).then_some(&found)) {
+                    drop(guard);
+                    self.settle_refusal(&place, key, Some(&found)).await?;
+                    return Err(error);
+                }
+                let item = self.item(&found, Vec::new())?;
+                let Some(dooms) = self.uploads_of(&place, &found).await? else { continue };
+                match self.append_delete(&place, &found, &dooms, durability) {
+                    Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                    Err(error) => return Err(error),
+                    Ok(()) => {
+                        let frame = self.log.frame();
+                        drop(guard);
+                        self.acknowledge(frame, durability).await?;
+                        return if expired { Err(Error::NotFound) } else { Ok(Output::Deleted(item)) };
+                    }
+                }
+            }
+        }
+    }
+
+    /// Deletes a key durably if it has expired; false if it has not, or is not there (any more): then
+    /// what was seen says nothing about the key now.
+    pub(crate) async fn expire(&self, place: &Place, key: &[u8]) -> Result<bool> {
+        if is_planted(Bug::ExpiryForgotten) {
+            return Ok(true);
+        }
+        self.wait_for_keys_patiently().await?;
+        let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
+        while self.state.borrow().generation(place.container) == place.generation {
+            let Some(held) = self.held(place, key, Extent::Head).await? else { continue };
+            let Some(found) = held.filter(|found| found.is_expired(self.now_ms())) else { return Ok(false) };
+            let Some(dooms) = self.uploads_of(place, &found).await? else { continue };
+            match self.append_delete(place, &found, &dooms, Durability::Sync) {
+                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    add(&self.counts.expired, 1);
+                    let frame = self.log.frame();
+                    drop(guard);
+                    return self.log.wait_durable(frame).await.map(|()| true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Appends the delete of a record that was found and is current.
+    pub(crate) fn append_delete(
+        &self,
+        place: &Place,
+        found: &Found,
+        dooms: &[u64],
+        urgency: Durability,
+    ) -> Result<()> {
+        let tombstone_bytes = record_bytes(found.header.key_bytes as usize, 0) as usize;
+        self.reserve(tombstone_bytes + note_bytes_max(4), 4)?;
+        self.push_delete(place, found, dooms, urgency);
+        Ok(())
+    }
+
+    /// Pushes a delete for which there is room, and applies it.
+    pub(crate) fn push_delete(&self, place: &Place, found: &Found, dooms: &[u64], urgency: Durability) {
+        let transition = Transition {
+            slot: place.slot.0,
+            container: place.generation,
+            fingerprint: place.fingerprint,
+            previous: found.entry.location,
+            previous_length: found.entry.length,
+            flags: if found.expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING },
+            ..Transition::new(TransitionKind::Delete)
+        };
+        self.commit_note(self.release_note(place, found.entry.location).as_slice(), urgency);
+        self.push_tombstone(&transition, record::key(&found.bytes, &found.header), urgency);
+        let dooms: Vec<Transition> = dooms.iter().map(|upload| Partition::doom_note(*upload)).collect();
+        self.commit_note(&dooms, urgency);
+    }
+
+    /// Pushes the tombstone that stands for a delete, and applies it. The key is in it, so that a
+    /// restart knows what to take out of the keys in order.
+    pub(crate) fn push_tombstone(&self, delete: &Transition, key: &[u8], urgency: Durability) {
+        let header = RecordHeader {
+            kind: RecordKind::Tombstone,
+            lifetime: 0,
+            key_bytes: key.len() as u32,
+            value_bytes: 0,
+            container: delete.container,
+            slot: delete.slot,
+            version: self.next_version(),
+            expiry_ms: 0,
+            flags: delete.flags,
+            previous: delete.previous,
+            previous_length: delete.previous_length,
+        };
+        let transition = self.log.push_record(&header, key, delete.fingerprint, &[], urgency);
+        self.commit(&transition, urgency);
+        self.keys.note(delete.container, key, true);
+    }
+
+    pub(crate) async fn clear(&self, container: ContainerId, durability: Durability) -> Result<Output> {
+        self.log.wait_for_room().await?;
+        loop {
+            match self.reserve(note_bytes_max(1), 1) {
+                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        let transition = {
+            let state = self.state.borrow();
+            let generation = state.generation(container);
+            let counters = state.counters(container);
+            let whole = counters.keys + state.dead.values().sum::<u64>() == state.index.len();
+            let pinned = self.pins.borrow().is_empty();
+            let others =
+                state.uploads.values().any(|u| u.generation != generation && !state.is_dead(u.generation));
+            Transition {
+                flags: if whole && pinned && !others { FLAG_WHOLE } else { 0 },
+                container: generation,
+                fingerprint: u64::from(container.0),
+                argument: u64::from(state.next_generation),
+                ..Transition::new(TransitionKind::Clear)
+            }
+        };
+        self.commit_note(&[transition], durability);
+        let frame = self.log.frame();
+        self.background.wake_all();
+        self.acknowledge(frame, durability).await?;
+        Ok(Output::Done)
+    }
+}

@@ -1,0 +1,117 @@
+//! Changing when a key expires.
+//!
+//! Invariant: a long value is not written again: a note of some bytes overrides what its record says
+//! until cleaning writes the record anew.
+
+use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, note_bytes_max};
+use crate::format::{RecordKind, Transition, TransitionKind};
+use crate::held::judge;
+use crate::partition::{Extent, Found, Partition, Place};
+use crate::store::Judged;
+use plimsoll_kv::{Condition, ContainerId, Durability, Error, Expiry, Lifetime, Output, Result, Version};
+use std::rc::Rc;
+
+/// Records up to this size are rewritten when their expiry changes; longer ones get a note.
+const REWRITE_BYTES_MAX: u64 = 2048;
+
+impl Partition {
+    pub(crate) async fn set_expiry(
+        self: &Rc<Self>,
+        container: ContainerId,
+        key: &[u8],
+        expiry: Expiry,
+        condition: Condition,
+        durability: Durability,
+    ) -> Result<Output> {
+        self.log.wait_for_room().await?;
+        'held: loop {
+            let (place, guard) = self.hold(container, key).await;
+            loop {
+                let held = self.held(&place, key, Extent::Whole).await?;
+                if self.place(container, key) != place {
+                    continue 'held;
+                }
+                let Some(held) = held else { continue };
+                let found = match held {
+                    Some(found) if !found.is_expired(self.now_ms()) => found,
+                    expired_or_none => {
+                        drop(guard);
+                        self.settle_refusal(&place, key, expired_or_none.as_ref()).await?;
+                        return Err(Error::NotFound);
+                    }
+                };
+                if let Err(error) = judge(condition, Some(&found)) {
+                    self.wait_for_seen(&place).await?;
+                    return Err(error);
+                }
+                let expiry_ms = match expiry {
+                    Expiry::Never => 0,
+                    Expiry::At(at_ms) => at_ms.max(1),
+                    Expiry::Keep => found.expiry_ms,
+                };
+                let mut item = self.item(&found, Vec::new())?;
+                item.expiry_ms = (expiry_ms != 0).then_some(expiry_ms);
+                match self.append_expiry(place, key, found, expiry_ms, durability) {
+                    Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                    Err(error) => return Err(error),
+                    Ok(version) => {
+                        let frame = self.log.frame();
+                        drop(guard);
+                        self.acknowledge(frame, durability).await?;
+                        item.version = version;
+                        return Ok(Output::ExpirySet(item));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A short record is written anew, so that it needs no entry in memory; a long one gets a note.
+    fn append_expiry(
+        &self,
+        place: Place,
+        key: &[u8],
+        found: Found,
+        expiry_ms: u64,
+        urgency: Durability,
+    ) -> Result<Version> {
+        let short = found.header.record_bytes() <= REWRITE_BYTES_MAX;
+        let retained = self.state.borrow().retained.contains_key(&found.entry.location);
+        if short && !retained && found.header.kind == RecordKind::Value {
+            let value = self.value(&found)?.to_vec();
+            let judged = Judged {
+                place,
+                key,
+                kind: found.header.kind,
+                value: &value,
+                expiry_ms,
+                lifetime: Lifetime::Unknown,
+                retain: false,
+                replaced: Some(found),
+                commits: None,
+                dooms: Vec::new(),
+            };
+            return self.append_store(&judged, urgency);
+        }
+        self.reserve(note_bytes_max(1), 1)?;
+        let mut flags = if expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
+        if found.expiry_ms != 0 {
+            flags |= FLAG_PREVIOUS_EXPIRING;
+        }
+        let version = self.next_version();
+        let transition = Transition {
+            flags,
+            slot: place.slot.0,
+            container: place.generation,
+            fingerprint: place.fingerprint,
+            location: found.entry.location,
+            length: found.entry.length,
+            previous: version.clock,
+            previous_length: version.epoch,
+            argument: expiry_ms,
+            ..Transition::new(TransitionKind::SetExpiry)
+        };
+        self.commit_note(&[transition], urgency);
+        Ok(version)
+    }
+}

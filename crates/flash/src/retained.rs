@@ -1,0 +1,159 @@
+//! Retained versions: what a store replaced, kept until it is released or put back.
+//!
+//! Invariant: at most one version is kept below a key's current one; whatever goes, current or kept,
+//! takes the upload with it that it held.
+
+use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, note_bytes_max};
+use crate::format::{RecordKind, Transition, TransitionKind};
+use crate::index::Entry;
+use crate::partition::{Extent, Found, Partition, Place};
+use plimsoll_kv::{ContainerId, Durability, Error, Output, Result};
+use std::rc::Rc;
+
+impl Partition {
+    pub(crate) async fn release(
+        self: &Rc<Self>,
+        container: ContainerId,
+        key: &[u8],
+        durability: Durability,
+    ) -> Result<Output> {
+        self.end_retained(container, key, durability, TransitionKind::Release).await
+    }
+
+    pub(crate) async fn revert(
+        self: &Rc<Self>,
+        container: ContainerId,
+        key: &[u8],
+        durability: Durability,
+    ) -> Result<Output> {
+        self.end_retained(container, key, durability, TransitionKind::Revert).await
+    }
+
+    async fn end_retained(
+        self: &Rc<Self>,
+        container: ContainerId,
+        key: &[u8],
+        durability: Durability,
+        kind: TransitionKind,
+    ) -> Result<Output> {
+        self.log.wait_for_room().await?;
+        'held: loop {
+            let (place, guard) = self.hold(container, key).await;
+            loop {
+                let held = self.held(&place, key, Extent::Head).await?;
+                if self.place(container, key) != place {
+                    continue 'held;
+                }
+                let Some(held) = held else { continue };
+                let Some(found) = held else {
+                    self.wait_for_seen(&place).await?;
+                    return Err(Error::NotFound);
+                };
+                let kept = self.state.borrow().retained.get(&found.entry.location).copied();
+                let Some(kept) = kept else {
+                    self.wait_for_seen(&place).await?;
+                    return Err(Error::Invalid("no version is retained"));
+                };
+                let doomed = if kind == TransitionKind::Revert {
+                    self.own_upload(&found)?
+                } else {
+                    let Some(doomed) = self.kept_upload(&found.entry).await? else { continue };
+                    doomed
+                };
+                if !self.is_current(&place, &found.entry) {
+                    continue;
+                }
+                let current = (found.entry.location, found.entry.length);
+                let old = (kept.location, kept.length);
+                let (now, gone) =
+                    if kind == TransitionKind::Release { (current, old) } else { (old, current) };
+                let expiring = |yes: bool, flag: u8| if yes { flag } else { 0 };
+                let transition = Transition {
+                    flags: expiring(kept.expiring, FLAG_EXPIRING)
+                        | expiring(found.expiry_ms != 0, FLAG_PREVIOUS_EXPIRING),
+                    slot: place.slot.0,
+                    container: place.generation,
+                    fingerprint: place.fingerprint,
+                    location: now.0,
+                    length: now.1,
+                    previous: gone.0,
+                    previous_length: gone.1,
+                    ..Transition::new(kind)
+                };
+                match self.reserve(note_bytes_max(2), 2) {
+                    Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                    Err(error) => return Err(error),
+                    Ok(()) => {
+                        let doomed = doomed.map(Partition::doom_note);
+                        self.commit_note(
+                            &[transition].into_iter().chain(doomed).collect::<Vec<_>>(),
+                            durability,
+                        );
+                        let frame = self.log.frame();
+                        drop(guard);
+                        self.acknowledge(frame, durability).await?;
+                        return Ok(Output::Done);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The uploads that go when the record of a held key does: its own, and that of the version kept
+    /// below it. Nothing if something moved while that was read: look again.
+    pub(crate) async fn uploads_of(&self, place: &Place, found: &Found) -> Result<Option<Vec<u64>>> {
+        let own = self.own_upload(found)?;
+        let Some(kept) = self.kept_upload(&found.entry).await? else { return Ok(None) };
+        let uploads = own.into_iter().chain(kept).collect();
+        Ok(self.is_current(place, &found.entry).then_some(uploads))
+    }
+
+    /// The upload that a record's value stands in.
+    pub(crate) fn own_upload(&self, found: &Found) -> Result<Option<u64>> {
+        if found.header.kind != RecordKind::Manifest {
+            return Ok(None);
+        }
+        Ok(Some(self.manifest(found)?.upload))
+    }
+
+    /// The upload of the version kept below an entry, if there is one; nothing if it moved meanwhile.
+    async fn kept_upload(&self, entry: &Entry) -> Result<Option<Option<u64>>> {
+        let kept = || self.state.borrow().retained.get(&entry.location).copied();
+        let Some(before) = kept() else { return Ok(Some(None)) };
+        let of = Entry { fingerprint: before.fingerprint, location: before.location, length: before.length };
+        let read = self.read_record(of, Extent::Whole).await;
+        if kept() != Some(before) {
+            return Ok(None);
+        }
+        self.own_upload(&read?).map(Some)
+    }
+
+    /// At most one version is kept: refuses to keep another.
+    pub(crate) fn may_retain(&self, retain: bool, replaced: Option<&Found>) -> Result<()> {
+        let keeps = |found: &Found| self.state.borrow().retained.contains_key(&found.entry.location);
+        if retain && replaced.is_some_and(keeps) {
+            return Err(Error::Invalid("a retained version waits to be released or reverted"));
+        }
+        Ok(())
+    }
+
+    /// The end of an upload as a value: its parts go when its last reader has.
+    pub(crate) fn doom_note(upload: u64) -> Transition {
+        Partition::upload_note(TransitionKind::UploadDoom, upload)
+    }
+
+    /// The release of the version retained below the record at `location`, if there is one.
+    pub(crate) fn release_note(&self, place: &Place, location: u64) -> Option<Transition> {
+        let state = self.state.borrow();
+        let kept = state.retained.get(&location)?;
+        Some(Transition {
+            slot: place.slot.0,
+            container: place.generation,
+            fingerprint: place.fingerprint,
+            location,
+            previous: kept.location,
+            previous_length: kept.length,
+            ..Transition::new(TransitionKind::Release)
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! Storing a value.
+//!
+//! Place on the path: key order, look for the previous record, one append, acknowledgement.
+//!
+//! Invariant: a store that fails has changed nothing, unless its error says that the device failed.
+
+use crate::format::record::{Manifest, record_bytes};
+use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, note_bytes_max};
+use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
+use crate::held::judge;
+use crate::log::Log;
+use crate::metrics::add;
+use crate::partition::{Extent, Found, Partition, Place};
+use crate::state::UploadState;
+use plimsoll_kv::{Durability, Error, Expiry, Item, Lifetime, Op, Output, Result, Value, Version};
+use std::rc::Rc;
+
+/// Transitions that one store makes at most: its own, and four of what it replaces and commits.
+pub(crate) const STORE_TRANSITIONS: usize = 5;
+
+/// A store whose conditions have been judged.
+pub(crate) struct Judged<'a> {
+    pub(crate) place: Place,
+    pub(crate) key: &'a [u8],
+    pub(crate) kind: RecordKind,
+    pub(crate) value: &'a [u8],
+    pub(crate) expiry_ms: u64,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) retain: bool,
+    /// The record that this one replaces, expired or not.
+    pub(crate) replaced: Option<Found>,
+    /// The upload that becomes the value.
+    pub(crate) commits: Option<u64>,
+    /// The uploads that go with the replaced record.
+    pub(crate) dooms: Vec<u64>,
+}
+
+impl Partition {
+    pub(crate) async fn store(
+        self: &Rc<Self>,
+        op: Op,
+        lifetime: Lifetime,
+        durability: Durability,
+    ) -> Result<Output> {
+        let Op::Store { container, key, value, condition, expiry, retain, want_previous } = op else {
+            unreachable!("dispatched by kind");
+        };
+        let (manifest, commits) = match &value {
+            Value::Bytes(_) => (None, None),
+            Value::Upload(upload) => (Some(self.manifest_of_upload(upload.0)?), Some(upload.0)),
+        };
+        let (kind, bytes): (_, &[u8]) = match (&value, &manifest) {
+            (Value::Bytes(bytes), _) => (RecordKind::Value, bytes),
+            (_, Some(manifest)) => (RecordKind::Manifest, manifest),
+            (_, None) => unreachable!("an upload has a manifest"),
+        };
+        if bytes.len() > self.layout.record_value_bytes_max() {
+            return Err(Error::ValueTooLong);
+        }
+        let extent = if want_previous { Extent::Whole } else { Extent::Head };
+        let size = record_bytes(key.len(), bytes.len());
+        if size as usize + note_bytes_max(STORE_TRANSITIONS) > Log::frame_capacity(&self.layout) {
+            return Err(Error::ValueTooLong); // A long key and a long value together.
+        }
+        'held: loop {
+            let (place, guard) = self.hold(container, &key).await;
+            loop {
+                self.admit(size).await?;
+                let Some(replaced) = self.held(&place, &key, extent).await? else {
+                    if self.place(container, &key) != place {
+                        continue 'held;
+                    }
+                    continue;
+                };
+                if self.place(container, &key) != place {
+                    continue 'held;
+                }
+                let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
+                if let Err(error) = judge(condition, existing) {
+                    drop(guard);
+                    self.settle_refusal(&place, &key, replaced.as_ref()).await?;
+                    return Err(error);
+                }
+                let previous = self.previous_item(existing, want_previous)?;
+                let expiry_ms = match expiry {
+                    Expiry::Never => 0,
+                    Expiry::At(at_ms) => at_ms.max(1),
+                    Expiry::Keep => existing.map_or(0, |found| found.expiry_ms),
+                };
+                if let Some(upload) = commits {
+                    self.check_upload(upload, &place)?;
+                }
+                let dooms = match &replaced {
+                    Some(found) => self.uploads_of(&place, found).await?,
+                    None => Some(Vec::new()),
+                };
+                let Some(dooms) = dooms else { continue };
+                self.may_retain(retain, replaced.as_ref())?;
+                let judged = Judged {
+                    place,
+                    key: &key,
+                    kind,
+                    value: bytes,
+                    expiry_ms,
+                    lifetime,
+                    retain,
+                    replaced,
+                    commits,
+                    dooms,
+                };
+                match self.append_store(&judged, durability) {
+                    Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                    Err(error) => return Err(error),
+                    Ok(version) => {
+                        let frame = self.log.frame();
+                        drop(guard);
+                        self.acknowledge(frame, durability).await?;
+                        return Ok(Output::Stored { version, previous });
+                    }
+                }
+            }
+        }
+    }
+
+    fn previous_item(&self, existing: Option<&Found>, want_previous: bool) -> Result<Option<Item>> {
+        let Some(found) = existing else { return Ok(None) };
+        if !want_previous {
+            return self.item(found, Vec::new()).map(Some);
+        }
+        if found.header.kind == RecordKind::Manifest {
+            return Err(Error::Invalid(
+                "the previous value stands in parts and cannot be given back at once",
+            ));
+        }
+        let bytes = self.value(found)?.to_vec();
+        self.item(found, bytes).map(Some)
+    }
+
+    /// Appends a judged store and applies it. Nothing is awaited: what was judged still holds.
+    pub(crate) fn append_store(&self, store: &Judged<'_>, urgency: Durability) -> Result<Version> {
+        let size = record_bytes(store.key.len(), store.value.len()) as usize;
+        self.reserve_for_store(size + note_bytes_max(STORE_TRANSITIONS), STORE_TRANSITIONS)?;
+        Ok(self.push_store(store, urgency))
+    }
+
+    /// Pushes a judged store for which there is room, and applies it.
+    pub(crate) fn push_store(&self, store: &Judged<'_>, urgency: Durability) -> Version {
+        let size = record_bytes(store.key.len(), store.value.len());
+        let retained =
+            store.replaced.as_ref().and_then(|f| self.release_note(&store.place, f.entry.location));
+        let mut note: Vec<Transition> = retained.into_iter().collect();
+        note.extend(store.commits.map(|upload| Partition::upload_note(TransitionKind::UploadCommit, upload)));
+        let dooms = if store.retain { &[] } else { store.dooms.as_slice() };
+        note.extend(dooms.iter().map(|upload| Partition::doom_note(*upload)));
+        self.commit_note(&note, urgency);
+        let replaced = store.replaced.as_ref();
+        let mut flags = if store.expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
+        if replaced.is_some_and(|found| found.expiry_ms != 0) {
+            flags |= FLAG_PREVIOUS_EXPIRING;
+        }
+        if store.retain && replaced.is_some() {
+            flags |= FLAG_RETAIN;
+        }
+        let version = self.next_version();
+        let header = RecordHeader {
+            kind: store.kind,
+            lifetime: store.lifetime as u8,
+            key_bytes: store.key.len() as u32,
+            value_bytes: store.value.len() as u32,
+            container: store.place.generation,
+            slot: store.place.slot.0,
+            version,
+            expiry_ms: store.expiry_ms,
+            flags,
+            previous: replaced.map_or(0, |found| found.entry.location),
+            previous_length: replaced.map_or(0, |found| found.entry.length),
+        };
+        let transition =
+            self.log.push_record(&header, store.key, store.place.fingerprint, store.value, urgency);
+        self.commit(&transition, urgency);
+        if replaced.is_none() {
+            self.keys.note(store.place.generation, store.key, false);
+        }
+        add(&self.counts.stored_bytes, size);
+        version
+    }
+
+    /// The manifest of an upload whose parts are all there.
+    fn manifest_of_upload(&self, upload: u64) -> Result<[u8; crate::format::record::MANIFEST_BYTES]> {
+        let length = self.upload_length(upload)?;
+        Ok(Manifest { length, upload, part_bytes: self.layout.part_bytes() }.encode())
+    }
+
+    fn check_upload(&self, upload: u64, place: &Place) -> Result<()> {
+        let state = self.state.borrow();
+        let found = state.uploads.get(&upload).ok_or(Error::Invalid("no such upload"))?;
+        if found.state != UploadState::Open
+            || found.generation != place.generation
+            || found.slot != place.slot.0
+        {
+            return Err(Error::Invalid("the upload is gone, or belongs to another key"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,390 @@
+//! Rules of the engine that were broken once: one named test for each.
+
+use plimsoll_flash::{FormatOptions, Options, Partition, format, inspect};
+use plimsoll_kv::{
+    Block, Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Result, UploadId,
+    Value,
+};
+use plimsoll_reactor::sim::{ProcessId, Random, World};
+use plimsoll_reactor::{Buf, FileOptions, Reactor, Work};
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+
+const SERVER: ProcessId = ProcessId(1);
+const DISK_BYTES: usize = 4 << 20;
+
+fn format_options(segment_bytes: u32) -> FormatOptions {
+    FormatOptions {
+        partitions: 1,
+        segment_bytes: Some(segment_bytes),
+        force: false,
+        written_ahead: true,
+        device_id: [7; 16],
+        hash_secret: 99,
+        created_ms: 1,
+    }
+}
+
+fn disk(reactor: &Reactor) -> plimsoll_reactor::File {
+    reactor.open_file("disk", &FileOptions::default()).unwrap()
+}
+
+/// Opens the partition of the disk, which is formatted if it is blank.
+async fn open_with(reactor: &Reactor, segment_bytes: u32, options: Options) -> Rc<Partition> {
+    let block: Rc<dyn Block> = Rc::new(disk(reactor));
+    let superblock = match inspect(&*block).await {
+        Ok(superblock) => superblock,
+        Err(_) => format(&*block, &format_options(segment_bytes)).await.unwrap(),
+    };
+    Partition::open(reactor, block, &superblock, 0, options).await.unwrap()
+}
+
+async fn open(reactor: &Reactor) -> Rc<Partition> {
+    open_with(reactor, 64 << 10, Options::default()).await
+}
+
+fn world(disk_bytes: usize) -> World {
+    let world = World::new(1, |_| "other");
+    world.add_disk("disk", disk_bytes);
+    world
+}
+
+/// Runs one life of the server to its end.
+fn live<F: Future<Output = ()> + 'static>(world: &World, life: impl Fn(Reactor) -> F + 'static + Copy) {
+    let done = Rc::new(Cell::new(false));
+    let ended = done.clone();
+    world.start_process(SERVER, 1, move |reactor| {
+        let (inner, ended) = (reactor.clone(), ended.clone());
+        reactor.spawn(Work::Control, async move {
+            life(inner).await;
+            ended.set(true);
+        });
+    });
+    assert!(world.run_until(world.now_ns() + 60_000_000_000, || done.get()), "the life does not end");
+    world.kill(SERVER, true);
+}
+
+async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output> {
+    let completion = partition.clone().execute(Request::new(Durability::Sync, op)).await;
+    completion.map(|completion| completion.output)
+}
+
+/// A store, and how it may differ from a plain one.
+#[derive(Clone, Copy)]
+struct Store<'a> {
+    key: &'a [u8],
+    condition: Condition,
+    expiry: Expiry,
+    retain: bool,
+}
+
+impl<'a> Store<'a> {
+    fn of(key: &'a [u8]) -> Store<'a> {
+        Store { key, condition: Condition::None, expiry: Expiry::Never, retain: false }
+    }
+
+    fn value(self, value: Value) -> Op {
+        Op::Store {
+            container: ContainerId(0),
+            key: self.key.to_vec(),
+            value,
+            condition: self.condition,
+            expiry: self.expiry,
+            retain: self.retain,
+            want_previous: false,
+        }
+    }
+
+    fn bytes(self, bytes: &[u8]) -> Op {
+        self.value(Value::Bytes(bytes.to_vec()))
+    }
+}
+
+fn get(key: &[u8]) -> Op {
+    Op::Retrieve { container: ContainerId(0), key: key.to_vec(), range: None, pin: false }
+}
+
+fn delete(key: &[u8]) -> Op {
+    Op::Delete { container: ContainerId(0), key: key.to_vec(), condition: Condition::None }
+}
+
+async fn value(partition: &Rc<Partition>, key: &[u8]) -> Option<Vec<u8>> {
+    match run(partition, get(key)).await {
+        Ok(Output::Found(item)) => Some(item.bytes),
+        Err(Error::NotFound) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_batch_may_not_name_a_key_twice() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        let twice = vec![Store::of(b"k").bytes(b"1"), Store::of(b"k").bytes(b"2")];
+        assert!(matches!(run(&partition, Op::Batch(twice)).await, Err(Error::Invalid(_))));
+        assert_eq!(value(&partition, b"k").await, None);
+    });
+}
+
+#[test]
+fn a_batch_with_a_key_that_is_too_long_changes_nothing() {
+    live(&world(64 << 20), |reactor| async move {
+        let partition = open_with(&reactor, 1 << 20, Options::default()).await;
+        let long = [b"{k}".to_vec(), vec![b'x'; 70_000]].concat();
+        let batch = vec![Store::of(b"k").bytes(b"1"), Store::of(&long).bytes(b"2")];
+        assert_eq!(run(&partition, Op::Batch(batch)).await, Err(Error::KeyTooLong));
+        assert_eq!(value(&partition, b"k").await, None);
+    });
+}
+
+#[test]
+fn a_batch_that_may_not_retain_changes_nothing() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        let retaining = Store { retain: true, ..Store::of(b"{t}b") };
+        run(&partition, Store::of(b"{t}b").bytes(b"1")).await.unwrap();
+        run(&partition, retaining.bytes(b"2")).await.unwrap();
+        let batch = vec![Store::of(b"{t}a").bytes(b"3"), retaining.bytes(b"3")];
+        assert!(matches!(run(&partition, Op::Batch(batch)).await, Err(Error::Invalid(_))));
+        assert_eq!(value(&partition, b"{t}a").await, None);
+        assert_eq!(value(&partition, b"{t}b").await, Some(b"2".to_vec()));
+    });
+}
+
+#[test]
+fn a_key_and_a_value_that_are_too_long_together_are_refused() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        let key = vec![b'x'; 60_000];
+        assert_eq!(run(&partition, Store::of(&key).bytes(&[1; 16_000])).await, Err(Error::ValueTooLong));
+    });
+}
+
+#[test]
+fn sweeping_an_emptied_container_ends() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let file = disk(&reactor);
+        let partition = open(&reactor).await;
+        for number in 0..300 {
+            let key = format!("a{number}");
+            run(&partition, Store::of(key.as_bytes()).bytes(&[1; 2000])).await.unwrap();
+        }
+        let mut other = Store::of(b"b").bytes(&[1; 10]);
+        if let Op::Store { container, .. } = &mut other {
+            *container = ContainerId(1);
+        }
+        run(&partition, other).await.unwrap();
+        run(&partition, Op::Clear { container: ContainerId(1) }).await.unwrap();
+        let before = file.stats().reads;
+        reactor.sleep_ns(1_000_000_000).await;
+        assert!(file.stats().reads - before < 1000, "the sweep goes round and round");
+    });
+}
+
+/// A key that expired, was seen to be expired, and would be there if the clock were believed again.
+fn expired_stays_absent<F: Future<Output = ()> + 'static>(see: impl Fn(Rc<Partition>) -> F + 'static + Copy) {
+    let world = world(DISK_BYTES);
+    live(&world, |reactor| async move {
+        let partition = open(&reactor).await;
+        let expiry = Expiry::At(reactor.wall_ms() + 1000);
+        run(&partition, Store { expiry, ..Store::of(b"k") }.bytes(b"1")).await.unwrap();
+    });
+    world.step_wall_ms(5000);
+    live(&world, move |reactor| async move { see(open(&reactor).await).await });
+    world.step_wall_ms(-5000);
+    live(&world, |reactor| async move {
+        assert_eq!(value(&open(&reactor).await, b"k").await, None);
+    });
+}
+
+#[test]
+fn a_conditional_store_that_saw_a_key_expired_keeps_it_so() {
+    expired_stays_absent(|partition| async move {
+        let store = Store { condition: Condition::MustExist, ..Store::of(b"k") };
+        assert_eq!(run(&partition, store.bytes(b"2")).await, Err(Error::NotFound));
+    });
+}
+
+#[test]
+fn a_change_of_expiry_that_saw_a_key_expired_keeps_it_so() {
+    expired_stays_absent(|partition| async move {
+        let (container, key) = (ContainerId(0), b"k".to_vec());
+        let op = Op::SetExpiry { container, key, expiry: Expiry::Never, condition: Condition::None };
+        assert_eq!(run(&partition, op).await, Err(Error::NotFound));
+    });
+}
+
+#[test]
+fn a_batch_that_saw_a_key_expired_keeps_it_so() {
+    expired_stays_absent(|partition| async move {
+        let store = Store { condition: Condition::MustExist, ..Store::of(b"k") };
+        assert_eq!(run(&partition, Op::Batch(vec![store.bytes(b"2")])).await, Err(Error::NotFound));
+    });
+}
+
+#[test]
+fn a_scan_that_hid_an_expired_key_keeps_it_so() {
+    expired_stays_absent(|partition| async move {
+        match run(&partition, Op::Scan { container: ContainerId(0), cursor: 0, limit: 10 }).await {
+            Ok(Output::Scanned(page)) => assert!(page.keys.is_empty(), "{page:?}"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn the_version_told_for_a_change_of_expiry_is_the_version() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        run(&partition, Store::of(b"k").bytes(b"1")).await.unwrap();
+        let (container, key) = (ContainerId(0), b"k".to_vec());
+        let expiry = Expiry::At(u64::MAX / 2);
+        let op = Op::SetExpiry { container, key, expiry, condition: Condition::None };
+        let Ok(Output::ExpirySet(told)) = run(&partition, op).await else { panic!("no answer") };
+        let Ok(Output::Found(is)) = run(&partition, get(b"k")).await else { panic!("no value") };
+        assert_eq!(told.version, is.version);
+    });
+}
+
+/// Uploads a value in parts for the key `k`.
+async fn upload(partition: &Rc<Partition>) -> UploadId {
+    let key = b"k".to_vec();
+    let begin = Op::UploadBegin { container: ContainerId(0), key: key.clone(), length: 20_000 };
+    let Ok(Output::Upload(upload)) = run(partition, begin).await else { panic!("no upload") };
+    for part in vec![3_u8; 20_000].chunks(partition.part_bytes()) {
+        let part = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
+        run(partition, part).await.unwrap();
+    }
+    upload
+}
+
+/// A value in parts below or above a retained version: whatever ends that, nothing is left of it.
+async fn leaves_nothing(reactor: &Reactor, parts_first: bool, end: Op) {
+    let partition = open(reactor).await;
+    let what = format!("parts first: {parts_first}, {end:?}");
+    let parts = Value::Upload(upload(&partition).await);
+    let (first, second) =
+        if parts_first { (parts, Value::Bytes(vec![9])) } else { (Value::Bytes(vec![9]), parts) };
+    run(&partition, Store::of(b"k").value(first)).await.unwrap();
+    run(&partition, Store { retain: true, ..Store::of(b"k") }.value(second)).await.unwrap();
+    run(&partition, end).await.unwrap();
+    match run(&partition, delete(b"k")).await {
+        Ok(_) | Err(Error::NotFound) => {}
+        Err(error) => panic!("{what}: {error}"),
+    }
+    reactor.sleep_ns(2_000_000_000).await;
+    assert_eq!(partition.metrics().live_bytes, 0, "{what}");
+    partition.close().await.unwrap();
+}
+
+#[test]
+fn a_retained_value_in_parts_leaves_nothing() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let (container, key) = (ContainerId(0), b"k".to_vec());
+        for parts_first in [true, false] {
+            let ends = [
+                Op::Release { container, key: key.clone() },
+                Op::Revert { container, key: key.clone() },
+                Store::of(b"k").bytes(b"4"),
+                Op::Batch(vec![Store::of(b"k").bytes(b"5")]),
+                delete(b"k"),
+            ];
+            for end in ends {
+                leaves_nothing(&reactor, parts_first, end).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_refusal_waits_until_what_it_tells_of_is_durable() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        let stored = Rc::new(Cell::new(false));
+        let (first, told) = (partition.clone(), stored.clone());
+        reactor.spawn(Work::Kv, async move {
+            run(&first, Store::of(b"k").bytes(b"1")).await.unwrap();
+            told.set(true);
+        });
+        reactor.yield_now().await;
+        let second = Store { condition: Condition::MustNotExist, ..Store::of(b"k") };
+        assert_eq!(run(&partition, second.bytes(b"2")).await, Err(Error::Exists));
+        assert!(stored.get(), "told of a store that a crash could take back");
+    });
+}
+
+#[test]
+fn what_is_behind_a_blank_head_is_not_formatted_over() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let file = disk(&reactor);
+        let mut foreign = Buf::zeroed(4096);
+        foreign.copy_from_slice(&[0xee; 4096]);
+        file.write(65_536, Rc::new(foreign), true).await.unwrap();
+        assert!(format(&file, &format_options(64 << 10)).await.is_err());
+    });
+}
+
+/// Writers that make the device clean, and readers that scan it meanwhile.
+fn scan_while_cleaning(seed: u64, fingerprint_bits: u32) {
+    const WRITERS: u64 = 16;
+    const SCANNERS: u64 = 4;
+    let world = World::new(seed, |_| "other");
+    world.add_disk("disk", DISK_BYTES);
+    let ended = Rc::new(Cell::new(0_u64));
+    let all = ended.clone();
+    world.start_process(SERVER, 1, move |reactor| {
+        let (inner, ended) = (reactor.clone(), ended.clone());
+        reactor.spawn(Work::Control, async move {
+            let options = Options { fingerprint_bits, checkpoint_transitions_min: 300 };
+            let partition = open_with(&inner, 64 << 10, options).await;
+            for writer in 0..WRITERS {
+                let (partition, ended) = (partition.clone(), ended.clone());
+                let mut random = Random::stream(seed, &format!("writer {writer}"));
+                inner.spawn(Work::Kv, async move {
+                    for _ in 0..700 {
+                        let key = format!("k{}", random.below(900));
+                        let bytes = vec![7; random.below(4000) as usize];
+                        match run(&partition, Store::of(key.as_bytes()).bytes(&bytes)).await {
+                            Ok(_) | Err(Error::NoSpace) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    ended.set(ended.get() + 1);
+                });
+            }
+            for _ in 0..SCANNERS {
+                let (partition, ended, reactor) = (partition.clone(), ended.clone(), inner.clone());
+                inner.spawn(Work::Kv, async move {
+                    while ended.get() < WRITERS {
+                        reactor.sleep_ns(1000).await;
+                        scan_once(&partition).await;
+                    }
+                    assert_eq!(partition.metrics().unreadable, 0);
+                    ended.set(ended.get() + 1);
+                });
+            }
+        });
+    });
+    assert!(world.run_until(60_000_000_000, || all.get() == WRITERS + SCANNERS), "seed {seed} does not end");
+}
+
+async fn scan_once(partition: &Rc<Partition>) {
+    let mut cursor = 0;
+    loop {
+        let scan = Op::Scan { container: ContainerId(0), cursor, limit: 256 };
+        match run(partition, scan).await {
+            Ok(Output::Scanned(page)) if page.cursor == 0 => return,
+            Ok(Output::Scanned(page)) => cursor = page.cursor,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn scans_go_on_while_records_move() {
+    for seed in 0..3 {
+        scan_while_cleaning(seed, 40);
+        scan_while_cleaning(seed, 10);
+    }
+}
