@@ -28,6 +28,8 @@ use std::rc::Rc;
 
 /// Bytes moved in one write.
 const MOVE_BYTES: usize = 256 << 10;
+/// A segment is cleaned if that gives back more than so much of it.
+const GAIN_PERCENT_MIN: u64 = 3;
 /// Notes of this many moves at a time.
 const MOVES_PER_NOTE: usize = 256;
 
@@ -52,6 +54,9 @@ pub(crate) struct Sweep {
     next: u32,
     /// Segments looked at since the last find.
     fruitless: u32,
+    /// Entries left when every segment had been looked at: their records are damaged. They stay
+    /// until a cleaning or another emptying changes their number.
+    hidden: u64,
 }
 
 /// A record on its way from one place to another.
@@ -83,19 +88,20 @@ impl Partition {
         let units = self.layout.segment_units();
         let now = self.log.frame();
         let replay_from = self.anchor.borrow().log_number;
-        let score = |segment: &Segment| {
+        let gain = |segment: u32| state.segments.gain_units(segment);
+        let score = |(number, segment): &(u32, &Segment)| {
             let used = segment.live_units as f64 / units as f64;
             let age = (now - segment.opened_frame.min(now) + 1) as f64;
-            (1.0 - used) * age / (1.0 + used)
+            gain(*number) as f64 / units as f64 * age / (1.0 + used)
         };
-        let candidates = state.segments.all().iter().enumerate().filter(|(_, segment)| {
+        let candidates = (0..).zip(state.segments.all()).filter(|(number, segment)| {
             segment.state == SegmentState::Closed
                 && !segment.damaged
                 && segment.live_units > 0
-                && segment.live_units * 100 < units * 97
+                && gain(*number) * 100 > units * GAIN_PERCENT_MIN
                 && (segment.kind != SegmentKind::Log || segment.log_number < replay_from)
         });
-        candidates.max_by(|(_, a), (_, b)| score(a).total_cmp(&score(b))).map(|(segment, _)| segment as u32)
+        candidates.max_by(|a, b| score(a).total_cmp(&score(b))).map(|(number, _)| number)
     }
 
     /// Moves or forgets everything live in a segment.
@@ -231,7 +237,7 @@ impl Partition {
             if let Err(error) = written {
                 // Nothing points to what was to be written; the head is not used again.
                 heads.take(kind);
-                self.state.borrow_mut().segments.close(segment);
+                self.state.borrow_mut().segments.close_early(segment);
                 return Err(Error::ReadOnly(format!("moving records: {error}")));
             }
             self.note_moves(&moves, heads).await?;
@@ -374,6 +380,9 @@ impl Partition {
             *sweep = Sweep::default();
             return Ok(false);
         }
+        if left == sweep.hidden {
+            return Ok(false);
+        }
         let segments = self.layout.segments;
         let next = (0..segments).map(|step| (sweep.next + step) % segments).find(|segment| {
             let state = self.state.borrow();
@@ -382,7 +391,17 @@ impl Partition {
         });
         let Some(segment) = next.filter(|_| sweep.fruitless < segments) else {
             sweep.fruitless = 0;
-            return self.close_open_segments(heads);
+            let closed = self.close_open_segments(heads)?;
+            if !closed {
+                let partition = self.layout.partition;
+                tracing::error!(
+                    partition,
+                    left,
+                    "records of emptied databases are damaged; their space is lost"
+                );
+                sweep.hidden = left;
+            }
+            return Ok(closed);
         };
         sweep.next = (segment + 1) % segments;
         self.sweep_segment(segment, heads).await?;
@@ -401,7 +420,7 @@ impl Partition {
         let mut closed = false;
         for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
             if let Some(head) = heads.take(kind) {
-                self.state.borrow_mut().segments.close(head.segment);
+                self.state.borrow_mut().segments.close_early(head.segment);
                 closed = true;
             }
         }

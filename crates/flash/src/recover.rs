@@ -411,7 +411,7 @@ impl Recovery<'_> {
             let used_log = in_log && info.log_number < tail.log_number && segment != tail.segment;
             let in_runs = info.kind == SegmentKind::Keys && self.keys.names(segment);
             if info.live_units > 0 || used_log || in_runs || checkpoint.contains(&segment) {
-                self.state.segments.close(segment);
+                self.state.segments.close_early(segment); // How far it was filled is not known.
                 self.state.segments.prepared = self.state.segments.prepared.max(segment + 1);
             } else {
                 self.state.segments.release(segment);

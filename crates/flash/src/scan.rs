@@ -73,6 +73,9 @@ impl Partition {
             |entry: &Entry| self.state.borrow().index.contains(place.slot, entry.fingerprint, entry.location);
         let mut entries = vec![entry];
         'moved: loop {
+            if self.state.borrow().generation(place.container) != place.generation {
+                return Ok(Vec::new()); // The container was emptied.
+            }
             let mut keys = Vec::new();
             for entry in &entries {
                 let read =

@@ -43,6 +43,10 @@ pub struct Segment {
     pub opened_frame: u64,
     /// Units of live records.
     pub live_units: u64,
+    /// Units that cleaning would give back, of a segment of cleaned records: what died in it, and
+    /// what was left empty when it was closed early. The slack that is left where the next record did
+    /// not fit is not among them: the same records would leave it again.
+    dead_units: u64,
     /// The last frame with a transition that took live units away.
     changed_frame: u64,
     /// A record in it is damaged: it is never cleaned, so that the damage stays visible.
@@ -83,6 +87,7 @@ impl SegmentTable {
             log_number: 0,
             opened_frame: 0,
             live_units: 0,
+            dead_units: 0,
             changed_frame: 0,
             damaged: false,
             readers: Rc::default(),
@@ -173,6 +178,7 @@ impl SegmentTable {
         info.kind = kind;
         info.sequence = sequence;
         info.opened_frame = frame;
+        info.dead_units = 0;
         info.changed_frame = 0;
         info.damaged = false;
     }
@@ -180,6 +186,23 @@ impl SegmentTable {
     /// Marks a segment as filled.
     pub fn close(&mut self, segment: u32) {
         self.segments[segment as usize].state = SegmentState::Closed;
+    }
+
+    /// Marks a segment as filled that is not, or of which nobody knows how far it is.
+    pub fn close_early(&mut self, segment: u32) {
+        self.close(segment);
+        let info = &mut self.segments[segment as usize];
+        info.dead_units = self.units_per_segment - info.live_units;
+    }
+
+    /// Units that cleaning a closed segment is sure to give back. Two segments that are half empty
+    /// become one.
+    #[must_use]
+    pub fn gain_units(&self, segment: u32) -> u64 {
+        let info = &self.segments[segment as usize];
+        let empty_units = self.units_per_segment - info.live_units;
+        let keeps = matches!(info.kind, SegmentKind::Cleaned | SegmentKind::Cold);
+        if keeps && empty_units * 2 < self.units_per_segment { info.dead_units } else { empty_units }
     }
 
     /// Gives a segment back.
@@ -204,6 +227,7 @@ impl SegmentTable {
         let info = &mut self.segments[segment as usize];
         assert!(info.live_units >= u64::from(length), "segment {segment} has fewer live units than die");
         info.live_units -= u64::from(length);
+        info.dead_units += u64::from(length);
         info.changed_frame = info.changed_frame.max(frame);
         self.live_units -= u64::from(length);
     }

@@ -247,23 +247,25 @@ fn the_version_told_for_a_change_of_expiry_is_the_version() {
     });
 }
 
-/// Uploads a value in parts for the key `k`.
-async fn upload(partition: &Rc<Partition>) -> UploadId {
-    let key = b"k".to_vec();
-    let begin = Op::UploadBegin { container: ContainerId(0), key: key.clone(), length: 20_000 };
-    let Ok(Output::Upload(upload)) = run(partition, begin).await else { panic!("no upload") };
-    for part in vec![3_u8; 20_000].chunks(partition.part_bytes()) {
-        let part = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
-        run(partition, part).await.unwrap();
+/// Uploads a value in parts.
+async fn upload(partition: &Rc<Partition>, key: &[u8], length: usize) -> Result<UploadId> {
+    let begin = Op::UploadBegin { container: ContainerId(0), key: key.to_vec(), length: length as u64 };
+    let Output::Upload(upload) = run(partition, begin).await? else { panic!("no upload") };
+    for part in vec![3_u8; length].chunks(partition.part_bytes()) {
+        let part = Op::UploadPart { upload, key: key.to_vec(), bytes: part.to_vec() };
+        if let Err(error) = run(partition, part).await {
+            run(partition, Op::UploadAbort { upload, key: key.to_vec() }).await.unwrap();
+            return Err(error);
+        }
     }
-    upload
+    Ok(upload)
 }
 
 /// A value in parts below or above a retained version: whatever ends that, nothing is left of it.
 async fn leaves_nothing(reactor: &Reactor, parts_first: bool, end: Op) {
     let partition = open(reactor).await;
     let what = format!("parts first: {parts_first}, {end:?}");
-    let parts = Value::Upload(upload(&partition).await);
+    let parts = Value::Upload(upload(&partition, b"k", 20_000).await.unwrap());
     let (first, second) =
         if parts_first { (parts, Value::Bytes(vec![9])) } else { (Value::Bytes(vec![9]), parts) };
     run(&partition, Store::of(b"k").value(first)).await.unwrap();
@@ -387,4 +389,31 @@ fn scans_go_on_while_records_move() {
         scan_while_cleaning(seed, 40);
         scan_while_cleaning(seed, 10);
     }
+}
+
+/// Stores a value of 100 000 bytes in parts: as many fill a segment as leave an eighth of it empty.
+async fn store_in_parts(partition: &Rc<Partition>, key: &str) -> Result<Output> {
+    let value = Value::Upload(upload(partition, key.as_bytes(), 100_000).await?);
+    run(partition, Store::of(key.as_bytes()).value(value)).await
+}
+
+#[test]
+fn a_device_full_of_records_that_leave_slack_says_so() {
+    live(&world(16 << 20), |reactor| async move {
+        let partition = open(&reactor).await;
+        let mut stored = 0;
+        let refused = loop {
+            match store_in_parts(&partition, &format!("k{stored}")).await {
+                Ok(_) => stored += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, Error::NoSpace);
+        for _ in 0..10 {
+            assert_eq!(store_in_parts(&partition, "more").await, Err(Error::NoSpace));
+        }
+        let metrics = partition.metrics();
+        assert!(metrics.live_bytes * 10 > metrics.capacity_bytes * 7, "full at {metrics:?}");
+        assert!(metrics.cleaned_segments < 2 * metrics.segments, "it cleans and gains nothing: {metrics:?}");
+    });
 }

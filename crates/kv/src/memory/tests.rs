@@ -80,7 +80,10 @@ fn retained_versions_come_back_or_go() {
         assert_eq!((item.version, item.bytes.as_slice()), (old, &b"old"[..]));
         execute(&m, store_with(b"k", b"new", |_, _, r| *r = true)).await.unwrap();
         execute(&m, Op::Release { container: DB, key: key() }).await.unwrap();
-        assert_eq!(execute(&m, Op::Revert { container: DB, key: key() }).await, Err(Error::Invalid("no version is retained")));
+        assert_eq!(
+            execute(&m, Op::Revert { container: DB, key: key() }).await,
+            Err(Error::Invalid("no version is retained"))
+        );
         assert_eq!(get(&m, b"k").await.unwrap().bytes, b"new");
         let Ok(Output::Stats(stats)) = execute(&m, Op::Stats { container: DB }).await else { panic!() };
         assert_eq!((stats.keys, stats.expiring_keys, stats.bytes), (1, 0, 4));
