@@ -142,15 +142,16 @@ impl Run {
         for extent in &name.index {
             let block = RunBlocks::read(io, &held, &[*extent], Origin::BACKGROUND).await?;
             let mut walk = block.open(io, &held, *extent, BlockKind::Index)?;
-            while walk.step(&block.bytes).map_err(|error| damaged(io, &error.to_string()))? {
+            while block.step(io, *extent, &mut walk)? {
                 if walk.name().len() > SEPARATOR_BYTES_MAX || !fits(&io.layout, held.len(), walk.extent()) {
-                    return Err(damaged(io, "a block of keys has no place"));
+                    return Err(damaged(io, block.device_offset, "a block of keys has no place"));
                 }
                 sparse.push(walk.name(), walk.extent());
             }
         }
         if sparse.len() == 0 {
-            return Err(damaged(io, "a run of keys is empty"));
+            let first = held.segments().first().map_or(0, |(segment, _)| io.layout.segment_offset(*segment));
+            return Err(damaged(io, first, "a run of keys is empty"));
         }
         sparse.shrink();
         Ok(Run {
@@ -185,15 +186,17 @@ pub(crate) fn fits(layout: &Layout, segments: usize, extent: Extent) -> bool {
 }
 
 /// Notes damage: the runs will be built anew from the records.
-fn damaged(io: &RunIo, what: &str) -> Error {
+fn damaged(io: &RunIo, offset: u64, what: &str) -> Error {
     io.damaged.set(true);
-    tracing::error!(partition = io.layout.partition, what, "the keys' order on flash is damaged");
-    Error::Unreadable(format!("{what}, partition {}", io.layout.partition))
+    tracing::error!(partition = io.layout.partition, offset, what, "the keys' order on flash is damaged");
+    Error::Unreadable(format!("{what}, partition {}, device offset {offset}", io.layout.partition))
 }
 
 /// Blocks of a run that were read at once.
 pub(crate) struct RunBlocks {
     position: u32,
+    /// Where they begin on the device.
+    device_offset: u64,
     pub(crate) bytes: Buf,
     block_bytes: u64,
 }
@@ -206,7 +209,9 @@ impl RunBlocks {
         let position = row[0].position;
         let start = u64::from(position) * block_bytes;
         let bytes = io.read(held, start, (blocks * block_bytes) as usize, origin).await?;
-        Ok(RunBlocks { position, bytes, block_bytes })
+        let (segment, offset) = io.place(held, start);
+        let device_offset = io.layout.segment_offset(segment.0) + offset;
+        Ok(RunBlocks { position, device_offset, bytes, block_bytes })
     }
 
     /// The bytes of a block, if it was read.
@@ -216,16 +221,23 @@ impl RunBlocks {
         self.bytes.get(from as usize..to as usize)
     }
 
+    /// Where a block begins on the device.
+    fn device_offset(&self, extent: Extent) -> u64 {
+        self.device_offset + u64::from(extent.position.saturating_sub(self.position)) * self.block_bytes
+    }
+
     /// Proves a block that was read, and stands before its first entry.
     pub(crate) fn open(&self, io: &RunIo, held: &Held, extent: Extent, kind: BlockKind) -> Result<BlockWalk> {
-        let bytes = self.get(extent).ok_or_else(|| damaged(io, "a block of keys was not read"))?;
+        let at = self.device_offset(extent);
+        let bytes = self.get(extent).ok_or_else(|| damaged(io, at, "a block of keys was not read"))?;
         let place = io.block_place(held, u64::from(extent.position) * self.block_bytes);
-        BlockWalk::open(bytes, place, kind).map_err(|error| damaged(io, &error.to_string()))
+        BlockWalk::open(bytes, place, kind).map_err(|error| damaged(io, at, &error.to_string()))
     }
 
     /// Goes on in a block; false after its last entry.
     pub(crate) fn step(&self, io: &RunIo, extent: Extent, walk: &mut BlockWalk) -> Result<bool> {
-        let bytes = self.get(extent).ok_or_else(|| damaged(io, "a block of keys was not read"))?;
-        walk.step(bytes).map_err(|error| damaged(io, &error.to_string()))
+        let at = self.device_offset(extent);
+        let bytes = self.get(extent).ok_or_else(|| damaged(io, at, "a block of keys was not read"))?;
+        walk.step(bytes).map_err(|error| damaged(io, at, &error.to_string()))
     }
 }
