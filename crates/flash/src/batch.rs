@@ -65,7 +65,8 @@ impl Partition {
                 |(op, target): (&Op, &Target)| matches!(op, Op::Delete { .. }) && target.found.is_none();
             let changes = !ops.iter().zip(&targets).all(deletes_nothing);
             match self.append_batch(&ops, targets, size, lifetime, durability) {
-                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(Error::NoSpace) if has_stores(&ops) => self.wait_to_store().await?,
+                Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Ok(outputs) if changes => {
                     let frame = self.log.frame();
                     drop(guards);
@@ -166,7 +167,7 @@ impl Partition {
         if has_stores(ops) {
             self.reserve_for_store(size, transitions)?;
         } else {
-            self.reserve(size, transitions)?;
+            self.reserve_for_delete(size, transitions)?;
         }
         let frame = self.log.frame();
         let each = ops.iter().zip(targets);

@@ -46,7 +46,7 @@ impl Partition {
                 let item = self.item(&found, Vec::new())?;
                 let Some(dooms) = self.uploads_of(&place, &found).await? else { continue };
                 match self.append_delete(&place, &found, &dooms, durability) {
-                    Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                    Err(Error::NoSpace) => self.wait_to_delete().await?,
                     Err(error) => return Err(error),
                     Ok(()) => {
                         let frame = self.log.frame();
@@ -72,7 +72,7 @@ impl Partition {
             let Some(found) = held.filter(|found| found.is_expired(self.now_ms())) else { return Ok(false) };
             let Some(dooms) = self.uploads_of(place, &found).await? else { continue };
             match self.append_delete(place, &found, &dooms, Durability::Sync) {
-                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
                     add(&self.counts.expired, 1);
@@ -94,7 +94,7 @@ impl Partition {
         urgency: Durability,
     ) -> Result<()> {
         let tombstone_bytes = record_bytes(found.header.key_bytes as usize, 0) as usize;
-        self.reserve(tombstone_bytes + note_bytes_max(4), 4)?;
+        self.reserve_for_delete(tombstone_bytes + note_bytes_max(4), 4)?;
         self.push_delete(place, found, dooms, urgency);
         Ok(())
     }
@@ -140,8 +140,8 @@ impl Partition {
     pub(crate) async fn clear(&self, container: ContainerId, durability: Durability) -> Result<Output> {
         self.log.wait_for_room().await?;
         loop {
-            match self.reserve(note_bytes_max(1), 1) {
-                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+            match self.reserve_for_delete(note_bytes_max(1), 1) {
+                Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),
                 Ok(()) => break,
             }

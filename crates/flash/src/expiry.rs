@@ -52,7 +52,7 @@ impl Partition {
                 let mut item = self.item(&found, Vec::new())?;
                 item.expiry_ms = (expiry_ms != 0).then_some(expiry_ms);
                 match self.append_expiry(place, key, found, expiry_ms, durability) {
-                    Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                    Err(Error::NoSpace) => self.wait_to_store().await?,
                     Err(error) => return Err(error),
                     Ok(version) => {
                         let frame = self.log.frame();
@@ -93,7 +93,7 @@ impl Partition {
             };
             return self.append_store(&judged, urgency);
         }
-        self.reserve(note_bytes_max(1), 1)?;
+        self.reserve_for_store(note_bytes_max(1), 1)?;
         let mut flags = if expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
         if found.expiry_ms != 0 {
             flags |= FLAG_PREVIOUS_EXPIRING;

@@ -350,8 +350,10 @@ impl Partition {
         self.log.note_transition(transition, urgency);
         self.state.borrow_mut().apply(transition, self.log.frame());
         self.transitions_since.set(self.transitions_since.get() + 1);
-        if transition.kind == TransitionKind::UploadDoom {
-            self.background.wake_all();
+        match transition.kind {
+            TransitionKind::UploadDoom => self.background.wake_all(), // It gives its space back.
+            TransitionKind::Clear | TransitionKind::Delete => self.hope(),
+            _ => {}
         }
     }
 
@@ -363,9 +365,6 @@ impl Partition {
         self.log.push_note(transitions, urgency);
         for transition in transitions {
             self.commit(transition, urgency);
-            if transition.kind == TransitionKind::UploadDoom {
-                self.background.wake_all(); // It ends the upload and gives its space back.
-            }
         }
     }
 
@@ -377,16 +376,6 @@ impl Partition {
             self.background.wake_all();
         }
         reserved
-    }
-
-    /// Makes room in the log for a store. Unlike a delete it leaves the segments of the background
-    /// alone: many stores are let in while there is space, and all of them append afterwards.
-    pub(crate) fn reserve_for_store(&self, bytes: usize, transitions: usize) -> Result<()> {
-        let reserve = self.store_reserve();
-        if !self.log.has_room(bytes, transitions) && self.state.borrow().segments.free_count() < reserve {
-            return Err(Error::NoSpace);
-        }
-        self.reserve(bytes, transitions)
     }
 
     /// Waits as long as the durability of a request asks.

@@ -201,6 +201,7 @@ impl Recovery<'_> {
             };
             if !first && header.first_frame != self.expected {
                 self.check_end(open_end, header.durable_frame)?;
+                self.check_unreached().await?;
                 return Ok(self.tail(segment, log_number));
             }
             if first {
@@ -346,8 +347,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// At the end of the log: if the header of the next segment is lost, so is the way to those after
-    /// it. They were free when the log took them, lowest first; what they state is looked for.
+    /// At the end of the log: segments after it may prove that it went on, and the way to them may be
+    /// lost with a header. They were free when the log took them, lowest first; so they are looked for.
     async fn check_unreached(&self) -> Result<(), OpenError> {
         let table = &self.state.segments;
         let used = |segment: &u32| table.get(*segment).state != SegmentState::Free;

@@ -80,8 +80,8 @@ impl Partition {
                     previous_length: gone.1,
                     ..Transition::new(kind)
                 };
-                match self.reserve(note_bytes_max(2), 2) {
-                    Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                match self.reserve_for_delete(note_bytes_max(2), 2) {
+                    Err(Error::NoSpace) => self.wait_to_delete().await?,
                     Err(error) => return Err(error),
                     Ok(()) => {
                         let doomed = doomed.map(Partition::doom_note);

@@ -12,6 +12,9 @@ use plimsoll_kv::{Error, Result};
 
 /// Free segments that stores leave to cleaning, beyond those kept.
 const BACKGROUND_SEGMENTS: u32 = 3;
+/// Free segments below which deletes wait: cleaning takes one to clean into and one for the log, and
+/// without it a device full of deletes would never have space again.
+const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;
 
@@ -64,14 +67,41 @@ impl Partition {
         }
         if !fits(self) {
             add(&self.counts.no_space, 1);
-            self.dbg("fits");
             return Err(Error::NoSpace);
         }
-        let reserve = self.store_reserve();
-        if self.state.borrow().segments.free_count() < reserve {
-            self.wait_for_space(reserve).await?;
+        self.wait_to_store().await
+    }
+
+    /// Makes room in the log for a store. It leaves the segments of the background alone: many stores
+    /// are let in while there is space, and all of them append afterwards.
+    pub(crate) fn reserve_for_store(&self, bytes: usize, transitions: usize) -> Result<()> {
+        self.reserve_above(self.store_reserve(), bytes, transitions)
+    }
+
+    /// Makes room in the log for a delete, or another small change that goes on when the device is
+    /// full.
+    pub(crate) fn reserve_for_delete(&self, bytes: usize, transitions: usize) -> Result<()> {
+        self.reserve_above(DELETE_RESERVE, bytes, transitions)
+    }
+
+    fn reserve_above(&self, reserve: u32, bytes: usize, transitions: usize) -> Result<()> {
+        if !self.log.has_room(bytes, transitions) && self.state.borrow().segments.free_count() < reserve {
+            return Err(Error::NoSpace);
         }
-        Ok(())
+        self.reserve(bytes, transitions)
+    }
+
+    /// Waits after [`Partition::reserve_for_store`] found no room.
+    pub(crate) async fn wait_to_store(&self) -> Result<()> {
+        let lacking = |partition: &Partition| {
+            partition.state.borrow().segments.free_count() < partition.store_reserve()
+        };
+        if lacking(self) { self.wait_while(lacking).await } else { Ok(()) }
+    }
+
+    /// Waits after [`Partition::reserve_for_delete`] found no room.
+    pub(crate) async fn wait_to_delete(&self) -> Result<()> {
+        self.wait_while(|partition| partition.state.borrow().segments.free_count() < DELETE_RESERVE).await
     }
 
     /// True if something counts as live that the background is about to forget.
@@ -81,10 +111,12 @@ impl Partition {
         !state.dead.is_empty() || state.uploads.values().any(doomed)
     }
 
-    /// Waits until so many segments are free.
-    pub(crate) async fn wait_for_space(&self, segments: u32) -> Result<()> {
-        let needed = segments.max(KEPT_MIN);
-        self.wait_while(|partition| partition.state.borrow().segments.free_count() < needed).await
+    /// Something died: who waits for space and was told that there is none may wait for this.
+    pub(crate) fn hope(&self) {
+        if self.hungry.get() > 0 {
+            self.stuck.set(false);
+            self.background.wake_all();
+        }
     }
 
     async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
@@ -106,43 +138,7 @@ impl Partition {
         self.hungry.set(self.hungry.get() - 1);
         if waited == Err(Error::NoSpace) {
             add(&self.counts.no_space, 1);
-            self.dbg("stuck");
         }
         waited
-    }
-
-    pub(crate) fn dbg(&self, why: &str) {
-        if std::env::var("DBG").is_err() {
-            return;
-        }
-        let state = self.state.borrow();
-        let n = self.layout.segment_units();
-        eprint!(
-            "{why}: reserve {} kept {} keysrun {} wanted {} flush {} cp {} live {}/{} free {} prepared {} replay {} pos {:?} frame {} durable {}:",
-            self.store_reserve(),
-            self.kept_segments(),
-            self.keys.run_segments(),
-            self.keys.wanted_segments(),
-            self.keys.flush_segments(),
-            self.checkpoint_segments(),
-            state.segments.live_units(),
-            self.live_units_max(),
-            state.segments.free_count(),
-            state.segments.prepared,
-            self.anchor.borrow().log_number,
-            self.log.position(),
-            self.log.frame(),
-            self.log.durable()
-        );
-        for s in state.segments.all() {
-            eprint!(
-                " {:?}{:?}{}%{}",
-                s.kind,
-                s.state,
-                s.live_units * 100 / n,
-                if s.damaged { "!" } else { "" }
-            );
-        }
-        eprintln!();
     }
 }

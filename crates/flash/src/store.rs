@@ -109,7 +109,7 @@ impl Partition {
                     dooms,
                 };
                 match self.append_store(&judged, durability) {
-                    Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                    Err(Error::NoSpace) => self.wait_to_store().await?,
                     Err(error) => return Err(error),
                     Ok(version) => {
                         let frame = self.log.frame();

@@ -34,7 +34,7 @@ impl Partition {
         loop {
             self.admit(length).await?;
             match self.reserve_for_store(note_bytes_max(1), 1) {
-                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(Error::NoSpace) => self.wait_to_store().await?,
                 Err(error) => return Err(error),
                 Ok(()) => break,
             }
@@ -86,7 +86,7 @@ impl Partition {
                 return Err(Error::Invalid("a part of another length than the upload's next"));
             }
             match self.reserve_for_store(size as usize + note_bytes_max(1), 1) {
-                Err(Error::NoSpace) => self.wait_for_space(1).await?,
+                Err(Error::NoSpace) => self.wait_to_store().await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
                     let frame = self.append_part(upload.0, part, generation, slot, bytes);
