@@ -7,7 +7,6 @@
 //! they fail rather than wait for ever.
 
 use crate::clean::{Heads, Sweep};
-use crate::index::ENTRY_BYTES;
 use crate::partition::Partition;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result};
@@ -119,10 +118,11 @@ impl Partition {
 
     /// True if a checkpoint gives back several times the bytes that it takes.
     fn checkpoint_frees_enough(&self) -> bool {
+        let checkpoint_bytes = self.checkpoint_bytes();
         let state = self.state.borrow();
         let pinned = state.segments.pinned_empty() + self.keys.pinned_segments();
         let freed = u64::from(pinned) * self.layout.segment_bytes;
-        freed > 4 * (state.index.len() * ENTRY_BYTES as u64 + self.layout.segment_bytes)
+        freed > 4 * (checkpoint_bytes + self.layout.segment_bytes)
     }
 
     /// A checkpoint is due when replay would take long, or hold many segments.
@@ -130,7 +130,7 @@ impl Partition {
         let most = self.state.borrow().index.len() * 3 / 4;
         let many = self.transitions_since.get() > most.max(self.options.checkpoint_transitions_min);
         let log_segments = self.log.position().1 - self.anchor.borrow().log_number;
-        let checkpoint_bytes = self.state.borrow().index.len() * ENTRY_BYTES as u64;
+        let checkpoint_bytes = self.checkpoint_bytes();
         let long = log_segments > u64::from(self.layout.segments / 4).max(4)
             && log_segments * self.layout.segment_bytes > 4 * checkpoint_bytes;
         many || long

@@ -256,7 +256,7 @@ impl Life {
         !fails
             && self.partitions.borrow().values().all(|partition| {
                 let metrics = partition.metrics();
-                let room_bytes = metrics.segments.saturating_sub(16) * self.shape.segment_bytes;
+                let room_bytes = metrics.segments.saturating_sub(20) * self.shape.segment_bytes;
                 metrics.live_bytes * 2 < room_bytes
             })
     }
