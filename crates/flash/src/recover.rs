@@ -271,7 +271,8 @@ impl Recovery<'_> {
             let applied = self.applied;
             let walked = self.walk(segment, &header).await?;
             self.keys.walked(segment, &header, self.expected);
-            let rewritable = self.applied == applied && segment != self.anchor.log_segment;
+            let is_empty = self.applied == applied || is_planted(Bug::RewrittenTail);
+            let rewritable = is_empty && segment != self.anchor.log_segment;
             self.empty_tail = rewritable.then_some(Tail {
                 segment,
                 log_number,
