@@ -24,8 +24,8 @@ use crate::segments::{SegmentState, SegmentTable};
 use crate::snapshot::{self, Reader};
 use crate::state::State;
 use crate::walk::{
-    Framed, durable_stated_after, durable_stated_by_any, frame_at, read_header, read_segment, read_summary,
-    resolve_notes,
+    Framed, durable_stated_after, durable_stated_by_any, durable_stated_since, frame_at, read_header,
+    read_segment, read_summary, resolve_notes,
 };
 use futures_util::future::join_all;
 use plimsoll_kv::block::{Block, Origin};
@@ -104,12 +104,22 @@ struct Tail {
     reserved: Option<u32>,
 }
 
+/// A log segment that was not closed.
+struct OpenEnd {
+    segment: u32,
+    /// Where the first frame that is not whole would stand.
+    offset: u64,
+    bytes: Vec<u8>,
+    sequence: u64,
+    first_frame: u64,
+}
+
 /// How the walk of a segment ended.
 struct Walked {
     next_segment: u32,
     log_number: u64,
-    /// Where the first frame that is not whole would stand, and the bytes; absent if closed.
-    open_end: Option<(u64, Vec<u8>, u64)>,
+    /// Absent if it was closed.
+    open_end: Option<OpenEnd>,
 }
 
 /// Recovers the state of a partition.
@@ -238,7 +248,7 @@ impl Recovery<'_> {
         if self.anchor.epoch == 0 {
             return Ok(self.tail(segment, log_number)); // Never opened: there is no log.
         }
-        let mut open_end: Option<(u32, u64, Vec<u8>, u64)> = None;
+        let mut open_end: Option<OpenEnd> = None;
         let mut first = true;
         loop {
             let header =
@@ -279,7 +289,7 @@ impl Recovery<'_> {
                 frame: header.first_frame,
                 reserved: Some(header.next_segment),
             });
-            open_end = walked.open_end.map(|(offset, bytes, sequence)| (segment, offset, bytes, sequence));
+            open_end = walked.open_end;
             (segment, log_number) = (walked.next_segment, walked.log_number);
             if segment >= self.layout.segments {
                 return Err(self.damaged(format!("a log segment names segment {segment} as the next")));
@@ -315,7 +325,9 @@ impl Recovery<'_> {
         let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
         let bytes = read.map_err(|error| self.io(error))?;
         let offset = self.walk_frames(segment, header, &bytes)?;
-        Ok(Walked { next_segment, log_number, open_end: Some((offset, bytes, header.sequence)) })
+        let (sequence, first_frame) = (header.sequence, header.first_frame);
+        let open_end = Some(OpenEnd { segment, offset, bytes, sequence, first_frame });
+        Ok(Walked { next_segment, log_number, open_end })
     }
 
     /// The last frame and the transitions of a closed segment, if its summary can be read.
@@ -381,14 +393,15 @@ impl Recovery<'_> {
     }
 
     /// At the end of the log: nothing may state that the next frame was durable.
-    fn check_end(
-        &self,
-        open_end: Option<(u32, u64, Vec<u8>, u64)>,
-        durable_stated: u64,
-    ) -> Result<(), OpenError> {
-        let Some((segment, offset, bytes, sequence)) = open_end else { return Ok(()) };
+    fn check_end(&self, open_end: Option<OpenEnd>, durable_stated: u64) -> Result<(), OpenError> {
+        let Some(OpenEnd { segment, offset, bytes, sequence, first_frame }) = open_end else {
+            return Ok(());
+        };
         let stated = durable_stated_after(&bytes, &self.layout, segment, sequence, offset);
-        if stated.max(durable_stated) >= self.expected {
+        // A later life that began the segment anew made its first frame durable before all others: if
+        // one of them says so, the header that was to be found is the later one.
+        let later = durable_stated_since(&bytes, &self.layout, segment, self.log_epoch);
+        if stated.max(durable_stated) >= self.expected || later >= first_frame {
             return Err(self.lost_frame(segment, offset));
         }
         Ok(())

@@ -112,11 +112,37 @@ impl Partition {
     }
 
     pub(crate) fn dbg(&self, why: &str) {
-        if std::env::var("DBG").is_err() { return; }
+        if std::env::var("DBG").is_err() {
+            return;
+        }
         let state = self.state.borrow();
         let n = self.layout.segment_units();
-        eprint!("{why}: reserve {} kept {} keysrun {} wanted {} flush {} cp {} live {}/{} free {} prepared {} replay {} pos {:?} frame {} durable {}:", self.store_reserve(), self.kept_segments(), self.keys.run_segments(), self.keys.wanted_segments(), self.keys.flush_segments(), self.checkpoint_segments(), state.segments.live_units(), self.live_units_max(), state.segments.free_count(), state.segments.prepared, self.anchor.borrow().log_number, self.log.position(), self.log.frame(), self.log.durable());
-        for s in state.segments.all() { eprint!(" {:?}{:?}{}%{}", s.kind, s.state, s.live_units*100/n, if s.damaged {"!"} else {""}); }
+        eprint!(
+            "{why}: reserve {} kept {} keysrun {} wanted {} flush {} cp {} live {}/{} free {} prepared {} replay {} pos {:?} frame {} durable {}:",
+            self.store_reserve(),
+            self.kept_segments(),
+            self.keys.run_segments(),
+            self.keys.wanted_segments(),
+            self.keys.flush_segments(),
+            self.checkpoint_segments(),
+            state.segments.live_units(),
+            self.live_units_max(),
+            state.segments.free_count(),
+            state.segments.prepared,
+            self.anchor.borrow().log_number,
+            self.log.position(),
+            self.log.frame(),
+            self.log.durable()
+        );
+        for s in state.segments.all() {
+            eprint!(
+                " {:?}{:?}{}%{}",
+                s.kind,
+                s.state,
+                s.live_units * 100 / n,
+                if s.damaged { "!" } else { "" }
+            );
+        }
         eprintln!();
     }
 }

@@ -212,7 +212,7 @@ impl Partition {
             return None;
         }
         // Where no more can be made free, at least the newest.
-        while segments(&picked) > room {
+        while picked.len() > 1 && segments(&picked) > room {
             picked.start += 1;
         }
         (picked.len() > 1).then(|| Merge::new(self, None, runs[picked.clone()].to_vec(), picked.start == 0))

@@ -3,6 +3,7 @@
 //! Place: called by the command line. Invariants: seeds are independent; what is printed of a seed
 //! does not depend on how many run beside it. Never: it decides nothing about a seed.
 
+use super::ledger::WriteCounts;
 use super::paths::{NO_BYTES, PATHS, fault_name};
 use super::world::{SeedReport, run_seed};
 use plimsoll_reactor::sim::{Fault, FaultCounts};
@@ -27,6 +28,8 @@ pub struct Totals {
     pub crashes_in_recovery: u64,
     /// Faults by kind and write path.
     pub faults: FaultCounts,
+    /// Writes by path.
+    pub writes: WriteCounts,
     /// Seeds in which a rule was broken: seed, class and what happened.
     pub violations: Vec<(u64, String)>,
 }
@@ -40,6 +43,9 @@ impl Totals {
             self.crashes_in_recovery += era.crashes_in_recovery;
             for (fault, count) in &era.faults {
                 *self.faults.entry(*fault).or_default() += count;
+            }
+            for (path, count) in &era.writes {
+                *self.writes.entry(path).or_default() += count;
             }
         }
         if let Some(violation) = report.violation {
@@ -101,6 +107,9 @@ pub fn command(seeds: Range<u64>, go_on: bool, trace: bool) -> bool {
         totals.crashes,
         totals.crashes_in_recovery,
     );
+    for (path, count) in &totals.writes {
+        println!("  {count:>8} writes {path}");
+    }
     print_faults(&totals.faults);
     for (seed, text) in &totals.violations {
         println!("seed {seed}: {text}");

@@ -6,14 +6,19 @@
 
 use plimsoll_reactor::sim::Fault;
 
+/// Both ends of the device.
+pub(super) const SUPERBLOCK: &str = "superblock";
 /// The header of a log segment and its first frame.
 pub(super) const LOG_SEGMENT: &str = "log segment";
 /// A further frame.
 pub(super) const FRAME: &str = "frame";
 
+/// The header of a segment of key names in order, and its first blocks.
+pub(super) const KEY_SEGMENT: &str = "key segment";
+
 /// Every write path of the engine, and whether one write of it can be longer than a sector.
-pub(super) const PATHS: [(&str, bool); 10] = [
-    ("superblock", true),
+pub(super) const PATHS: [(&str, bool); 13] = [
+    (SUPERBLOCK, true),
     ("anchor", true),
     (LOG_SEGMENT, true),
     (FRAME, true),
@@ -23,6 +28,9 @@ pub(super) const PATHS: [(&str, bool); 10] = [
     ("moved records", true),
     ("checkpoint segment", false),
     ("checkpoint chunk", true),
+    (KEY_SEGMENT, true),
+    ("key block", true),
+    ("written ahead", true),
 ];
 
 /// Operations that carry no bytes.
@@ -34,14 +42,16 @@ pub(super) fn classify(bytes: &[u8]) -> &'static str {
         return NO_BYTES;
     }
     if bytes.starts_with(b"PLIMSOLL") {
-        return "superblock";
+        return SUPERBLOCK;
     }
     match (&bytes[..4], bytes[8]) {
         (b"PANC", _) => "anchor",
         (b"PSEG", 1) => LOG_SEGMENT,
         (b"PSEG", 2) => "cleaned segment",
         (b"PSEG", 3) => "cold segment",
+        (b"PSEG", 5) => KEY_SEGMENT,
         (b"PSEG", _) => "checkpoint segment",
+        (b"PKEY", _) => "key block",
         (b"PFRM", _) => FRAME,
         (b"PCKP", _) => "checkpoint chunk",
         (b"PEND", _) => "summary",

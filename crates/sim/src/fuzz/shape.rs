@@ -6,6 +6,7 @@
 //!
 //! Never: it changes during a run.
 
+use super::paths::PATHS;
 use plimsoll_kv::Durability;
 use plimsoll_reactor::sim::{FaultRates, Random};
 
@@ -65,6 +66,8 @@ pub(super) struct Shape {
     /// A few keys get half of all operations.
     pub(super) is_skewed: bool,
     pub(super) containers: u32,
+    /// In a hundred commands drawn, so many stores more.
+    pub(super) stores_more: u64,
     /// Most values are shorter.
     pub(super) value_bytes_max: u64,
     /// Values in parts, in a thousand stores.
@@ -95,13 +98,20 @@ impl Shape {
         let r = &mut random;
         let class = CLASSES[(seed % CLASSES.len() as u64) as usize];
         let full = class == FaultClass::Full;
-        let partitions = if full { 1 } else { pick(r, &[1, 1, 2, 2, 3, 4]) };
-        let segments = if full { r.range(24, 34) } else { r.range(25, 130 / u64::from(partitions).max(2)) };
+        // The device is written several times over, and most of it stays live: cleaning has to work.
+        let churns = r.chance_ppm(if full { 700_000 } else { 250_000 });
+        let small = full || churns;
+        let partitions = if small { 1 } else { pick(r, &[1, 1, 2, 2, 3, 4]) };
+        let segments = if small { r.range(24, 34) } else { r.range(25, 130 / u64::from(partitions).max(2)) };
         let segment_bytes = if partitions == 1 && r.chance_ppm(150_000) { 128 << 10 } else { 64 << 10 };
-        let keys = pick(r, &[12, 30, 60, 120, 250]);
+        let keys = if churns { pick(r, &[80, 120, 160]) } else { pick(r, &[12, 30, 60, 120, 250]) };
         let long_per_mille = pick(r, &[0, 5, 30]);
         // How much of the room that stores can have at all the keys would take, in per cent.
-        let fill = if full { r.range(90, 170) } else { r.range(5, 65) };
+        let fill = match (full, churns) {
+            (true, _) => r.range(90, 170),
+            (_, true) => r.range(60, 85),
+            _ => r.range(5, 65),
+        };
         let room = u64::from(partitions) * (segments - 12).max(6) * segment_bytes;
         let value_bytes_max = (room * fill / 100 * 2 / keys).clamp(40, segment_bytes / 5);
         let worth = match r.below(10) {
@@ -124,6 +134,7 @@ impl Shape {
             tags: pick(r, &[0, 2, 7]),
             is_skewed: r.chance_ppm(500_000),
             containers: pick(r, &[1, 2]),
+            stores_more: if churns { 150 } else { 18 * u64::from(full) },
             value_bytes_max,
             long_per_mille,
             worth,
@@ -145,7 +156,9 @@ impl Shape {
 
     /// How often faults strike while the server runs.
     pub(super) fn rates(&self, random: &mut Random) -> FaultRates {
-        let none = FaultRates::default();
+        // Half of the time at one write path above all: most are written too rarely to be hit.
+        let aim = (pick(random, &PATHS).0, pick(random, &[10_000, 100_000]));
+        let none = FaultRates { aim: random.chance_ppm(500_000).then_some(aim), ..FaultRates::default() };
         match self.class {
             FaultClass::Crashes | FaultClass::Clock | FaultClass::Full => none,
             FaultClass::Errors => FaultRates {
@@ -160,6 +173,16 @@ impl Shape {
                 bit_flip_ppm: pick(random, &[0, 1000, 5000]),
                 ..none
             },
+        }
+    }
+
+    /// How often faults strike while the device is formatted: few writes, so each is in danger.
+    pub(super) fn format_rates(&self) -> FaultRates {
+        let none = FaultRates::default();
+        match self.class {
+            FaultClass::Errors => FaultRates { write_error_ppm: 50_000, flush_error_ppm: 20_000, ..none },
+            FaultClass::Damage => FaultRates { misdirect_ppm: 20_000, bit_flip_ppm: 20_000, ..none },
+            _ => none,
         }
     }
 
