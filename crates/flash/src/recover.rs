@@ -272,6 +272,9 @@ impl Recovery<'_> {
             };
             if !first && header.first_frame != self.expected {
                 self.check_end(open_end, header.durable_frame)?;
+                // The header may be what an earlier life left behind a frame that it lost, and the
+                // later one, of the life that went on here, be lost itself (seed 340).
+                self.check_headless(segment).await?;
                 return Ok(self.tail(segment, log_number));
             }
             if first {
