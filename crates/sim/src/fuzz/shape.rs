@@ -6,7 +6,7 @@
 //!
 //! Never: it changes during a run.
 
-use super::paths::PATHS;
+use super::paths::{PATHS, RARE};
 use plimsoll_kv::Durability;
 use plimsoll_reactor::sim::{FaultRates, Random};
 
@@ -156,9 +156,11 @@ impl Shape {
 
     /// How often faults strike while the server runs.
     pub(super) fn rates(&self, random: &mut Random) -> FaultRates {
-        // Half of the time at one write path above all: most are written too rarely to be hit.
-        let aim = (pick(random, &PATHS).0, pick(random, &[10_000, 100_000]));
-        let none = FaultRates { aim: random.chance_ppm(500_000).then_some(aim), ..FaultRates::default() };
+        // Mostly at one write path above all: many are written too rarely to be hit otherwise.
+        let rare = self.stores_more > 100 && random.chance_ppm(500_000);
+        let path = if rare { pick(random, &PATHS[RARE]) } else { pick(random, &PATHS) };
+        let aim = (path.0, pick(random, &[30_000, 300_000]));
+        let none = FaultRates { aim: random.chance_ppm(700_000).then_some(aim), ..FaultRates::default() };
         match self.class {
             FaultClass::Crashes | FaultClass::Clock | FaultClass::Full => none,
             FaultClass::Errors => FaultRates {
