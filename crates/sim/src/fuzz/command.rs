@@ -86,13 +86,10 @@ pub fn run(seeds: Range<u64>, threads: usize, go_on: bool, progress: impl Fn(u64
     totals
 }
 
-/// The command: prints what happened; true if no rule was broken.
+/// The command: runs seeds on all processors and prints what happened.
 #[allow(clippy::disallowed_methods, reason = "seeds a second are measured in real time, outside the worlds")]
 #[must_use]
-pub fn command(seeds: Range<u64>, go_on: bool, trace: bool) -> bool {
-    if trace {
-        return print_trace(seeds.start);
-    }
+pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (start, count) = (Instant::now(), seeds.end - seeds.start);
     let totals = run(seeds, threads, go_on, |done| {
@@ -115,10 +112,12 @@ pub fn command(seeds: Range<u64>, go_on: bool, trace: bool) -> bool {
         println!("seed {seed}: {text}");
         println!("replay it with: plimsoll sim fuzz --seeds {seed}..{} --trace", seed + 1);
     }
-    totals.violations.is_empty()
+    totals
 }
 
-fn print_trace(seed: u64) -> bool {
+/// Prints what happens in a seed, in order; true if no rule was broken.
+#[must_use]
+pub fn print_trace(seed: u64) -> bool {
     let report = run_seed(seed, true);
     report.trace.iter().for_each(|line| println!("{line}"));
     match report.violation {
