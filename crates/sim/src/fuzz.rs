@@ -13,6 +13,7 @@
 mod audit;
 mod caller;
 mod command;
+mod connection;
 mod era;
 mod extras;
 mod journal;
@@ -20,6 +21,7 @@ mod judge;
 mod ledger;
 mod life;
 mod paths;
+mod protocol;
 mod shape;
 mod values;
 mod workload;

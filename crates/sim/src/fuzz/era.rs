@@ -9,13 +9,13 @@ use super::extras::Extras;
 use super::journal::{Excuses, Journal, Violation};
 use super::judge::{Excuse, judge};
 use super::ledger::{Ledger, WriteCounts};
-use super::life::{Ending, Life, Phase, Refusal, SERVER};
+use super::life::{CLIENTS, Ending, Life, Phase, Refusal, SERVER};
 use super::paths::{PATHS, SUPERBLOCK};
 use super::shape::{FaultClass, Shape};
 use super::workload::{Key, keys_of};
 use plimsoll_flash::{DeviceError, FormatOptions};
 use plimsoll_kv::Durability;
-use plimsoll_reactor::sim::{FaultCounts, FaultRates, ProcessId, Random, World};
+use plimsoll_reactor::sim::{FaultCounts, FaultRates, Random, World};
 use plimsoll_reactor::{FileOptions, Work};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,8 +33,6 @@ const WRITE_NS: u64 = 150_000;
 /// A crash waits so long at most for the write that it is to strike, and for so many operations.
 const STRIKE_NS_MAX: u64 = 100_000_000;
 const STRIKE_OPERATIONS_MAX: u64 = 200;
-/// The clients' process.
-pub(super) const CLIENTS: ProcessId = ProcessId(2);
 
 /// What an era did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,6 +81,7 @@ impl Era {
     pub(super) fn new(world: &World, shape: Shape, number: u64, traces: bool) -> Era {
         let path = format!("disk-{number}");
         world.add_disk(&path, shape.disk_bytes());
+        world.set_network_delay_ns(shape.network_ns_max);
         let journal = Journal::new(world, shape.containers, traces);
         let partition_bytes = shape.segments * shape.segment_bytes;
         let ledger = Ledger::new(world, &path, (64 << 10, partition_bytes));
@@ -282,6 +281,7 @@ impl Era {
         let is_roomy = move || weak.upgrade().is_some_and(|life| life.is_nearly_empty());
         *self.journal.is_roomy.borrow_mut() = Some(Box::new(is_roomy));
         life.start(&self.world);
+        life.start_clients(&self.world);
         let ended = self.lead(&life, last);
         life.check_all_accounts("at the end of a life");
         let power = matches!(ended, Ended::Crashed | Ended::Refused(_)) && self.plan.chance_ppm(650_000);

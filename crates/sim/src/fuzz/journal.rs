@@ -93,7 +93,6 @@ pub struct Violation {
 struct UnderWay {
     since_ns: u64,
     what: String,
-    inside: bool,
 }
 
 /// Counters of a world.
@@ -196,21 +195,20 @@ impl Journal {
     }
 
     /// Something that the history does not hold is asked; it has to be answered all the same.
-    pub(super) fn watch(&self, inside: bool, what: impl FnOnce() -> String) -> Asked {
+    pub(super) fn watch(&self, what: impl FnOnce() -> String) -> Asked {
         let begun = self.event();
         let what = what();
         self.note(|| format!("#{begun} {what}"));
         let since_ns = self.world.now_ns();
-        self.under_way.borrow_mut().insert(begun, UnderWay { since_ns, what, inside });
+        self.under_way.borrow_mut().insert(begun, UnderWay { since_ns, what });
         self.count(|tally| tally.operations += 1);
         Asked { container: 0, id: None, number: begun, begun }
     }
 
-    /// A client is about to ask. `inside`: it lives in the server's process and dies with it.
-    pub(super) fn begin(&self, client: u32, inside: bool, key: &KeyName, input: Input) -> Asked {
-        let mut asked = self.watch(inside, || {
-            format!("client {client} db {} {:?} {input}", key.0, String::from_utf8_lossy(&key.1))
-        });
+    /// A client is about to ask.
+    pub(super) fn begin(&self, client: u32, key: &KeyName, input: Input) -> Asked {
+        let mut asked = self
+            .watch(|| format!("client {client} db {} {:?} {input}", key.0, String::from_utf8_lossy(&key.1)));
         let now = self.now();
         let recorder = &mut self.recorders.borrow_mut()[key.0 as usize];
         asked.container = key.0;
@@ -302,9 +300,9 @@ impl Journal {
         self.versions.borrow_mut().entry(key.clone()).or_default().push(seen);
     }
 
-    /// The server died.
+    /// The server died, and all clients with it.
     pub(super) fn killed(&self) {
-        self.under_way.borrow_mut().retain(|_, under_way| !under_way.inside);
+        self.under_way.borrow_mut().clear();
         let containers = self.kills.borrow().len() as u32;
         for container in 0..containers {
             let mark = self.mark(container);

@@ -10,13 +10,14 @@
 
 use super::audit;
 use super::caller::Caller;
+use super::connection::Client;
 use super::extras::Extras;
 use super::journal::Journal;
 use super::ledger::{Ledger, Watch};
 use super::shape::Shape;
 use super::workload::{Key, Workload};
 use plimsoll_flash::{DeviceError, OpenError, Options, Partition, inspect};
-use plimsoll_kv::{Block, Device};
+use plimsoll_kv::{Block, Device, Durability};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{CoreId, FileOptions, Mailbox, Mesh, Port, Reactor, Work};
@@ -31,6 +32,10 @@ use std::sync::Arc;
 pub(super) const SERVER: ProcessId = ProcessId(1);
 /// Calls that the conductor makes are not a client's.
 const CONDUCTOR: u32 = 9_000;
+/// The clients' process.
+pub(super) const CLIENTS: ProcessId = ProcessId(2);
+/// Clients on connections are numbered from here on.
+const CONNECTED: u32 = 100;
 /// What cleaning, checkpoints and the order of keys take of a device with the smallest segments: two
 /// checkpoints of two segments, seven to open, clean and merge with, six of slack, five runs of keys.
 const TAKEN_SEGMENTS: u64 = 22;
@@ -192,6 +197,22 @@ impl Life {
                 reactor.spawn(Work::Control, async move { life.conduct(handle).await });
             }
         });
+    }
+
+    /// Starts the clients on connections, in a process of their own.
+    pub(super) fn start_clients(self: &Rc<Self>, world: &World) {
+        self.connected.set(self.shape.connections);
+        world.start_process(CLIENTS, 1, |reactor| {
+            for number in 0..self.shape.connections {
+                let client = Client::new(self, reactor, CONNECTED + number);
+                reactor.spawn(Work::Kv, client.work());
+            }
+        });
+    }
+
+    /// True if what connections are told may be lost for a while after.
+    pub(super) fn loses_acknowledged(&self) -> bool {
+        self.shape.durability(0) == Durability::Async
     }
 
     /// Breaks the circles of references after the process is dead.

@@ -60,6 +60,10 @@ pub(super) struct Shape {
     pub(super) checkpoint_transitions_min: u64,
     /// Clients inside the server's process, which call the device.
     pub(super) callers: u32,
+    /// Clients on connections, in a process of their own.
+    pub(super) connections: u32,
+    /// What is sent takes up to this long.
+    pub(super) network_ns_max: u64,
     pub(super) keys: u64,
     /// Keys share this many slots; 0: each has its own.
     pub(super) tags: u64,
@@ -120,6 +124,8 @@ impl Shape {
             3 => Worth::Mixed,
             _ => Worth::All(Durability::Sync),
         };
+        let clients = pick(r, &[2, 4, 8]);
+        let connections = r.below(u64::from(clients) + 1) as u32;
         Shape {
             seed,
             class,
@@ -129,7 +135,9 @@ impl Shape {
             written_ahead: r.chance_ppm(700_000),
             fingerprint_bits: pick(r, &[40, 40, 8, 3]),
             checkpoint_transitions_min: pick(r, &[60, 300, 1000]),
-            callers: pick(r, &[2, 4, 8]),
+            callers: clients - connections,
+            connections,
+            network_ns_max: pick(r, &[60_000, 60_000, 400_000, 3_000_000]),
             keys,
             tags: pick(r, &[0, 2, 7]),
             is_skewed: r.chance_ppm(500_000),
