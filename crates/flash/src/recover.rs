@@ -24,8 +24,8 @@ use crate::segments::{SegmentState, SegmentTable};
 use crate::snapshot::{self, Reader};
 use crate::state::State;
 use crate::walk::{
-    Framed, durable_stated_after, durable_stated_by_any, durable_stated_since, frame_at, read_header,
-    read_segment, read_summary, resolve_notes,
+    Framed, durable_stated_after, durable_stated_since, frame_at, read_header, read_segment, read_summary,
+    resolve_notes,
 };
 use futures_util::future::join_all;
 use plimsoll_kv::block::{Block, Origin};
@@ -403,7 +403,7 @@ impl Recovery<'_> {
         let stated = durable_stated_after(&bytes, &self.layout, segment, sequence, offset);
         // A later life that began the segment anew made its first frame durable before all others: if
         // one of them says so, the header that was to be found is the later one.
-        let later = durable_stated_since(&bytes, &self.layout, segment, self.log_epoch);
+        let later = durable_stated_since(&bytes, &self.layout, segment, self.log_epoch + 1);
         if stated.max(durable_stated) >= self.expected || later >= first_frame {
             return Err(self.lost_frame(segment, offset));
         }
@@ -415,7 +415,7 @@ impl Recovery<'_> {
     async fn check_headless(&self, segment: u32) -> Result<(), OpenError> {
         let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
         let bytes = read.map_err(|error| self.io(error))?;
-        if durable_stated_by_any(&bytes, &self.layout, segment) >= self.expected {
+        if durable_stated_since(&bytes, &self.layout, segment, self.log_epoch) >= self.expected {
             return Err(self.damaged(format!(
                 "the header of log segment {segment} cannot be read, though frames in it prove that log frame {} was acknowledged",
                 self.expected
@@ -436,11 +436,16 @@ impl Recovery<'_> {
             let read = some.iter().map(|segment| read_header(self.block, &self.layout, *segment));
             for (segment, header) in some.iter().zip(join_all(read).await) {
                 let Ok(header) = header.map_err(|error| self.io(error))? else { continue };
+                // Lives that end early write their frames over those of earlier ones that held nothing:
+                // what such an earlier one stated is of other frames (seed 1496).
+                if header.epoch < self.log_epoch {
+                    continue;
+                }
                 let mut stated = header.durable_frame;
                 if header.kind == SegmentKind::Log && header.first_frame > self.expected {
                     let bytes = read_segment(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
                     let bytes = bytes.map_err(|error| self.io(error))?;
-                    stated = stated.max(durable_stated_by_any(&bytes, &self.layout, *segment));
+                    stated = stated.max(durable_stated_since(&bytes, &self.layout, *segment, self.log_epoch));
                 }
                 if stated >= self.expected {
                     return Err(self.damaged(format!(

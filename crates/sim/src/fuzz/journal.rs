@@ -124,6 +124,8 @@ pub(super) struct Journal {
     pub(super) excuses: Cell<Excuses>,
     /// The highest wall time before the clock was set back.
     high_wall_ms: Cell<u64>,
+    /// The last event at which stores had a reason to be refused for want of space.
+    full_at: Cell<u64>,
     /// Says whether a store has no reason to be refused for want of space.
     pub(super) is_roomy: RefCell<Option<Box<dyn Fn() -> bool>>>,
     pub(super) ledger: RefCell<Option<Rc<Ledger>>>,
@@ -146,6 +148,7 @@ impl Journal {
             tally: Cell::default(),
             excuses: Cell::default(),
             high_wall_ms: Cell::new(0),
+            full_at: Cell::new(0),
             is_roomy: RefCell::default(),
             ledger: RefCell::default(),
             violation: RefCell::default(),
@@ -159,7 +162,15 @@ impl Journal {
 
     fn event(&self) -> u64 {
         self.events.set(self.events.get() + 1);
+        self.look_for_room();
         self.events.get()
+    }
+
+    /// Remembers when the device was full: a refusal may reach its client later.
+    fn look_for_room(&self) {
+        if !self.is_roomy.borrow().as_ref().is_some_and(|is_roomy| is_roomy()) {
+            self.full_at.set(self.events.get());
+        }
     }
 
     /// Adds a line to the trace, if there is one.
@@ -256,8 +267,9 @@ impl Journal {
         match trouble {
             Trouble::NoSpace => {
                 self.count(|tally| tally.no_space += 1);
-                let is_roomy = self.is_roomy.borrow().as_ref().is_some_and(|is_roomy| is_roomy());
-                if !may_be_full || is_roomy {
+                self.look_for_room();
+                let was_roomy = self.full_at.get() < asked.begun;
+                if !may_be_full || was_roomy {
                     self.violate("space", format!("{what} was refused for want of space"));
                 }
                 self.withdraw(asked, "no space");
