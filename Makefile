@@ -1,8 +1,10 @@
 # Targets for people and for CI. `make help` lists them.
 
 CARGO ?= cargo
-# Seeds of the engine's crash tests: 20 sets of each when it is 1.
-SEEDS ?= 1
+# Seeds of the fault worlds of `make sim`.
+SEEDS ?= 2000
+# Sets of the engine's own crash tests in `make sim`, 20 seeds each.
+CRASH_SETS ?= 1
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 60
 
@@ -33,9 +35,11 @@ lint: ## Check layout and lints
 
 unit: ## Run all tests
 	$(CARGO) test --workspace --locked
+	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted
 
-sim: ## The engine's crash tests with many seeds: make sim SEEDS=50
-	PLIMSOLL_SEEDS=$(SEEDS) $(CARGO) test --release --locked -p plimsoll-flash --test crash
+sim: ## Fault worlds with many seeds, and the engine's crash tests: make sim SEEDS=10000
+	$(CARGO) run --release --locked --bin plimsoll -- sim fuzz --seeds 0..$(SEEDS) --all-faults
+	PLIMSOLL_SEEDS=$(CRASH_SETS) $(CARGO) test --release --locked -p plimsoll-flash --test crash
 
 fuzz: ## Each fuzz target for FUZZ_SECONDS; needs nightly Rust and cargo-fuzz
 	for target in $$(cd fuzz/fuzz_targets && ls *.rs | sed 's/\.rs$$//'); do \

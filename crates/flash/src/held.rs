@@ -45,10 +45,7 @@ impl Partition {
         match self.find(place, key, extent).await? {
             Lookup::Moved => Ok(None),
             Lookup::Absent => Ok(Some(None)),
-            Lookup::Found(found) => {
-                let found = self.with_manifest(found).await?;
-                Ok(self.is_current(place, &found.entry).then_some(Some(found)))
-            }
+            Lookup::Found(found) => Ok(self.is_current(place, &found.entry).then_some(Some(found))),
         }
     }
 

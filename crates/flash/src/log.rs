@@ -396,8 +396,11 @@ impl Log {
         loop {
             let mut waiting = self.acknowledging.borrow_mut();
             let Some(entry) = waiting.first_entry().filter(|entry| *entry.key() <= durable) else { return };
-            let wakers = entry.remove();
+            let mut wakers = entry.remove();
             drop(waiting);
+            if is_planted(Bug::LostWakeup) && wakers.len() > 1 {
+                wakers.pop();
+            }
             wakers.into_iter().for_each(Waker::wake);
         }
     }

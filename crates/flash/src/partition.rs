@@ -19,7 +19,6 @@ use crate::layout::Layout;
 use crate::log::Log;
 use crate::metrics::{Counts, PartitionMetrics};
 use crate::planted::{Bug, is_planted};
-use crate::segments::ReadGuard;
 use crate::state::{ExpiryOverride, State};
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{
@@ -211,6 +210,9 @@ impl Partition {
     pub(crate) fn next_version(&self) -> Version {
         let version = self.version.get().next(self.now_ms());
         assert!(version > self.version.get(), "versions grow");
+        if is_planted(Bug::VersionUsedTwice) && version.clock == self.version.get().clock + 1 {
+            return self.version.get();
+        }
         self.version.set(version);
         version
     }
@@ -277,16 +279,23 @@ impl Partition {
         };
         let bytes = match self.log.read_pending(entry.location, record_bytes) {
             Some(bytes) => RecordBytes::Copied(bytes),
-            None => self.read_flash(entry.location, record_bytes, extent, guard).await?,
+            None => self.read_flash(entry.location, record_bytes, extent).await?,
         };
-        let mut header = record::verify_head(&bytes, sequence, entry.location);
-        if header == Err(crate::format::DecodeError::Short("record")) && extent == Extent::Head {
-            // A long key: its head is longer than what was read at first.
-            let guard = self.state.borrow().segments.guard(entry.location);
-            let bytes = self.read_flash(entry.location, record_bytes, Extent::Whole, guard).await?;
-            header = record::verify_head(&bytes, sequence, entry.location);
+        let header = record::verify_head(&bytes, sequence, entry.location);
+        // A long key: its head, or the manifest after it, is longer than what was read at first.
+        let is_cut = match &header {
+            Ok(header) => header.kind == RecordKind::Manifest && (bytes.len() as u64) < record_bytes,
+            Err(error) => *error == crate::format::DecodeError::Short("record"),
+        };
+        if is_cut && extent == Extent::Head {
+            // The segment was guarded all the while: else it might have been given back by now, and
+            // be opened for something else under this read.
+            let bytes = self.read_flash(entry.location, record_bytes, Extent::Whole).await?;
+            let header = record::verify_head(&bytes, sequence, entry.location);
+            drop(guard);
             return self.found(entry, header, expiry_override, bytes);
         }
+        drop(guard);
         self.found(entry, header, expiry_override, bytes)
     }
 
@@ -307,13 +316,8 @@ impl Partition {
         Ok(Found { entry, header, expiry_ms: header.expiry_ms, bytes })
     }
 
-    async fn read_flash(
-        &self,
-        location: u64,
-        bytes: u64,
-        extent: Extent,
-        guard: ReadGuard,
-    ) -> Result<RecordBytes> {
+    /// Reads a record whose segment is guarded.
+    async fn read_flash(&self, location: u64, bytes: u64, extent: Extent) -> Result<RecordBytes> {
         let block = self.layout.block_bytes;
         let bytes = if extent == Extent::Head { bytes.min(HEAD_READ_BYTES) } else { bytes };
         let start = self.layout.device_offset(location);
@@ -321,7 +325,6 @@ impl Partition {
         let length = round_up(start + bytes, block) - first;
         self.counts.record_reads.set(self.counts.record_reads.get() + 1);
         let read = self.block.read(Origin::FOREGROUND, first, length as usize).await;
-        drop(guard);
         let mut buf = read.map_err(|error| self.unreadable(location, &error.to_string()))?;
         buf.truncate((start - first + bytes) as usize);
         Ok(RecordBytes::Read(buf, (start - first) as usize))

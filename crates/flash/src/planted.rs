@@ -11,7 +11,7 @@ pub enum Bug {
     SkippedFlush = 1,
     /// Log segments are given back before a checkpoint holds their deletes.
     EarlyTombstoneDrop,
-    /// The log goes on in the block after the last frame found, rewriting the tail's segment.
+    /// After a crash the log goes on in the segment of its last frames, and rewrites them.
     RewrittenTail,
     /// An anchor is written before the data that its checkpoint points to is durable.
     CheckpointBeforeData,
@@ -35,6 +35,32 @@ pub enum Bug {
     BlindRelocation,
     /// The uploads that a crash left open are not given up.
     LeakedUpload,
+    /// Of those who wait for one frame, the last is not woken when it is durable.
+    LostWakeup,
+    /// A change in the same millisecond as the one before it gets the same version.
+    VersionUsedTwice,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 16] = [
+        Bug::SkippedFlush,
+        Bug::EarlyTombstoneDrop,
+        Bug::RewrittenTail,
+        Bug::CheckpointBeforeData,
+        Bug::EarlyAcknowledge,
+        Bug::EpochUsedTwice,
+        Bug::EarlyReclaim,
+        Bug::OutOfOrderDurable,
+        Bug::FingerprintIsKey,
+        Bug::DirtyRead,
+        Bug::ExpiryForgotten,
+        Bug::UnverifiedValue,
+        Bug::BlindRelocation,
+        Bug::LeakedUpload,
+        Bug::LostWakeup,
+        Bug::VersionUsedTwice,
+    ];
 }
 
 #[cfg(feature = "planted")]

@@ -157,17 +157,7 @@ impl Partition {
 
     pub(crate) async fn exist(self: &Rc<Self>, container: ContainerId, key: &[u8]) -> Result<Output> {
         let found = self.look_up(container, key, Extent::Head).await?;
-        let found = self.with_manifest(found).await?;
         Ok(Output::Found(self.item(&found, Vec::new())?))
-    }
-
-    /// Reads the rest of a manifest whose long key left its value out of the first read.
-    pub(crate) async fn with_manifest(&self, found: Found) -> Result<Found> {
-        let whole = found.header.record_bytes() as usize;
-        if found.header.kind == RecordKind::Manifest && found.bytes.len() < whole {
-            return self.read_record(found.entry, Extent::Whole).await;
-        }
-        Ok(found)
     }
 
     pub(crate) fn stats(&self, container: ContainerId) -> Stats {

@@ -20,7 +20,7 @@ use crate::planted::{Bug, is_planted};
 use crate::segments::{SegmentState, SegmentTable};
 use crate::state::State;
 use crate::walk::{
-    Framed, durable_stated_after, durable_stated_by_any, frame_at, read_header, read_segment, read_summary,
+    Framed, durable_stated_after, durable_stated_since, frame_at, read_header, read_segment, read_summary,
     resolve_notes,
 };
 use futures_util::future::join_all;
@@ -100,12 +100,22 @@ struct Tail {
     reserved: Option<u32>,
 }
 
+/// A log segment that was not closed.
+struct OpenEnd {
+    segment: u32,
+    /// Where the first frame that is not whole would stand.
+    offset: u64,
+    bytes: Vec<u8>,
+    sequence: u64,
+    first_frame: u64,
+}
+
 /// How the walk of a segment ended.
 struct Walked {
     next_segment: u32,
     log_number: u64,
-    /// Where the first frame that is not whole would stand, and the bytes; absent if closed.
-    open_end: Option<(u64, Vec<u8>, u64)>,
+    /// Absent if it was closed.
+    open_end: Option<OpenEnd>,
 }
 
 /// Recovers the state of a partition.
@@ -177,7 +187,7 @@ impl Recovery<'_> {
         if self.anchor.epoch == 0 {
             return Ok(self.tail(segment, log_number)); // Never opened: there is no log.
         }
-        let mut open_end: Option<(u32, u64, Vec<u8>, u64)> = None;
+        let mut open_end: Option<OpenEnd> = None;
         let mut first = true;
         loop {
             let header =
@@ -201,6 +211,9 @@ impl Recovery<'_> {
             };
             if !first && header.first_frame != self.expected {
                 self.check_end(open_end, header.durable_frame)?;
+                // The header may be what an earlier life left behind a frame that it lost, and the
+                // later one, of the life that went on here, be lost itself (seed 340).
+                self.check_headless(segment).await?;
                 self.check_unreached().await?;
                 return Ok(self.tail(segment, log_number));
             }
@@ -211,14 +224,15 @@ impl Recovery<'_> {
             let applied = self.applied;
             let walked = self.walk(segment, &header).await?;
             self.keys.walked(segment, &header, self.expected);
-            let rewritable = self.applied == applied && segment != self.anchor.log_segment;
+            let is_empty = self.applied == applied || is_planted(Bug::RewrittenTail);
+            let rewritable = is_empty && segment != self.anchor.log_segment;
             self.empty_tail = rewritable.then_some(Tail {
                 segment,
                 log_number,
                 frame: header.first_frame,
                 reserved: Some(header.next_segment),
             });
-            open_end = walked.open_end.map(|(offset, bytes, sequence)| (segment, offset, bytes, sequence));
+            open_end = walked.open_end;
             (segment, log_number) = (walked.next_segment, walked.log_number);
             if segment >= self.layout.segments {
                 return Err(self.damaged(format!("a log segment names segment {segment} as the next")));
@@ -254,7 +268,9 @@ impl Recovery<'_> {
         let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
         let bytes = read.map_err(|error| self.io(error))?;
         let offset = self.walk_frames(segment, header, &bytes)?;
-        Ok(Walked { next_segment, log_number, open_end: Some((offset, bytes, header.sequence)) })
+        let (sequence, first_frame) = (header.sequence, header.first_frame);
+        let open_end = Some(OpenEnd { segment, offset, bytes, sequence, first_frame });
+        Ok(Walked { next_segment, log_number, open_end })
     }
 
     /// The last frame and the transitions of a closed segment, if its summary can be read.
@@ -320,14 +336,15 @@ impl Recovery<'_> {
     }
 
     /// At the end of the log: nothing may state that the next frame was durable.
-    fn check_end(
-        &self,
-        open_end: Option<(u32, u64, Vec<u8>, u64)>,
-        durable_stated: u64,
-    ) -> Result<(), OpenError> {
-        let Some((segment, offset, bytes, sequence)) = open_end else { return Ok(()) };
+    fn check_end(&self, open_end: Option<OpenEnd>, durable_stated: u64) -> Result<(), OpenError> {
+        let Some(OpenEnd { segment, offset, bytes, sequence, first_frame }) = open_end else {
+            return Ok(());
+        };
         let stated = durable_stated_after(&bytes, &self.layout, segment, sequence, offset);
-        if stated.max(durable_stated) >= self.expected {
+        // A later life that began the segment anew made its first frame durable before all others: if
+        // one of them says so, the header that was to be found is the later one.
+        let later = durable_stated_since(&bytes, &self.layout, segment, self.log_epoch + 1);
+        if stated.max(durable_stated) >= self.expected || later >= first_frame {
             return Err(self.lost_frame(segment, offset));
         }
         Ok(())
@@ -338,7 +355,7 @@ impl Recovery<'_> {
     async fn check_headless(&self, segment: u32) -> Result<(), OpenError> {
         let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
         let bytes = read.map_err(|error| self.io(error))?;
-        if durable_stated_by_any(&bytes, &self.layout, segment) >= self.expected {
+        if durable_stated_since(&bytes, &self.layout, segment, self.log_epoch) >= self.expected {
             return Err(self.damaged(format!(
                 "the header of log segment {segment} cannot be read, though frames in it prove that log frame {} was acknowledged",
                 self.expected
@@ -350,6 +367,9 @@ impl Recovery<'_> {
     /// At the end of the log: segments after it may prove that it went on, and the way to them may be
     /// lost with a header. They were free when the log took them, lowest first; so they are looked for.
     async fn check_unreached(&self) -> Result<(), OpenError> {
+        // What earlier lives state was believed, or not, by the one that went on after them; and they
+        // may speak of frames that held nothing and were written over (seeds 1496, 15092).
+        let epoch = self.log_epoch.max(self.anchor.epoch);
         let table = &self.state.segments;
         let used = |segment: &u32| table.get(*segment).state != SegmentState::Free;
         let highest = (0..self.layout.segments).rfind(used).unwrap_or(0).max(self.anchor.log_segment);
@@ -359,15 +379,15 @@ impl Recovery<'_> {
             let read = some.iter().map(|segment| read_header(self.block, &self.layout, *segment));
             for (segment, header) in some.iter().zip(join_all(read).await) {
                 let header = header.map_err(|error| self.io(error))?.ok().filter(|header| {
-                    // What earlier lives state was believed, or not, by the one that wrote the anchor.
                     header.kind == SegmentKind::Log
                         && header.first_frame > self.expected
-                        && header.epoch >= self.anchor.epoch
+                        && header.epoch >= epoch
                 });
                 let Some(header) = header else { continue };
                 let read = read_segment(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
                 let bytes = read.map_err(|error| self.io(error))?;
-                let stated = durable_stated_by_any(&bytes, &self.layout, *segment).max(header.durable_frame);
+                let stated =
+                    durable_stated_since(&bytes, &self.layout, *segment, epoch).max(header.durable_frame);
                 if stated >= self.expected {
                     return Err(self.damaged(format!(
                         "log frame {} cannot be found, though segment {segment} proves that it was acknowledged",

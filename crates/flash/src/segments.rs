@@ -245,8 +245,11 @@ impl SegmentTable {
 
     /// Holds the segment of a location while it is read.
     #[must_use]
+    #[track_caller]
     pub fn guard(&self, location: u64) -> ReadGuard {
-        let readers = &self.segments[self.of(location) as usize].readers;
+        let info = &self.segments[self.of(location) as usize];
+        assert!(info.state != SegmentState::Free, "what is read holds something live");
+        let readers = &info.readers;
         readers.set(readers.get() + 1);
         ReadGuard(readers.clone())
     }

@@ -203,17 +203,16 @@ pub fn durable_stated_after(bytes: &[u8], layout: &Layout, segment: u32, sequenc
     highest
 }
 
-/// The highest `durable` that any frame of a segment states, in whatever use of it: numbers of frames
-/// only grow, so what earlier uses left states less.
+/// The highest `durable` that frames of this epoch or a later one state, in whatever use of a segment.
 #[must_use]
-pub fn durable_stated_by_any(bytes: &[u8], layout: &Layout, segment: u32) -> u64 {
+pub fn durable_stated_since(bytes: &[u8], layout: &Layout, segment: u32, epoch: u32) -> u64 {
     let start = u64::from(segment) * layout.segment_bytes;
     let places = (0..layout.segment_bytes).step_by(layout.block_bytes as usize);
     let stated = places.filter_map(|at| {
         let rest = bytes.get(at as usize..)?;
         FrameHeader::decode_of_any_use(rest, layout.identity, start + at).ok()
     });
-    stated.map(|header| header.durable).max().unwrap_or(0)
+    stated.filter(|header| header.epoch >= epoch).map(|header| header.durable).max().unwrap_or(0)
 }
 
 /// The locations of the records in a segment whose bytes are given: from its summary or its frames

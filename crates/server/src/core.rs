@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 /// One core that serves.
@@ -29,7 +29,8 @@ pub struct Core {
     pub(crate) reactor: Reactor,
     pub(crate) volume: Rc<Volume>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    /// The loops of a connection keep it; here it is only known.
+    connections: RefCell<BTreeMap<u64, Weak<Connection>>>,
     address: SocketAddr,
     stopping: Cell<bool>,
     /// Woken when the core stops, and when a connection has ended.
@@ -116,7 +117,11 @@ impl Core {
         counters.accepted.add(1);
         counters.open.add(1);
         let connection = session::start(self, socket);
-        self.connections.borrow_mut().insert(connection.id, connection);
+        self.connections.borrow_mut().insert(connection.id, Rc::downgrade(&connection));
+    }
+
+    fn known_connections(&self) -> Vec<Rc<Connection>> {
+        self.connections.borrow().values().filter_map(Weak::upgrade).collect()
     }
 
     /// A connection has ended, on both of its ways.
@@ -134,8 +139,7 @@ impl Core {
     pub async fn stop(self: &Rc<Self>) {
         self.stopping.set(true);
         self.changed.wake_all();
-        let connections: Vec<Rc<Connection>> = self.connections.borrow().values().cloned().collect();
-        for connection in connections {
+        for connection in self.known_connections() {
             connection.finish();
         }
         let ended = self.changed.wait_for(|| self.connections.borrow().is_empty().then_some(()));
@@ -150,8 +154,7 @@ impl Core {
         match question {
             Question::Clients => {
                 let now_ns = self.reactor.now_ns();
-                let connections = self.connections.borrow();
-                connections.values().flat_map(|connection| connection.describe(now_ns)).collect()
+                self.known_connections().iter().flat_map(|connection| connection.describe(now_ns)).collect()
             }
             Question::ResetCounters => {
                 self.shared.core(self.reactor.core()).reset();

@@ -13,6 +13,7 @@
 mod audit;
 mod caller;
 mod command;
+mod connection;
 mod era;
 mod extras;
 mod journal;
@@ -20,12 +21,13 @@ mod judge;
 mod ledger;
 mod life;
 mod paths;
+mod protocol;
 mod shape;
 mod values;
 mod workload;
 mod world;
 
-pub use command::{Totals, command, run};
+pub use command::{Totals, command, print_trace, run};
 pub use era::EraReport;
 pub use journal::{Tally, Violation};
 pub use ledger::WriteCounts;

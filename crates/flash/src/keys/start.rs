@@ -246,9 +246,9 @@ impl Partition {
         loop {
             let (entries, next) = self.scan_entries(cursor, ENTRIES_PER_STEP);
             for entries in entries.chunks(READS_MAX) {
-                let names = entries.iter().map(|(slot, entry)| self.name_of_entry(*slot, *entry));
-                for name in join_all(names).await {
-                    if let Some((generation, key)) = name? {
+                let names = entries.iter().map(|(slot, entry)| self.names_of_entry(*slot, *entry));
+                for names in join_all(names).await {
+                    for (generation, key) in names? {
                         table.note(generation, &key, false);
                     }
                 }
@@ -261,38 +261,42 @@ impl Partition {
         }
     }
 
-    /// Generation and key of an entry of the index; nothing if it went meanwhile or is damaged.
-    async fn name_of_entry(&self, slot: Slot, entry: Entry) -> Result<Option<(u32, Vec<u8>)>> {
-        let mut entry = entry;
-        loop {
-            if let Ok(found) = self.read_record(entry, Extent::Head).await {
-                let key = record::key(&found.bytes, &found.header).to_vec();
-                let dead = self.state.borrow().is_dead(found.header.container);
-                return Ok((!dead).then_some((found.header.container, key)));
-            }
-            let moved = {
-                let state = self.state.borrow();
-                let current = state.index.contains(slot, entry.fingerprint, entry.location);
-                if current { None } else { Some(state.index.find(slot, entry.fingerprint).next()) }
-            };
-            match moved {
-                Some(Some(moved)) => entry = moved,
-                Some(None) => return Ok(None),
-                None => {
-                    // A device that fails is asked again later. Of a damaged record the key is lost:
-                    // reads of it fail, and say so.
-                    let layout = &self.layout;
-                    let offset = layout.device_offset(entry.location) / layout.block_bytes;
-                    let read = self.block.read(
-                        Origin::BACKGROUND,
-                        offset * layout.block_bytes,
-                        layout.block_bytes as usize,
-                    );
-                    let failed = |error| Error::Unreadable(format!("building keys: {error}"));
-                    return read.await.map(|_| None).map_err(failed);
+    /// Generation and key of an entry of the index; nothing if it is damaged. If the entry went or moved
+    /// before it was read, those of all that have its fingerprint: a key that moved must be noted.
+    async fn names_of_entry(&self, slot: Slot, entry: Entry) -> Result<Vec<(u32, Vec<u8>)>> {
+        let is_current =
+            |entry: &Entry| self.state.borrow().index.contains(slot, entry.fingerprint, entry.location);
+        let mut entries = vec![entry];
+        'moved: loop {
+            let mut names = Vec::new();
+            for entry in &entries {
+                // What is not current may be a segment given back: it is not read (seed 363).
+                let read =
+                    if is_current(entry) { Some(self.read_record(*entry, Extent::Head).await) } else { None };
+                match read {
+                    Some(Ok(found)) if self.state.borrow().is_dead(found.header.container) => {}
+                    Some(Ok(found)) => {
+                        let key = record::key(&found.bytes, &found.header).to_vec();
+                        names.push((found.header.container, key));
+                    }
+                    Some(Err(_)) if is_current(entry) => self.try_device(entry).await?,
+                    _ => {
+                        entries = self.state.borrow().index.find(slot, entry.fingerprint).collect();
+                        continue 'moved;
+                    }
                 }
             }
+            return Ok(names);
         }
+    }
+
+    /// An error if the device fails to read where a record stands, to be asked again later. Of a
+    /// damaged record the key is lost: reads of it fail, and say so.
+    async fn try_device(&self, entry: &Entry) -> Result<()> {
+        let layout = &self.layout;
+        let offset = layout.device_offset(entry.location) / layout.block_bytes * layout.block_bytes;
+        let read = self.block.read(Origin::BACKGROUND, offset, layout.block_bytes as usize).await;
+        read.map(|_| ()).map_err(|error| Error::Unreadable(format!("building keys: {error}")))
     }
 
     /// Flushes what was recovered if it is much, and what was noted meanwhile.

@@ -15,6 +15,9 @@ pub(crate) enum Command {
         /// Go on after a broken rule, and print all of them.
         #[arg(long)]
         go_on: bool,
+        /// Fail too if a fault struck a write path in no world: the seeds were too few, or a hole.
+        #[arg(long)]
+        all_faults: bool,
         /// Print what happens in the first seed, in order.
         #[arg(long)]
         trace: bool,
@@ -32,10 +35,20 @@ fn seeds(text: &str) -> Result<Range<u64>> {
 
 impl Command {
     pub(crate) fn run(self) -> Result<()> {
-        let Command::Fuzz { seeds, go_on, trace } = self;
-        if plimsoll_sim::fuzz::command(seeds, go_on, trace) {
-            return Ok(());
+        let Command::Fuzz { seeds, go_on, all_faults, trace } = self;
+        if trace {
+            if plimsoll_sim::fuzz::print_trace(seeds.start) {
+                return Ok(());
+            }
+            bail!("a rule was broken: see above")
         }
-        bail!("a rule was broken: see above")
+        let totals = plimsoll_sim::fuzz::command(seeds, go_on);
+        if !totals.violations.is_empty() {
+            bail!("a rule was broken: see above")
+        }
+        if all_faults && !totals.never().is_empty() {
+            bail!("not every fault struck every write path: see `never` above; give more seeds")
+        }
+        Ok(())
     }
 }

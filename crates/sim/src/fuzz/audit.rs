@@ -52,7 +52,7 @@ pub(super) async fn check(life: &Life, caller: &Rc<Caller>) {
 }
 
 async fn sync(life: &Life, caller: &Caller) {
-    let asked = life.journal.watch(true, || "a sync".to_owned());
+    let asked = life.journal.watch(|| "a sync".to_owned());
     match caller.call(Durability::Sync, Op::Sync).await {
         Ok(_) => life.journal.withdraw(&asked, "done"),
         Err(error) => life.journal.fail(&asked, &super::journal::Trouble::of(&error), false),

@@ -75,7 +75,7 @@ impl Caller {
     }
 
     fn begin(&self, key: &Key, input: Input) -> Asked {
-        self.journal.begin(self.client, true, &key.name, input)
+        self.journal.begin(self.client, &key.name, input)
     }
 
     fn see(&self, key: &Key, asked: &Asked, ended: u64, version: Version, value: Option<ValueId>) {
@@ -219,7 +219,7 @@ impl Caller {
     }
 
     async fn abandon(&self, key: &Key, length: usize) {
-        let asked = self.journal.watch(true, || format!("client {} abandons an upload", self.client));
+        let asked = self.journal.watch(|| format!("client {} abandons an upload", self.client));
         let bytes = vec![7; length.max(1)];
         match self.upload(key, &bytes, 2).await {
             Ok(upload) => {
@@ -443,7 +443,7 @@ impl Caller {
 
     /// Scans a container from end to end.
     pub(super) async fn scan(&self, container: u32) {
-        let asked = self.journal.watch(true, || format!("client {} scans db {container}", self.client));
+        let asked = self.journal.watch(|| format!("client {} scans db {container}", self.client));
         let begun = self.journal.mark(container);
         let (mut keys, mut cursor) = (BTreeSet::new(), 0);
         let limit = self.workload.borrow_mut().random.range(1, 60) as usize;
@@ -472,7 +472,7 @@ impl Caller {
     }
 
     async fn count(&self, container: u32) {
-        let asked = self.journal.watch(true, || format!("client {} counts db {container}", self.client));
+        let asked = self.journal.watch(|| format!("client {} counts db {container}", self.client));
         match self.call(Durability::Sync, Op::Stats { container: ContainerId(container) }).await {
             Ok(Output::Stats(stats))
                 if stats.keys <= self.shape.keys && stats.expiring_keys <= stats.keys =>

@@ -3,6 +3,7 @@
 //! Place: called by the command line. Invariants: seeds are independent; what is printed of a seed
 //! does not depend on how many run beside it. Never: it decides nothing about a seed.
 
+use super::ledger::WriteCounts;
 use super::paths::{NO_BYTES, PATHS, fault_name};
 use super::world::{SeedReport, run_seed};
 use plimsoll_reactor::sim::{Fault, FaultCounts};
@@ -27,6 +28,8 @@ pub struct Totals {
     pub crashes_in_recovery: u64,
     /// Faults by kind and write path.
     pub faults: FaultCounts,
+    /// Writes by path.
+    pub writes: WriteCounts,
     /// Seeds in which a rule was broken: seed, class and what happened.
     pub violations: Vec<(u64, String)>,
 }
@@ -40,6 +43,9 @@ impl Totals {
             self.crashes_in_recovery += era.crashes_in_recovery;
             for (fault, count) in &era.faults {
                 *self.faults.entry(*fault).or_default() += count;
+            }
+            for (path, count) in &era.writes {
+                *self.writes.entry(path).or_default() += count;
             }
         }
         if let Some(violation) = report.violation {
@@ -80,13 +86,10 @@ pub fn run(seeds: Range<u64>, threads: usize, go_on: bool, progress: impl Fn(u64
     totals
 }
 
-/// The command: prints what happened; true if no rule was broken.
+/// The command: runs seeds on all processors and prints what happened.
 #[allow(clippy::disallowed_methods, reason = "seeds a second are measured in real time, outside the worlds")]
 #[must_use]
-pub fn command(seeds: Range<u64>, go_on: bool, trace: bool) -> bool {
-    if trace {
-        return print_trace(seeds.start);
-    }
+pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (start, count) = (Instant::now(), seeds.end - seeds.start);
     let totals = run(seeds, threads, go_on, |done| {
@@ -101,15 +104,20 @@ pub fn command(seeds: Range<u64>, go_on: bool, trace: bool) -> bool {
         totals.crashes,
         totals.crashes_in_recovery,
     );
-    print_faults(&totals.faults);
+    for (path, count) in &totals.writes {
+        println!("  {count:>8} writes {path}");
+    }
+    print_faults(&totals);
     for (seed, text) in &totals.violations {
         println!("seed {seed}: {text}");
         println!("replay it with: plimsoll sim fuzz --seeds {seed}..{} --trace", seed + 1);
     }
-    totals.violations.is_empty()
+    totals
 }
 
-fn print_trace(seed: u64) -> bool {
+/// Prints what happens in a seed, in order; true if no rule was broken.
+#[must_use]
+pub fn print_trace(seed: u64) -> bool {
     let report = run_seed(seed, true);
     report.trace.iter().for_each(|line| println!("{line}"));
     match report.violation {
@@ -119,19 +127,41 @@ fn print_trace(seed: u64) -> bool {
     report.violation.is_none()
 }
 
+impl Totals {
+    /// The faults that could strike a write path, or an operation without bytes, and never did.
+    #[must_use]
+    pub fn never(&self) -> Vec<(Fault, &'static str)> {
+        const ON_WRITES: [Fault; 6] = [
+            Fault::Lost,
+            Fault::Torn,
+            Fault::Reordered,
+            Fault::Misdirected,
+            Fault::BitFlip,
+            Fault::WriteError,
+        ];
+        const ON_OTHERS: [Fault; 3] = [Fault::ReadError, Fault::FlushError, Fault::Slow];
+        let on_path = |(path, impossible): &(&'static str, &'static [Fault])| {
+            let (path, impossible) = (*path, *impossible);
+            ON_WRITES
+                .into_iter()
+                .filter(move |fault| !impossible.contains(fault))
+                .map(move |fault| (fault, path))
+        };
+        let possible = PATHS.iter().flat_map(on_path).chain(ON_OTHERS.map(|fault| (fault, NO_BYTES)));
+        possible.filter(|strike| !self.faults.contains_key(strike)).collect()
+    }
+}
+
 /// Faults by kind and write path; those that never struck are named.
-fn print_faults(faults: &FaultCounts) {
-    const STRIKES: [Fault; 6] =
-        [Fault::Lost, Fault::Torn, Fault::Reordered, Fault::Misdirected, Fault::BitFlip, Fault::WriteError];
-    for ((fault, path), count) in faults {
+fn print_faults(totals: &Totals) {
+    for ((fault, path), count) in &totals.faults {
         println!("  {count:>8} {} {path}", fault_name(*fault));
     }
-    for (path, may_tear) in PATHS {
-        let possible = STRIKES.iter().filter(|fault| may_tear || **fault != Fault::Torn);
-        let missing = possible.filter(|fault| !faults.contains_key(&(**fault, path)));
-        for fault in missing {
-            println!("  never: {} {path}", fault_name(*fault));
-        }
+    let never = totals.never();
+    for (fault, path) in &never {
+        println!("  never: {} {path}", fault_name(*fault));
     }
-    debug_assert!(faults.keys().all(|(_, path)| !path.is_empty()) && !NO_BYTES.is_empty());
+    if never.is_empty() {
+        println!("every fault struck every write path that it can strike");
+    }
 }

@@ -9,14 +9,15 @@ use super::extras::Extras;
 use super::journal::{Excuses, Journal, Violation};
 use super::judge::{Excuse, judge};
 use super::ledger::{Ledger, WriteCounts};
-use super::life::{Ending, Life, Phase, Refusal, SERVER};
+use super::life::{CLIENTS, Ending, Life, Phase, Refusal, SERVER};
+use super::paths::{PATHS, SUPERBLOCK};
 use super::shape::{FaultClass, Shape};
 use super::workload::{Key, keys_of};
-use plimsoll_flash::FormatOptions;
+use plimsoll_flash::{DeviceError, FormatOptions};
 use plimsoll_kv::Durability;
-use plimsoll_reactor::sim::{FaultCounts, FaultRates, ProcessId, Random, World};
+use plimsoll_reactor::sim::{FaultCounts, FaultRates, Random, World};
 use plimsoll_reactor::{FileOptions, Work};
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// An operation that no fault explains is answered within this time.
@@ -27,8 +28,11 @@ const LIFE_NS_MAX: u64 = 120_000_000_000;
 const EVENTS_MAX: u64 = 4_000_000;
 /// What asynchronous durability may lose.
 const ASYNC_NS: u64 = 1_000_000_000;
-/// The clients' process.
-pub(super) const CLIENTS: ProcessId = ProcessId(2);
+/// A short write takes about as long at most.
+const WRITE_NS: u64 = 150_000;
+/// A crash waits so long at most for the write that it is to strike, and for so many operations.
+const STRIKE_NS_MAX: u64 = 100_000_000;
+const STRIKE_OPERATIONS_MAX: u64 = 200;
 
 /// What an era did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +81,7 @@ impl Era {
     pub(super) fn new(world: &World, shape: Shape, number: u64, traces: bool) -> Era {
         let path = format!("disk-{number}");
         world.add_disk(&path, shape.disk_bytes());
+        world.set_network_delay_ns(shape.network_ns_max);
         let journal = Journal::new(world, shape.containers, traces);
         let partition_bytes = shape.segments * shape.segment_bytes;
         let ledger = Ledger::new(world, &path, (64 << 10, partition_bytes));
@@ -104,6 +109,9 @@ impl Era {
     /// Runs lives until the operations and crashes are enough, then judges.
     pub(super) fn run(&mut self, operations: u64, crashes: u64) -> Option<Violation> {
         self.format();
+        if self.journal.is_violated() {
+            return self.journal.violation();
+        }
         let mut refused = 0;
         loop {
             let done = self.journal.tally.get().operations >= operations && self.report.crashes >= crashes;
@@ -173,37 +181,55 @@ impl Era {
 
     /// Formats the disk, perhaps not at the first attempt.
     fn format(&mut self) {
-        let done = Rc::new(Cell::new(false));
+        let rates = self.shape.format_rates();
+        self.world.with_disk(&self.path, |disk| disk.set_rates(rates));
         for attempt in 0.. {
-            let options = FormatOptions {
-                partitions: self.shape.partitions,
-                segment_bytes: Some(self.shape.segment_bytes as u32),
-                // What an attempt that was cut short left is not a device yet.
-                force: attempt > 0,
-                written_ahead: self.shape.written_ahead,
-                device_id: self.plan.next_u64().to_le_bytes().repeat(2).try_into().expect("16 bytes"),
-                hash_secret: self.plan.next_u64(),
-                created_ms: 1,
-            };
-            let (finished, path, ledger) = (done.clone(), self.path.clone(), self.ledger.clone());
-            self.world.start_process(SERVER, 1, move |reactor| {
-                let file = reactor.open_file(&path, &FileOptions::default()).expect("the disk exists");
-                let inner = Rc::new(file);
-                let (options, finished) = (options.clone(), finished.clone());
-                let watch = super::ledger::Watch { inner, ledger: ledger.clone() };
-                reactor.spawn(Work::Control, async move {
-                    plimsoll_flash::format(&watch, &options).await.expect("the disk can be formatted");
-                    finished.set(true);
-                });
-            });
-            let crashes = attempt == 0 && self.plan.chance_ppm(200_000);
-            let for_ns = if crashes { self.plan.below(1_500_000) } else { ANSWER_NS_MAX };
-            self.world.run_until(self.world.now_ns() + for_ns, || done.get());
+            let result = self.start_format(attempt);
+            let crashes = attempt == 0 && self.plan.chance_ppm(300_000);
+            let superblocks = || self.ledger.count(SUPERBLOCK);
+            let (before, aimed) = (superblocks(), self.plan.chance_ppm(500_000));
+            let for_ns = if crashes && !aimed { self.plan.below(1_500_000) } else { ANSWER_NS_MAX };
+            let is_over = || result.borrow().is_some() || (crashes && aimed && superblocks() > before);
+            self.world.run_until(self.world.now_ns() + for_ns, is_over);
+            if crashes && aimed {
+                let further_ns = self.plan.below(WRITE_NS);
+                self.world.run_until(self.world.now_ns() + further_ns, || result.borrow().is_some());
+            }
             self.world.kill(SERVER, crashes && self.plan.chance_ppm(700_000));
-            if done.get() {
-                return;
+            let fails = rates.write_error_ppm > 0 && attempt < 100;
+            match result.take() {
+                Some(Ok(())) => break,
+                None if crashes => {}
+                Some(Err(DeviceError::Io(_))) if fails => {}
+                other => return self.journal.violate("formatting", format!("it gave {other:?}")),
             }
         }
+    }
+
+    /// Starts a process that formats the disk; what comes of it.
+    fn start_format(&mut self, attempt: u32) -> Rc<RefCell<Option<Result<(), DeviceError>>>> {
+        let options = FormatOptions {
+            partitions: self.shape.partitions,
+            segment_bytes: Some(self.shape.segment_bytes as u32),
+            // What an attempt that was cut short left is not a device yet.
+            force: attempt > 0,
+            written_ahead: self.shape.written_ahead,
+            device_id: self.plan.next_u64().to_le_bytes().repeat(2).try_into().expect("16 bytes"),
+            hash_secret: self.plan.next_u64(),
+            created_ms: 1,
+        };
+        let result = Rc::new(RefCell::new(None));
+        let (given, path, ledger) = (result.clone(), self.path.clone(), self.ledger.clone());
+        self.world.start_process(SERVER, 1, move |reactor| {
+            let file = reactor.open_file(&path, &FileOptions::default()).expect("the disk exists");
+            let watch = super::ledger::Watch { inner: Rc::new(file), ledger: ledger.clone() };
+            let (options, given) = (options.clone(), given.clone());
+            reactor.spawn(Work::Control, async move {
+                let formatted = plimsoll_flash::format(&watch, &options).await;
+                *given.borrow_mut() = Some(formatted.map(|_| ()));
+            });
+        });
+        result
     }
 
     fn plan_life(&mut self, operations: u64, last: bool) -> (Ending, usize, u64) {
@@ -255,6 +281,7 @@ impl Era {
         let is_roomy = move || weak.upgrade().is_some_and(|life| life.is_nearly_empty());
         *self.journal.is_roomy.borrow_mut() = Some(Box::new(is_roomy));
         life.start(&self.world);
+        life.start_clients(&self.world);
         let ended = self.lead(&life, last);
         life.check_all_accounts("at the end of a life");
         let power = matches!(ended, Ended::Crashed | Ended::Refused(_)) && self.plan.chance_ppm(650_000);
@@ -332,10 +359,30 @@ impl Era {
         if life.journal.tally.get().operations < quota {
             self.is_stuck(life, Phase::Over);
         }
+        if self.plan.chance_ppm(300_000) && self.strike(life) {
+            return Ended::Crashed;
+        }
         let scale = self.plan.range(1, 21);
         let longer_ns = self.plan.below(1 << scale);
         self.step(life, longer_ns, |_| false);
         Ended::Crashed
+    }
+
+    /// Goes on until a write path that the seed chose is in the middle of a write; false if it
+    /// rests.
+    fn strike(&mut self, life: &Rc<Life>) -> bool {
+        let path = PATHS[self.plan.below(PATHS.len() as u64) as usize].0;
+        let before = self.ledger.count(path);
+        let operations_max = life.journal.tally.get().operations + STRIKE_OPERATIONS_MAX;
+        let is_begun = || self.ledger.count(path) > before;
+        let is_over = || is_begun() || life.journal.tally.get().operations > operations_max;
+        self.step(life, STRIKE_NS_MAX, |_| is_over());
+        let begun = is_begun();
+        if begun {
+            let further_ns = self.plan.below(WRITE_NS);
+            self.step(life, further_ns, |_| false);
+        }
+        begun
     }
 
     fn opened(&mut self, life: &Life) {

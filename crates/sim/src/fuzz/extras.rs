@@ -127,7 +127,7 @@ impl Extras {
     }
 
     async fn call(&self, life: &Life, caller: &Caller, op: Op, full: bool) -> Option<Result<Output, Error>> {
-        let asked = life.journal.watch(true, || {
+        let asked = life.journal.watch(|| {
             let text = format!("extra {op:?}");
             text.chars().take(160).collect()
         });

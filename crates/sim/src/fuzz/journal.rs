@@ -93,7 +93,6 @@ pub struct Violation {
 struct UnderWay {
     since_ns: u64,
     what: String,
-    inside: bool,
 }
 
 /// Counters of a world.
@@ -125,6 +124,8 @@ pub(super) struct Journal {
     pub(super) excuses: Cell<Excuses>,
     /// The highest wall time before the clock was set back.
     high_wall_ms: Cell<u64>,
+    /// The last event at which stores had a reason to be refused for want of space.
+    full_at: Cell<u64>,
     /// Says whether a store has no reason to be refused for want of space.
     pub(super) is_roomy: RefCell<Option<Box<dyn Fn() -> bool>>>,
     pub(super) ledger: RefCell<Option<Rc<Ledger>>>,
@@ -147,6 +148,7 @@ impl Journal {
             tally: Cell::default(),
             excuses: Cell::default(),
             high_wall_ms: Cell::new(0),
+            full_at: Cell::new(0),
             is_roomy: RefCell::default(),
             ledger: RefCell::default(),
             violation: RefCell::default(),
@@ -160,7 +162,15 @@ impl Journal {
 
     fn event(&self) -> u64 {
         self.events.set(self.events.get() + 1);
+        self.look_for_room();
         self.events.get()
+    }
+
+    /// Remembers when the device was full: a refusal may reach its client later.
+    fn look_for_room(&self) {
+        if !self.is_roomy.borrow().as_ref().is_some_and(|is_roomy| is_roomy()) {
+            self.full_at.set(self.events.get());
+        }
     }
 
     /// Adds a line to the trace, if there is one.
@@ -196,21 +206,20 @@ impl Journal {
     }
 
     /// Something that the history does not hold is asked; it has to be answered all the same.
-    pub(super) fn watch(&self, inside: bool, what: impl FnOnce() -> String) -> Asked {
+    pub(super) fn watch(&self, what: impl FnOnce() -> String) -> Asked {
         let begun = self.event();
         let what = what();
         self.note(|| format!("#{begun} {what}"));
         let since_ns = self.world.now_ns();
-        self.under_way.borrow_mut().insert(begun, UnderWay { since_ns, what, inside });
+        self.under_way.borrow_mut().insert(begun, UnderWay { since_ns, what });
         self.count(|tally| tally.operations += 1);
         Asked { container: 0, id: None, number: begun, begun }
     }
 
-    /// A client is about to ask. `inside`: it lives in the server's process and dies with it.
-    pub(super) fn begin(&self, client: u32, inside: bool, key: &KeyName, input: Input) -> Asked {
-        let mut asked = self.watch(inside, || {
-            format!("client {client} db {} {:?} {input}", key.0, String::from_utf8_lossy(&key.1))
-        });
+    /// A client is about to ask.
+    pub(super) fn begin(&self, client: u32, key: &KeyName, input: Input) -> Asked {
+        let mut asked = self
+            .watch(|| format!("client {client} db {} {:?} {input}", key.0, String::from_utf8_lossy(&key.1)));
         let now = self.now();
         let recorder = &mut self.recorders.borrow_mut()[key.0 as usize];
         asked.container = key.0;
@@ -258,8 +267,9 @@ impl Journal {
         match trouble {
             Trouble::NoSpace => {
                 self.count(|tally| tally.no_space += 1);
-                let is_roomy = self.is_roomy.borrow().as_ref().is_some_and(|is_roomy| is_roomy());
-                if !may_be_full || is_roomy {
+                self.look_for_room();
+                let was_roomy = self.full_at.get() < asked.begun;
+                if !may_be_full || was_roomy {
                     self.violate("space", format!("{what} was refused for want of space"));
                 }
                 self.withdraw(asked, "no space");
@@ -302,9 +312,9 @@ impl Journal {
         self.versions.borrow_mut().entry(key.clone()).or_default().push(seen);
     }
 
-    /// The server died.
+    /// The server died, and all clients with it.
     pub(super) fn killed(&self) {
-        self.under_way.borrow_mut().retain(|_, under_way| !under_way.inside);
+        self.under_way.borrow_mut().clear();
         let containers = self.kills.borrow().len() as u32;
         for container in 0..containers {
             let mark = self.mark(container);

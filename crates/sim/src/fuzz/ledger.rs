@@ -132,6 +132,11 @@ impl Ledger {
         });
     }
 
+    /// Writes of a path that were begun.
+    pub(super) fn count(&self, path: &str) -> u64 {
+        self.writes.borrow().get(path).copied().unwrap_or_default()
+    }
+
     /// The damage that is there now, for a trace.
     pub(super) fn describe(&self) -> String {
         self.absorb();

@@ -10,13 +10,14 @@
 
 use super::audit;
 use super::caller::Caller;
+use super::connection::Client;
 use super::extras::Extras;
 use super::journal::Journal;
 use super::ledger::{Ledger, Watch};
 use super::shape::Shape;
 use super::workload::{Key, Workload};
 use plimsoll_flash::{DeviceError, OpenError, Options, Partition, inspect};
-use plimsoll_kv::{Block, Device};
+use plimsoll_kv::{Block, Device, Durability};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{CoreId, FileOptions, Mailbox, Mesh, Port, Reactor, Work};
@@ -31,6 +32,13 @@ use std::sync::Arc;
 pub(super) const SERVER: ProcessId = ProcessId(1);
 /// Calls that the conductor makes are not a client's.
 const CONDUCTOR: u32 = 9_000;
+/// The clients' process.
+pub(super) const CLIENTS: ProcessId = ProcessId(2);
+/// Clients on connections are numbered from here on.
+const CONNECTED: u32 = 100;
+/// What cleaning, checkpoints and the order of keys take of a device with the smallest segments: two
+/// checkpoints of two segments, seven to open, clean and merge with, six of slack, five runs of keys.
+const TAKEN_SEGMENTS: u64 = 22;
 /// What a client rests after something that took no time.
 const REST_NS_MIN: u64 = 1_000;
 
@@ -191,6 +199,22 @@ impl Life {
         });
     }
 
+    /// Starts the clients on connections, in a process of their own.
+    pub(super) fn start_clients(self: &Rc<Self>, world: &World) {
+        self.connected.set(self.shape.connections);
+        world.start_process(CLIENTS, 1, |reactor| {
+            for number in 0..self.shape.connections {
+                let client = Client::new(self, reactor, CONNECTED + number);
+                reactor.spawn(Work::Kv, client.work());
+            }
+        });
+    }
+
+    /// True if what connections are told may be lost for a while after.
+    pub(super) fn loses_acknowledged(&self) -> bool {
+        self.shape.durability(0) == Durability::Async
+    }
+
     /// Breaks the circles of references after the process is dead.
     pub(super) fn forget(&self) {
         self.servers.borrow_mut().clear();
@@ -256,7 +280,7 @@ impl Life {
         !fails
             && self.partitions.borrow().values().all(|partition| {
                 let metrics = partition.metrics();
-                let room_bytes = metrics.segments.saturating_sub(20) * self.shape.segment_bytes;
+                let room_bytes = metrics.segments.saturating_sub(TAKEN_SEGMENTS) * self.shape.segment_bytes;
                 metrics.live_bytes * 2 < room_bytes
             })
     }

@@ -6,6 +6,7 @@
 //!
 //! Never: it changes during a run.
 
+use super::paths::{PATHS, RARE};
 use plimsoll_kv::Durability;
 use plimsoll_reactor::sim::{FaultRates, Random};
 
@@ -59,12 +60,18 @@ pub(super) struct Shape {
     pub(super) checkpoint_transitions_min: u64,
     /// Clients inside the server's process, which call the device.
     pub(super) callers: u32,
+    /// Clients on connections, in a process of their own.
+    pub(super) connections: u32,
+    /// What is sent takes up to this long.
+    pub(super) network_ns_max: u64,
     pub(super) keys: u64,
     /// Keys share this many slots; 0: each has its own.
     pub(super) tags: u64,
     /// A few keys get half of all operations.
     pub(super) is_skewed: bool,
     pub(super) containers: u32,
+    /// In a hundred commands drawn, so many stores more.
+    pub(super) stores_more: u64,
     /// Most values are shorter.
     pub(super) value_bytes_max: u64,
     /// Values in parts, in a thousand stores.
@@ -95,13 +102,20 @@ impl Shape {
         let r = &mut random;
         let class = CLASSES[(seed % CLASSES.len() as u64) as usize];
         let full = class == FaultClass::Full;
-        let partitions = if full { 1 } else { pick(r, &[1, 1, 2, 2, 3, 4]) };
-        let segments = if full { r.range(24, 34) } else { r.range(25, 130 / u64::from(partitions).max(2)) };
+        // The device is written several times over, and most of it stays live: cleaning has to work.
+        let churns = r.chance_ppm(if full { 700_000 } else { 250_000 });
+        let small = full || churns;
+        let partitions = if small { 1 } else { pick(r, &[1, 1, 2, 2, 3, 4]) };
+        let segments = if small { r.range(24, 34) } else { r.range(25, 130 / u64::from(partitions).max(2)) };
         let segment_bytes = if partitions == 1 && r.chance_ppm(150_000) { 128 << 10 } else { 64 << 10 };
-        let keys = pick(r, &[12, 30, 60, 120, 250]);
+        let keys = if churns { pick(r, &[80, 120, 160]) } else { pick(r, &[12, 30, 60, 120, 250]) };
         let long_per_mille = pick(r, &[0, 5, 30]);
         // How much of the room that stores can have at all the keys would take, in per cent.
-        let fill = if full { r.range(90, 170) } else { r.range(5, 65) };
+        let fill = match (full, churns) {
+            (true, _) => r.range(90, 170),
+            (_, true) => r.range(60, 85),
+            _ => r.range(5, 65),
+        };
         let room = u64::from(partitions) * (segments - 12).max(6) * segment_bytes;
         let value_bytes_max = (room * fill / 100 * 2 / keys).clamp(40, segment_bytes / 5);
         let worth = match r.below(10) {
@@ -110,6 +124,8 @@ impl Shape {
             3 => Worth::Mixed,
             _ => Worth::All(Durability::Sync),
         };
+        let clients = pick(r, &[2, 4, 8]);
+        let connections = r.below(u64::from(clients) + 1) as u32;
         Shape {
             seed,
             class,
@@ -119,11 +135,14 @@ impl Shape {
             written_ahead: r.chance_ppm(700_000),
             fingerprint_bits: pick(r, &[40, 40, 8, 3]),
             checkpoint_transitions_min: pick(r, &[60, 300, 1000]),
-            callers: pick(r, &[2, 4, 8]),
+            callers: clients - connections,
+            connections,
+            network_ns_max: pick(r, &[60_000, 60_000, 400_000, 3_000_000]),
             keys,
             tags: pick(r, &[0, 2, 7]),
             is_skewed: r.chance_ppm(500_000),
             containers: pick(r, &[1, 2]),
+            stores_more: if churns { 150 } else { 18 * u64::from(full) },
             value_bytes_max,
             long_per_mille,
             worth,
@@ -145,7 +164,11 @@ impl Shape {
 
     /// How often faults strike while the server runs.
     pub(super) fn rates(&self, random: &mut Random) -> FaultRates {
-        let none = FaultRates::default();
+        // Mostly at one write path above all: many are written too rarely to be hit otherwise.
+        let rare = self.stores_more > 100 && random.chance_ppm(500_000);
+        let path = if rare { pick(random, &PATHS[RARE]) } else { pick(random, &PATHS) };
+        let aim = (path.0, pick(random, &[30_000, 300_000]));
+        let none = FaultRates { aim: random.chance_ppm(700_000).then_some(aim), ..FaultRates::default() };
         match self.class {
             FaultClass::Crashes | FaultClass::Clock | FaultClass::Full => none,
             FaultClass::Errors => FaultRates {
@@ -160,6 +183,16 @@ impl Shape {
                 bit_flip_ppm: pick(random, &[0, 1000, 5000]),
                 ..none
             },
+        }
+    }
+
+    /// How often faults strike while the device is formatted: few writes, so each is in danger.
+    pub(super) fn format_rates(&self) -> FaultRates {
+        let none = FaultRates::default();
+        match self.class {
+            FaultClass::Errors => FaultRates { write_error_ppm: 50_000, flush_error_ppm: 20_000, ..none },
+            FaultClass::Damage => FaultRates { misdirect_ppm: 20_000, bit_flip_ppm: 20_000, ..none },
+            _ => none,
         }
     }
 

@@ -122,8 +122,7 @@ impl Workload {
     /// The next command and the key it is about.
     pub(super) fn next(&mut self, now_ms: u64) -> (Key, Command) {
         let key = self.key();
-        let writes_more = self.shape.class == super::shape::FaultClass::Full;
-        let command = match self.random.below(if writes_more { 118 } else { 100 }) {
+        let command = match self.random.below(100 + self.shape.stores_more) {
             0..24 | 100.. => {
                 let (length, expiry) = (self.length(), self.expiry(now_ms));
                 Command::Set { length, condition: Condition::Always, expiry, get_old: false }

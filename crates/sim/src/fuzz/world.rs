@@ -94,7 +94,7 @@ pub fn run_seed(seed: u64, traces: bool) -> SeedReport {
     // A world whose processes live holds itself.
     drop(catch_unwind(AssertUnwindSafe(|| {
         world.kill(super::life::SERVER, false);
-        world.kill(super::era::CLIENTS, false);
+        world.kill(super::life::CLIENTS, false);
     })));
     report
 }

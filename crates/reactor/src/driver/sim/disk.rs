@@ -35,6 +35,18 @@ pub struct FaultRates {
     pub bit_flip_ppm: u32,
     /// Operations that take up to 50 ms.
     pub slow_ppm: u32,
+    /// A write path that rates above 0 are at least this high for, so that rare writes are struck too.
+    pub aim: Option<(&'static str, u32)>,
+}
+
+impl FaultRates {
+    /// How often a fault of this rate strikes a write of `path`.
+    fn on(&self, rate_ppm: u32, path: &str) -> u32 {
+        match self.aim {
+            Some((aimed, ppm)) if aimed == path && rate_ppm > 0 => rate_ppm.max(ppm),
+            _ => rate_ppm,
+        }
+    }
 }
 
 /// A fault that was injected.
@@ -166,8 +178,9 @@ impl Disk {
     pub(super) fn finish_write(&mut self, random: &mut Random, id: u64, durable: bool) -> bool {
         let index = self.in_flight.iter().position(|w| w.id == id).expect("a write completes once");
         let write = self.in_flight.remove(index);
+        let path = (self.classify)(&write.bytes);
         let failing_ppm = self.rates.write_error_ppm + if durable { self.rates.flush_error_ppm } else { 0 };
-        if random.chance_ppm(failing_ppm) {
+        if random.chance_ppm(self.rates.on(failing_ppm, path)) {
             self.count(Fault::WriteError, &write.bytes);
             for part in surviving_sectors(random, &write) {
                 apply(&mut self.live, &part);
@@ -175,7 +188,7 @@ impl Disk {
             }
             return false;
         }
-        if random.chance_ppm(self.rates.misdirect_ppm) {
+        if random.chance_ppm(self.rates.on(self.rates.misdirect_ppm, path)) {
             self.misdirect(random, &write);
             return true;
         }
@@ -186,12 +199,22 @@ impl Disk {
         } else {
             self.unflushed.push(write.clone());
         }
-        if random.chance_ppm(self.rates.bit_flip_ppm) {
-            self.count(Fault::BitFlip, &write.bytes);
-            let at = random.below(self.live.len() as u64) as usize;
-            self.flip_bit(at, random.below(8) as u32);
+        if random.chance_ppm(self.rates.on(self.rates.bit_flip_ppm, path)) {
+            self.flip(random, &write);
         }
         true
+    }
+
+    /// Flips a bit: of what was just written, where it matters most, or of anything.
+    fn flip(&mut self, random: &mut Random, write: &Pending) {
+        let at = if random.chance_ppm(500_000) {
+            self.count(Fault::BitFlip, &write.bytes);
+            write.offset + random.below(write.bytes.len() as u64) as usize
+        } else {
+            self.count(Fault::BitFlip, &[]);
+            random.below(self.live.len() as u64) as usize
+        };
+        self.flip_bit(at, random.below(8) as u32);
     }
 
     /// Bytes become durable at once: what was written there before and not flushed is no more.

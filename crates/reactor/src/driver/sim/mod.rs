@@ -98,6 +98,8 @@ struct State {
     disks: Vec<NamedDisk>,
     listeners: Vec<Option<ListenerState>>,
     connections: Vec<Connection>,
+    /// What is sent takes up to this long.
+    network_delay_ns_max: u64,
     random_schedule: Random,
     random_disk: Random,
     random_net: Random,
@@ -135,6 +137,7 @@ impl World {
             disks: Vec::new(),
             listeners: Vec::new(),
             connections: Vec::new(),
+            network_delay_ns_max: 60_000,
             random_schedule: Random::stream(seed, "schedule"),
             random_disk: Random::stream(seed, "disk"),
             random_net: Random::stream(seed, "net"),
@@ -210,6 +213,12 @@ impl World {
             state.cores[index].life = u64::MAX;
         }
         self.0.borrow_mut().after_death(process, &lives, power_loss);
+    }
+
+    /// Sets how long what is sent takes at most; at least 5 us.
+    pub fn set_network_delay_ns(&self, max: u64) {
+        assert!(max > net::DELAY_NS_MIN);
+        self.0.borrow_mut().network_delay_ns_max = max;
     }
 
     /// Steps the wall clock.
@@ -415,11 +424,12 @@ impl State {
             }
             Op::Send { socket, bytes, from } => {
                 let mut random = self.random_net.clone();
+                let delay_ns = random.range(net::DELAY_NS_MIN, self.network_delay_ns_max);
                 let (connection, end) = self.connection(*socket);
                 if connection.reset || connection.is_closed_for(end) {
                     return Some(Err(error(libc::ECONNRESET)));
                 }
-                let (arrival_ns, count) = connection.send(end, &bytes[*from..], now_ns, &mut random)?;
+                let (arrival_ns, count) = connection.send(end, &bytes[*from..], now_ns + delay_ns)?;
                 self.random_net = random;
                 self.run_peer(*socket, arrival_ns);
                 Some(Ok(count as u64))

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 /// Bytes one direction holds before a sender has to wait.
 const WINDOW_BYTES: usize = 256 << 10;
+/// What is sent takes so long at least.
+pub(super) const DELAY_NS_MIN: u64 = 5_000;
 
 /// Who owns an end: a simulated core in one of its lives.
 pub(super) type Owner = (usize, u64);
@@ -75,14 +77,9 @@ impl Connection {
         Some(direction.ready.drain(..count).collect())
     }
 
-    /// Takes bytes from `end`; tells when they arrive and how many fit, or nothing if none do.
-    pub(super) fn send(
-        &mut self,
-        end: usize,
-        bytes: &[u8],
-        now_ns: u64,
-        random: &mut Random,
-    ) -> Option<(u64, usize)> {
+    /// Takes bytes from `end` that arrive then, or after what was sent before; tells when they do and
+    /// how many fit, or nothing if none do.
+    pub(super) fn send(&mut self, end: usize, bytes: &[u8], arrival_ns: u64) -> Option<(u64, usize)> {
         let direction = &mut self.towards[1 - end];
         let room = WINDOW_BYTES.saturating_sub(direction.held());
         if room == 0 {
@@ -90,7 +87,7 @@ impl Connection {
         }
         let count = bytes.len().min(room);
         let earliest_ns = direction.travelling.back().map_or(0, |(at, _)| *at);
-        let arrival_ns = earliest_ns.max(now_ns + random.range(5_000, 60_000));
+        let arrival_ns = earliest_ns.max(arrival_ns);
         direction.travelling.push_back((arrival_ns, bytes[..count].to_vec()));
         Some((arrival_ns, count))
     }

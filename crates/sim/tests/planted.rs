@@ -1,0 +1,49 @@
+//! The simulator proves itself: every planted bug of the engine is caught within [`SEEDS`] seeds.
+//!
+//! A checker that finds nothing says nothing until it has been seen to find something. Each bug in
+//! `plimsoll_flash::planted` breaks one rule of the engine; worlds run with it, seed after seed, until
+//! a rule is broken. A panic of the engine's own assertions counts: the world reports it as one.
+//!
+//! Needs the feature `planted`: `cargo test -p plimsoll-sim --features planted --test planted`.
+
+use plimsoll_flash::planted::{Bug, plant};
+use plimsoll_sim::fuzz::run_seed;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+/// A bug has to be caught in so many seeds.
+const SEEDS: u64 = 200;
+
+/// The first seed in which a bug is caught, and how.
+fn hunt(bug: Bug) -> Option<(u64, String)> {
+    plant(Some(bug));
+    let caught = (0..SEEDS).find_map(|seed| {
+        let violation = run_seed(seed, false).violation?;
+        let explanation = violation.explanation.lines().next().unwrap_or_default().to_owned();
+        Some((seed, format!("{}: {explanation}", violation.rule)))
+    });
+    plant(None);
+    caught
+}
+
+#[test]
+fn every_planted_bug_is_caught() {
+    let next = AtomicUsize::new(0);
+    let missed = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(Bug::ALL.len());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            // The switch is the thread's: a bug and all of its worlds stay on one.
+            scope.spawn(|| {
+                while let Some(&bug) = Bug::ALL.get(next.fetch_add(1, SeqCst)) {
+                    match hunt(bug) {
+                        Some((seed, text)) => println!("{bug:?}: seed {seed}: {text}"),
+                        None => missed.lock().expect("no hunt panics").push(bug),
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().expect("no hunt panics");
+    assert!(missed.is_empty(), "not caught in {SEEDS} seeds: {missed:?}");
+}
