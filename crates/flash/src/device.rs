@@ -236,8 +236,9 @@ fn lay_out(block: &dyn Block, options: &FormatOptions) -> Result<Superblock, Dev
     })
 }
 
-/// A segment size that gives a partition of so many bytes about two hundred segments or more.
+/// A segment size that gives a partition of so many bytes about a thousand segments: what is kept free
+/// is counted in segments, and every percent of it costs several percent of writing when full.
 fn segment_bytes_for(room: u64) -> u64 {
-    let sought = (room / 192).max(1);
+    let sought = (room / 768).max(1);
     (1 << sought.ilog2()).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
