@@ -246,7 +246,9 @@ impl Recovery<'_> {
     async fn replay(&mut self) -> Result<Tail, OpenError> {
         let (mut segment, mut log_number) = (self.anchor.log_segment, self.anchor.log_number);
         if self.anchor.epoch == 0 {
-            return Ok(self.tail(segment, log_number)); // Never opened: there is no log.
+            // Never opened: there is no log, unless both anchors written since were lost (seed 1582).
+            self.check_unreached().await?;
+            return Ok(self.tail(segment, log_number));
         }
         let mut open_end: Option<OpenEnd> = None;
         let mut first = true;
