@@ -52,6 +52,10 @@ pub(crate) struct Sweep {
     next: u32,
     /// Segments looked at since the last find.
     fruitless: u32,
+    /// So many records were left when the open segments were closed to be looked at too.
+    left_at_closing: u64,
+    /// So many are left that no segment shows: they are damaged, and nothing can be done.
+    hopeless: u64,
 }
 
 /// A record on its way from one place to another.
@@ -370,6 +374,8 @@ impl Partition {
         let left = self.dead_entries();
         if left == 0 {
             *sweep = Sweep::default();
+        }
+        if left == sweep.hopeless {
             return Ok(false);
         }
         let segments = self.layout.segments;
@@ -380,6 +386,12 @@ impl Partition {
         });
         let Some(segment) = next.filter(|_| sweep.fruitless < segments) else {
             sweep.fruitless = 0;
+            if sweep.left_at_closing == left {
+                // Without an end to it, heads and log would be closed for ever (seed 40).
+                sweep.hopeless = left;
+                return Ok(false);
+            }
+            sweep.left_at_closing = left;
             return self.close_open_segments(heads);
         };
         sweep.next = (segment + 1) % segments;
