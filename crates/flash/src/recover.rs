@@ -11,6 +11,8 @@
 //! * blocks of the old tail are never written again: the log goes on in the segment that the old
 //!   tail had reserved.
 
+mod end;
+
 use crate::format::anchor::ANCHOR_BYTES;
 use crate::format::{Anchor, SegmentKind};
 use crate::keys::KeysFound;
@@ -20,18 +22,12 @@ use crate::planted::{Bug, is_planted};
 use crate::segments::{SegmentState, SegmentTable};
 use crate::state::State;
 use crate::walk::{
-    Framed, durable_stated_after, durable_stated_since, frame_at, read_header, read_segment, read_summary,
-    resolve_notes,
+    Framed, durable_stated_after, frame_at, read_header, read_segment, read_summary, resolve_notes,
 };
-use futures_util::future::join_all;
+use end::OpenEnd;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Slot, Version};
 use std::io;
-
-/// Above the highest segment in use, the log can have gone on in one of so many.
-const UNREACHED_SEGMENTS_MAX: u32 = 64;
-/// Segment headers read at a time.
-const HEADERS_AT_A_TIME: usize = 64;
 
 /// Why a partition cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -98,16 +94,6 @@ struct Tail {
     log_number: u64,
     frame: u64,
     reserved: Option<u32>,
-}
-
-/// A log segment that was not closed.
-struct OpenEnd {
-    segment: u32,
-    /// Where the first frame that is not whole would stand.
-    offset: u64,
-    bytes: Vec<u8>,
-    sequence: u64,
-    first_frame: u64,
 }
 
 /// How the walk of a segment ended.
@@ -185,7 +171,9 @@ impl Recovery<'_> {
     async fn replay(&mut self) -> Result<Tail, OpenError> {
         let (mut segment, mut log_number) = (self.anchor.log_segment, self.anchor.log_number);
         if self.anchor.epoch == 0 {
-            return Ok(self.tail(segment, log_number)); // Never opened: there is no log.
+            // Never opened: there is no log, unless both anchors written since were lost (seed 1582).
+            self.check_unreached().await?;
+            return Ok(self.tail(segment, log_number));
         }
         let mut open_end: Option<OpenEnd> = None;
         let mut first = true;
@@ -333,70 +321,6 @@ impl Recovery<'_> {
             "log frame {} at device offset {at} cannot be read, though later frames prove that it was acknowledged",
             self.expected
         ))
-    }
-
-    /// At the end of the log: nothing may state that the next frame was durable.
-    fn check_end(&self, open_end: Option<OpenEnd>, durable_stated: u64) -> Result<(), OpenError> {
-        let Some(OpenEnd { segment, offset, bytes, sequence, first_frame }) = open_end else {
-            return Ok(());
-        };
-        let stated = durable_stated_after(&bytes, &self.layout, segment, sequence, offset);
-        // A later life that began the segment anew made its first frame durable before all others: if
-        // one of them says so, the header that was to be found is the later one.
-        let later = durable_stated_since(&bytes, &self.layout, segment, self.log_epoch + 1);
-        if stated.max(durable_stated) >= self.expected || later >= first_frame {
-            return Err(self.lost_frame(segment, offset));
-        }
-        Ok(())
-    }
-
-    /// At the end of the log: the segment in which it would go on has no header of the log. If
-    /// frames in it state that the next frame was durable, it had one, and it is damaged.
-    async fn check_headless(&self, segment: u32) -> Result<(), OpenError> {
-        let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
-        let bytes = read.map_err(|error| self.io(error))?;
-        if durable_stated_since(&bytes, &self.layout, segment, self.log_epoch) >= self.expected {
-            return Err(self.damaged(format!(
-                "the header of log segment {segment} cannot be read, though frames in it prove that log frame {} was acknowledged",
-                self.expected
-            )));
-        }
-        Ok(())
-    }
-
-    /// At the end of the log: segments after it may prove that it went on, and the way to them may be
-    /// lost with a header. They were free when the log took them, lowest first; so they are looked for.
-    async fn check_unreached(&self) -> Result<(), OpenError> {
-        // What earlier lives state was believed, or not, by the one that went on after them; and they
-        // may speak of frames that held nothing and were written over (seeds 1496, 15092).
-        let epoch = self.log_epoch.max(self.anchor.epoch);
-        let table = &self.state.segments;
-        let used = |segment: &u32| table.get(*segment).state != SegmentState::Free;
-        let highest = (0..self.layout.segments).rfind(used).unwrap_or(0).max(self.anchor.log_segment);
-        let end = self.layout.segments.min(highest + UNREACHED_SEGMENTS_MAX);
-        let empty: Vec<u32> = (0..end).filter(|segment| table.get(*segment).live_units == 0).collect();
-        for some in empty.chunks(HEADERS_AT_A_TIME) {
-            let read = some.iter().map(|segment| read_header(self.block, &self.layout, *segment));
-            for (segment, header) in some.iter().zip(join_all(read).await) {
-                let header = header.map_err(|error| self.io(error))?.ok().filter(|header| {
-                    header.kind == SegmentKind::Log
-                        && header.first_frame > self.expected
-                        && header.epoch >= epoch
-                });
-                let Some(header) = header else { continue };
-                let read = read_segment(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
-                let bytes = read.map_err(|error| self.io(error))?;
-                let stated =
-                    durable_stated_since(&bytes, &self.layout, *segment, epoch).max(header.durable_frame);
-                if stated >= self.expected {
-                    return Err(self.damaged(format!(
-                        "log frame {} cannot be found, though segment {segment} proves that it was acknowledged",
-                        self.expected
-                    )));
-                }
-            }
-        }
-        Ok(())
     }
 
     fn apply(&mut self, transitions: &[Framed]) {

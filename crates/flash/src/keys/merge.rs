@@ -211,8 +211,8 @@ impl Partition {
             self.background.wake_all();
             return None;
         }
-        // Where no more can be made free, at least the newest, with what stores leave to cleaning but for
-        // one segment: else runs pile up until nothing fits (seeds 613 and 843).
+        // Where no more can be made free, at least the newest, with what stores leave to cleaning: else
+        // runs pile up until nothing fits (seeds 613 and 843).
         let room = room.max(free.saturating_sub(self.kept_segments() + 1));
         while picked.len() > 1 && segments(&picked) > room {
             picked.start += 1;
