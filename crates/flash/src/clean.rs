@@ -349,7 +349,9 @@ impl Partition {
         let fate = self.fate(moved);
         let Fate::Forget(transition) = fate else { return Ok(fate) };
         if transition.kind == TransitionKind::Delete {
-            self.push_tombstone(&transition, key, Durability::Async);
+            // Not asynchronously: who sees the key gone waits until it is durably so, or a clock that is
+            // set back and a crash bring it back (seed 217).
+            self.push_tombstone(&transition, key, Durability::Group);
         } else {
             self.commit_note(&[transition], Durability::Async);
         }
