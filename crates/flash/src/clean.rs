@@ -352,7 +352,8 @@ impl Partition {
         let fate = self.fate(moved);
         let Fate::Forget(transition) = fate else { return Ok(fate) };
         if transition.kind == TransitionKind::Delete {
-            // Urgent, so that who asks for the key from now on waits until it is durable.
+            // Not asynchronously: who sees the key gone waits until it is durably so, or a clock that is
+            // set back and a crash bring it back (seed 217).
             self.push_tombstone(&transition, key, Durability::Group);
         } else {
             self.commit_note(&[transition], Durability::Async);

@@ -269,7 +269,10 @@ impl Journal {
                 self.count(|tally| tally.no_space += 1);
                 self.look_for_room();
                 let was_roomy = self.full_at.get() < asked.begun;
-                if !may_be_full || was_roomy {
+                // Segments in which something is damaged are kept, and may leave no room even to delete
+                // what was seen expired.
+                let is_damaged = self.ledger.borrow().as_ref().is_some_and(|ledger| ledger.was_damaged());
+                if (!may_be_full && !is_damaged) || was_roomy {
                     self.violate("space", format!("{what} was refused for want of space"));
                 }
                 self.withdraw(asked, "no space");
@@ -289,10 +292,10 @@ impl Journal {
         let explained = match trouble {
             Trouble::NoSpace => false,
             Trouble::Unreadable(text) => {
-                // Of a block of names only the partition is told (seed 430).
+                // Of a block of names only the partition is told (seeds 430 and 2428).
                 let damaged = ledger.is_some_and(|ledger| match offset_in(text) {
                     Some(at) => ledger.explains(at),
-                    None => text.starts_with("no key block here") && ledger.was_damaged(),
+                    None => text.contains("key block") && ledger.was_damaged(),
                 });
                 excuses.reads_fail || damaged
             }
