@@ -12,6 +12,7 @@ use crate::held::judge;
 use crate::metrics::add;
 use crate::partition::{Extent, Found, Partition, Place};
 use crate::planted::{Bug, is_planted};
+use crate::state::UploadState;
 use plimsoll_kv::{Condition, ContainerId, Durability, Error, Output, Result};
 use std::rc::Rc;
 
@@ -152,8 +153,10 @@ impl Partition {
             let counters = state.counters(container);
             let whole = counters.keys + state.dead.values().sum::<u64>() == state.index.len();
             let pinned = self.pins.borrow().is_empty();
-            let others =
-                state.uploads.values().any(|u| u.generation != generation && !state.is_dead(u.generation));
+            let others = state.uploads.values().any(|upload| {
+                let other = upload.generation != generation && !state.is_dead(upload.generation);
+                other || upload.state == UploadState::Open
+            });
             Transition {
                 flags: if whole && pinned && !others { FLAG_WHOLE } else { 0 },
                 container: generation,

@@ -48,7 +48,7 @@ pub struct Upload {
     pub state: UploadState,
     /// The slot of its key.
     pub slot: u16,
-    /// The container's generation.
+    /// The container's generation: when it was begun, then that of its key.
     pub generation: u32,
     /// Bytes of the whole value.
     pub length: u64,
@@ -166,7 +166,7 @@ impl State {
             TransitionKind::StorePart => self.store_part(t),
             TransitionKind::RelocatePart => self.relocate_part(t, frame),
             TransitionKind::UploadBegin => self.upload_begin(t),
-            TransitionKind::UploadCommit => self.set_upload_state(t.argument, UploadState::Live),
+            TransitionKind::UploadCommit => self.upload_commit(t),
             TransitionKind::UploadDoom => self.set_upload_state(t.argument, UploadState::Doomed),
             TransitionKind::UploadEnd => self.upload_end(t, frame),
             TransitionKind::Release => self.release(t, frame),
@@ -265,7 +265,9 @@ impl State {
         self.generations.insert(t.fingerprint as u32, t.argument as u32);
         self.next_generation = self.next_generation.max(t.argument as u32 + 1);
         let gone = self.counters.remove(&t.container).unwrap_or_default();
-        for upload in self.uploads.values_mut().filter(|upload| upload.generation == t.container) {
+        // What is still being sent becomes a value after this: it is none of what is emptied.
+        let values = |upload: &&mut Upload| upload.state == UploadState::Live;
+        for upload in self.uploads.values_mut().filter(values).filter(|u| u.generation == t.container) {
             upload.state = UploadState::Doomed;
         }
         if t.flags & FLAG_WHOLE != 0 {
@@ -328,6 +330,12 @@ impl State {
             parts: BTreeMap::new(),
         };
         self.uploads.insert(t.argument, upload);
+    }
+
+    fn upload_commit(&mut self, t: &Transition) {
+        if let Some(upload) = self.uploads.get_mut(&t.argument) {
+            (upload.state, upload.generation) = (UploadState::Live, t.container);
+        }
     }
 
     fn set_upload_state(&mut self, upload: u64, state: UploadState) {

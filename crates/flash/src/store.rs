@@ -149,7 +149,10 @@ impl Partition {
         let retained =
             store.replaced.as_ref().and_then(|f| self.release_note(&store.place, f.entry.location));
         let mut note: Vec<Transition> = retained.into_iter().collect();
-        note.extend(store.commits.map(|upload| Partition::upload_note(TransitionKind::UploadCommit, upload)));
+        note.extend(store.commits.map(|upload| Transition {
+            container: store.place.generation,
+            ..Partition::upload_note(TransitionKind::UploadCommit, upload)
+        }));
         let dooms = if store.retain { &[] } else { store.dooms.as_slice() };
         note.extend(dooms.iter().map(|upload| Partition::doom_note(*upload)));
         self.commit_note(&note, urgency);
@@ -194,10 +197,9 @@ impl Partition {
     fn check_upload(&self, upload: u64, place: &Place) -> Result<()> {
         let state = self.state.borrow();
         let found = state.uploads.get(&upload).ok_or(Error::Invalid("no such upload"))?;
-        if found.state != UploadState::Open
-            || found.generation != place.generation
-            || found.slot != place.slot.0
-        {
+        // The container may have been emptied since the upload was begun.
+        let same_container = found.generation == place.generation || state.is_dead(found.generation);
+        if found.state != UploadState::Open || !same_container || found.slot != place.slot.0 {
             return Err(Error::Invalid("the upload is gone, or belongs to another key"));
         }
         Ok(())

@@ -391,6 +391,24 @@ fn scans_go_on_while_records_move() {
     }
 }
 
+#[test]
+fn a_value_that_is_being_sent_survives_the_emptying_of_its_container() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        for other in [None, Some(b"other")] {
+            if let Some(other) = other {
+                run(&partition, Store::of(other).bytes(b"1")).await.unwrap();
+            }
+            let upload = upload(&partition, b"k", 20_000).await.unwrap();
+            run(&partition, Op::Clear { container: ContainerId(0) }).await.unwrap();
+            run(&partition, Store::of(b"k").value(Value::Upload(upload))).await.unwrap();
+            assert_eq!(run(&partition, delete(b"k")).await.map(|_| ()), Ok(()));
+        }
+        reactor.sleep_ns(1_000_000_000).await;
+        assert_eq!(partition.metrics().live_bytes, 0);
+    });
+}
+
 /// Stores a value of 100 000 bytes in parts: as many fill a segment as leave an eighth of it empty.
 async fn store_in_parts(partition: &Rc<Partition>, key: &str) -> Result<Output> {
     let value = Value::Upload(upload(partition, key.as_bytes(), 100_000).await?);
