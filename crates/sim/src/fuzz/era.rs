@@ -10,7 +10,7 @@ use super::journal::{Excuses, Journal, Violation};
 use super::judge::{Excuse, judge};
 use super::ledger::{Ledger, WriteCounts};
 use super::life::{CLIENTS, Ending, Life, Phase, Refusal, SERVER};
-use super::paths::{PATHS, SUPERBLOCK};
+use super::paths::{PATHS, RARE, SUPERBLOCK};
 use super::shape::{FaultClass, Shape};
 use super::workload::{Key, keys_of};
 use plimsoll_flash::{DeviceError, FormatOptions};
@@ -359,7 +359,8 @@ impl Era {
         if life.journal.tally.get().operations < quota {
             self.is_stuck(life, Phase::Over);
         }
-        if self.plan.chance_ppm(300_000) && self.strike(life) {
+        let strikes_ppm = if self.shape.churns() { 600_000 } else { 300_000 };
+        if self.plan.chance_ppm(strikes_ppm) && self.strike(life) {
             return Ended::Crashed;
         }
         let scale = self.plan.range(1, 21);
@@ -371,7 +372,10 @@ impl Era {
     /// Goes on until a write path that the seed chose is in the middle of a write; false if it
     /// rests.
     fn strike(&mut self, life: &Rc<Life>) -> bool {
-        let path = PATHS[self.plan.below(PATHS.len() as u64) as usize].0;
+        // Where cleaning works, mostly at what it writes: then its moves are hardly durable yet.
+        let rare = self.shape.churns() && self.plan.chance_ppm(700_000);
+        let paths = if rare { &PATHS[RARE] } else { &PATHS[..] };
+        let path = paths[self.plan.below(paths.len() as u64) as usize].0;
         let before = self.ledger.count(path);
         let operations_max = life.journal.tally.get().operations + STRIKE_OPERATIONS_MAX;
         let is_begun = || self.ledger.count(path) > before;

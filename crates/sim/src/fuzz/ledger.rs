@@ -23,6 +23,9 @@ use std::rc::Rc;
 /// The longest thing that is read as one: no error names an offset further before its damage.
 const RECORD_BYTES_MAX: u64 = 48 << 10;
 
+/// An error that was seen before its damage was mended reaches its client within this time.
+const TOLD_NS_MAX: u64 = 1_000_000_000;
+
 /// Damaged bytes, and when they were: the number of damages before.
 struct Piece {
     number: usize,
@@ -53,6 +56,8 @@ pub(super) struct Ledger {
     data_bytes: (u64, u64),
     absorbed: Cell<usize>,
     pieces: RefCell<Vec<Piece>>,
+    /// What was mended, and when.
+    mended: RefCell<Vec<(u64, Piece)>>,
     frames: RefCell<Vec<Frame>>,
     pub(super) writes: RefCell<WriteCounts>,
 }
@@ -65,6 +70,7 @@ impl Ledger {
             data_bytes,
             absorbed: Cell::new(0),
             pieces: RefCell::default(),
+            mended: RefCell::default(),
             frames: RefCell::default(),
             writes: RefCell::default(),
         })
@@ -91,7 +97,11 @@ impl Ledger {
     pub(super) fn explains(&self, offset: u64) -> bool {
         self.absorb();
         let to = offset + RECORD_BYTES_MAX;
-        self.pieces.borrow().iter().any(|piece| piece.from < to && piece.to > offset)
+        let hits = |piece: &Piece| piece.from < to && piece.to > offset;
+        let since_ns = self.world.now_ns().saturating_sub(TOLD_NS_MAX);
+        let mended = self.mended.borrow();
+        self.pieces.borrow().iter().any(hits)
+            || mended.iter().any(|(ns, piece)| *ns >= since_ns && hits(piece))
     }
 
     /// A write that was begun after so many damages is done: it mends what it covers.
@@ -105,6 +115,8 @@ impl Ledger {
                 continue;
             }
             let number = piece.number;
+            let now_ns = self.world.now_ns();
+            self.mended.borrow_mut().push((now_ns, Piece { number, from: piece.from, to: piece.to }));
             let before = Piece { number, from: piece.from, to: piece.to.min(from) };
             let after = Piece { number, from: piece.from.max(to), to: piece.to };
             pieces.extend([before, after].into_iter().filter(|piece| piece.from < piece.to));

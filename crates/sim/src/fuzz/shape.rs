@@ -37,6 +37,9 @@ pub const CLASSES: [FaultClass; 6] = [
     FaultClass::Full,
 ];
 
+/// In a hundred commands drawn, so many stores more write a small device over several times.
+const STORES_OF_CHURN: u64 = 150;
+
 /// What an acknowledgement is worth in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Worth {
@@ -142,7 +145,7 @@ impl Shape {
             tags: pick(r, &[0, 2, 7]),
             is_skewed: r.chance_ppm(500_000),
             containers: pick(r, &[1, 2]),
-            stores_more: if churns { 150 } else { 18 * u64::from(full) },
+            stores_more: if churns { STORES_OF_CHURN } else { 18 * u64::from(full) },
             value_bytes_max,
             long_per_mille,
             worth,
@@ -165,7 +168,7 @@ impl Shape {
     /// How often faults strike while the server runs.
     pub(super) fn rates(&self, random: &mut Random) -> FaultRates {
         // Mostly at one write path above all: many are written too rarely to be hit otherwise.
-        let rare = self.stores_more > 100 && random.chance_ppm(500_000);
+        let rare = self.churns() && random.chance_ppm(500_000);
         let path = if rare { pick(random, &PATHS[RARE]) } else { pick(random, &PATHS) };
         let aim = (path.0, pick(random, &[30_000, 300_000]));
         let none = FaultRates { aim: random.chance_ppm(700_000).then_some(aim), ..FaultRates::default() };
@@ -184,6 +187,11 @@ impl Shape {
                 ..none
             },
         }
+    }
+
+    /// True if stores are so many that cleaning has to work.
+    pub(super) fn churns(&self) -> bool {
+        self.stores_more >= STORES_OF_CHURN
     }
 
     /// How often faults strike while the device is formatted: few writes, so each is in danger.
