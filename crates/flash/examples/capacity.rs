@@ -2,8 +2,8 @@
 //!
 //! `capacity PATH GIB OBJECTS MODE`: `load` formats and stores OBJECTS keys of 16 bytes with values
 //! of 100 bytes, then overwrites a quarter, and closes; `open` opens, reads 1 000 random keys,
-//! stores one and closes; `kill` opens, overwrites for a while and ends the process at once.
-//! Prints one line of figures a step.
+//! stores one and closes; `kill` opens, overwrites until shortly before the next checkpoint and ends the
+//! process at once; `list` opens and lists pages of 100 keys by prefix. Prints a line of figures a step.
 
 use plimsoll_flash::{FormatOptions, Options, Partition, format, inspect};
 use plimsoll_kv::{
@@ -64,6 +64,41 @@ async fn many(
         });
     }
     finished.wait_for(|| (done.get() == CLIENTS).then_some(())).await;
+}
+
+/// Pages of 100 keys by prefix, each from every partition: the reads that each takes.
+async fn list(reactor: &Reactor, partitions: &[Rc<Partition>], file: &plimsoll_reactor::File, objects: u64) {
+    const PAGES: u64 = 1000;
+    let op = |page: u64| {
+        let first = page.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (objects / 100) * 100;
+        let prefix = key(first)[..14].to_vec();
+        Op::List { container: ContainerId(0), prefix, after: None, limit: 100 }
+    };
+    // The first listing waits until the keys are there again.
+    let started_ns = reactor.now_ns();
+    for partition in partitions {
+        partition.clone().execute(Request::new(Durability::Sync, op(0))).await.expect("list");
+    }
+    let ready_s = (reactor.now_ns() - started_ns) as f64 / 1e9;
+    let (mut all, mut most, started_ns) = (0, 0, reactor.now_ns());
+    for page in 0..PAGES {
+        let before = file.stats().reads;
+        let mut keys = 0;
+        for partition in partitions {
+            let listed = partition.clone().execute(Request::new(Durability::Sync, op(page))).await;
+            let Ok(Output::Listed(listed)) = listed.map(|c| c.output) else { panic!("no list") };
+            keys += listed.keys.len();
+        }
+        assert_eq!(keys, 100, "a prefix of 14 digits stands for 100 keys");
+        let reads = file.stats().reads - before;
+        (all, most) = (all + reads, most.max(reads));
+    }
+    println!(
+        "keys ready after {ready_s:.2} s; {PAGES} pages of 100 keys: {:.1} reads a page, {most} at most, {:.2} ms a page, peak {:.0} MiB",
+        all as f64 / PAGES as f64,
+        (reactor.now_ns() - started_ns) as f64 / 1e6 / PAGES as f64,
+        rss_mib()
+    );
 }
 
 async fn run(reactor: Reactor, args: Vec<String>) {
@@ -129,8 +164,13 @@ async fn run(reactor: Reactor, args: Vec<String>) {
             rss_mib()
         );
     }
+    if mode == "list" {
+        list(&reactor, &partitions, &file, objects).await;
+    }
     if mode == "kill" {
-        many(&reactor, &partitions, objects / 4, move |at| at.wrapping_mul(2_654_435_761) % objects).await;
+        // A checkpoint is due after as many changes as three quarters of the objects.
+        many(&reactor, &partitions, objects * 7 / 10, move |at| at.wrapping_mul(2_654_435_761) % objects)
+            .await;
         for partition in &partitions {
             println!("{:?}", partition.metrics());
         }
@@ -153,7 +193,7 @@ async fn run(reactor: Reactor, args: Vec<String>) {
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    assert_eq!(args.len(), 5, "capacity PATH GIB OBJECTS load|open|kill");
+    assert_eq!(args.len(), 5, "capacity PATH GIB OBJECTS load|open|kill|list");
     let running = start_uring(&UringOptions { cpus: vec![0] }, move |reactor| {
         reactor.spawn(Work::Control, run(reactor.clone(), args.clone()));
     });

@@ -56,9 +56,11 @@ impl Partition {
     }
 
     async fn rest(&self) {
-        self.give_up_waiters();
-        let mut asked = false;
-        self.background.wait_for(|| std::mem::replace(&mut asked, true).then_some(())).await;
+        // What it was called for meanwhile may help them.
+        if !self.background.is_rung() {
+            self.give_up_waiters();
+        }
+        self.background.heard().await;
     }
 
     /// One piece of work; true if there may be more.

@@ -167,7 +167,7 @@ impl Partition {
         };
         self.commit_note(&[transition], durability);
         let frame = self.log.frame();
-        self.background.wake_all();
+        self.background.ring();
         self.acknowledge(frame, durability).await?;
         Ok(Output::Done)
     }

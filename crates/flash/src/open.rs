@@ -10,7 +10,7 @@ use crate::planted::{Bug, is_planted};
 use crate::recover::{OpenError, Recovered, recover};
 use crate::state::UploadState;
 use plimsoll_kv::{Block, Error, Result};
-use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor, Work};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ impl Partition {
             wall_ms: Cell::new(0),
             pins: RefCell::new(BTreeMap::new()),
             space: WaitList::default(),
-            background: WaitList::default(),
+            background: Bell::default(),
             anchor: RefCell::new(recovered.anchor),
             transitions_since: Cell::new(recovered.replayed),
             hungry: Cell::new(0),
@@ -127,7 +127,7 @@ impl Partition {
     /// The device failed; what was acknowledged is in the log all the same.
     pub async fn close(&self) -> Result<()> {
         self.closing.set(true);
-        self.background.wake_all();
+        self.background.ring();
         self.space.wake_all();
         self.space.wait_for(|| self.background_done.get().then_some(())).await;
         if let Some(error) = self.log.failure() {

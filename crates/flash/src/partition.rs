@@ -25,7 +25,7 @@ use plimsoll_kv::{
     Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
     Version,
 };
-use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ pub struct Partition {
     /// Tasks that wait for space.
     pub(crate) space: WaitList,
     /// Wakes the background task.
-    pub(crate) background: WaitList,
+    pub(crate) background: Bell,
     pub(crate) anchor: RefCell<crate::format::Anchor>,
     /// Transitions since the last checkpoint began.
     pub(crate) transitions_since: Cell<u64>,
@@ -354,7 +354,7 @@ impl Partition {
         self.state.borrow_mut().apply(transition, self.log.frame());
         self.transitions_since.set(self.transitions_since.get() + 1);
         match transition.kind {
-            TransitionKind::UploadDoom => self.background.wake_all(), // It gives its space back.
+            TransitionKind::UploadDoom => self.background.ring(), // It gives its space back.
             TransitionKind::Clear | TransitionKind::Delete => self.hope(),
             _ => {}
         }
@@ -376,7 +376,7 @@ impl Partition {
         let number = self.log.position().1;
         let reserved = self.log.reserve(bytes, transitions, &mut self.state.borrow_mut().segments);
         if self.log.position().1 != number {
-            self.background.wake_all();
+            self.background.ring();
         }
         reserved
     }

@@ -150,7 +150,7 @@ impl Partition {
         *count -= 1;
         if *count == 0 {
             pins.remove(&upload.0);
-            self.background.wake_all();
+            self.background.ring();
         }
         Ok(Output::Done)
     }

@@ -125,14 +125,14 @@ impl Partition {
     pub(crate) fn hope(&self) {
         if self.hungry.get() > 0 {
             self.stuck.set(false);
-            self.background.wake_all();
+            self.background.ring();
         }
     }
 
     async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
         self.hungry.set(self.hungry.get() + 1);
         self.stuck.set(false);
-        self.background.wake_all();
+        self.background.ring();
         let waited = self
             .space
             .wait_for(|| {

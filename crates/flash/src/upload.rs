@@ -147,7 +147,7 @@ impl Partition {
         if let Some(found) = self.state.borrow_mut().uploads.get_mut(&upload) {
             found.state = UploadState::Doomed;
         }
-        self.background.wake_all();
+        self.background.ring();
     }
 
     /// Ends the doomed uploads that nobody reads; true if there was one.

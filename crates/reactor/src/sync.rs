@@ -1,4 +1,4 @@
-//! Waiting between tasks of one core: wait lists, one-shot values, FIFO permits.
+//! Waiting between tasks of one core: wait lists, bells, one-shot values, FIFO permits.
 //!
 //! Nothing here is an atomic or a lock: all of it belongs to one thread.
 
@@ -45,6 +45,32 @@ impl WaitList {
             }
         })
         .await
+    }
+}
+
+/// Calls a task to work. A call that comes while the task is busy is kept: it looks once more.
+#[derive(Default)]
+pub struct Bell {
+    rung: Cell<bool>,
+    waiting: WaitList,
+}
+
+impl Bell {
+    /// Calls the task.
+    pub fn ring(&self) {
+        self.rung.set(true);
+        self.waiting.wake_all();
+    }
+
+    /// True if it was rung since the task looked last.
+    #[must_use]
+    pub fn is_rung(&self) -> bool {
+        self.rung.get()
+    }
+
+    /// Waits until it was rung since the last time.
+    pub async fn heard(&self) {
+        self.waiting.wait_for(|| self.rung.replace(false).then_some(())).await;
     }
 }
 

@@ -208,7 +208,7 @@ impl Partition {
         let room = free.saturating_sub(self.store_reserve());
         if segments(&picked) > room && !keys.merge_given_up.get() {
             keys.wanted_segments.set(segments(&picked));
-            self.background.wake_all();
+            self.background.ring();
             return None;
         }
         // Where no more can be made free, at least the newest, with what stores leave to cleaning: else

@@ -44,7 +44,7 @@ use crate::segments::KEPT_MIN;
 use cursor::{Merged, RunCursor, Source};
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Error, Result};
-use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::sync::{Bell, WaitList};
 use run::{Held, Run, RunIo};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -101,7 +101,7 @@ pub(crate) struct Keys {
     stopping: Cell<bool>,
     stopped: Cell<bool>,
     /// Wakes the task.
-    work: WaitList,
+    work: Bell,
     /// Wakes who waits for the task.
     changed: WaitList,
     /// Bytes of runs written, merges ended, and builds from the records.
@@ -138,7 +138,7 @@ impl Keys {
             merge_given_up: Cell::new(false),
             stopping: Cell::new(false),
             stopped: Cell::new(false),
-            work: WaitList::default(),
+            work: Bell::default(),
             changed: WaitList::default(),
             written_bytes: Cell::new(0),
             merges: Cell::new(0),
@@ -169,7 +169,7 @@ impl Keys {
             let full = self.active.take();
             self.frozen.borrow_mut().push_back(full);
             self.tables_frozen.set(self.tables_frozen.get() + 1);
-            self.work.wake_all();
+            self.work.ring();
         }
     }
 
@@ -208,7 +208,7 @@ impl Keys {
         let named = named.unwrap_or_default();
         self.anchored.replace(named.iter().map(|run| run.held.clone()).collect());
         self.merge_given_up.set(false);
-        self.work.wake_all();
+        self.work.ring();
     }
 
     /// An anchor that names these runs may be in force, or the one before: both stay.
@@ -224,7 +224,7 @@ impl Keys {
 
     /// Space came free.
     pub(crate) fn space_freed(&self) {
-        self.work.wake_all();
+        self.work.ring();
     }
 
     /// Segments of the runs.
@@ -276,7 +276,7 @@ impl Keys {
         if waited {
             self.merge_given_up.set(true);
             // A smaller one may do (seeds 613 and 843: nobody looked).
-            self.work.wake_all();
+            self.work.ring();
         }
         waited
     }
@@ -334,7 +334,7 @@ pub(crate) fn encode_names(runs: &[Rc<Run>], out: &mut Vec<u8>) {
 impl Partition {
     /// Waits until everything from before the start is there.
     pub(crate) async fn keys_ready(&self) -> Result<()> {
-        self.keys.work.wake_all();
+        self.keys.work.ring();
         let ready = || self.keys.ready.get() && !self.keys.io.damaged.get();
         self.keys.changed.wait_for(|| ready().then_some(Ok(())).or_else(|| self.no_keys())).await
     }
@@ -348,7 +348,7 @@ impl Partition {
     /// it goes on without them, for it is what makes space.
     pub(crate) async fn keys_to_be_named(&self) -> Result<bool> {
         let keys = &self.keys;
-        keys.work.wake_all();
+        keys.work.ring();
         let known = keys.changed.wait_for(|| {
             if keys.ready.get() && !keys.io.damaged.get() {
                 return Some(Ok(true));
@@ -379,7 +379,7 @@ impl Partition {
     /// Waits until the tables frozen so far are on flash.
     async fn keys_flushed(&self, frozen: Frozen) -> Result<()> {
         let keys = &self.keys;
-        keys.work.wake_all();
+        keys.work.ring();
         let flushed = keys.changed.wait_for(|| {
             if keys.tables_flushed.get() >= frozen.tables {
                 return Some(Ok(()));
@@ -400,7 +400,7 @@ impl Partition {
         if self.keys.has_room() {
             return Ok(());
         }
-        self.keys.work.wake_all();
+        self.keys.work.ring();
         self.log
             .wait_until(|| {
                 if let Some(error) = self.log.failure() {

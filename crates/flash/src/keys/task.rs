@@ -59,12 +59,11 @@ impl Partition {
         self.keys.failure.replace(Some(error));
         self.keys.changed.wake_all();
         self.log.nudge();
-        self.background.wake_all();
+        self.background.ring();
     }
 
     async fn keys_rest(&self) {
-        let mut asked = false;
-        self.keys.work.wait_for(|| std::mem::replace(&mut asked, true).then_some(())).await;
+        self.keys.work.heard().await;
     }
 
     /// One piece of work; true if there may be more.
@@ -121,7 +120,7 @@ impl Partition {
     /// Ends the task.
     pub(crate) async fn stop_keys(&self) {
         self.keys.stopping.set(true);
-        self.keys.work.wake_all();
+        self.keys.work.ring();
         self.keys.changed.wait_for(|| self.keys.stopped.get().then_some(())).await;
     }
 }
