@@ -135,6 +135,7 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
         recovery.keys.runs = Some(Vec::new());
     }
     let tail = recovery.replay().await?;
+    recovery.check_tables()?;
     Ok(recovery.finish(tail))
 }
 

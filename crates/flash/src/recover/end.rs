@@ -31,6 +31,19 @@ pub(super) struct OpenEnd {
 }
 
 impl Recovery<'_> {
+    /// The checkpoint was put in force when all that its tables hold was durable in the log: so the log
+    /// does not end before it (seed 9592).
+    pub(super) fn check_tables(&self) -> Result<(), OpenError> {
+        let held = self.state.slot_frames.iter().flatten().copied().max().unwrap_or(0);
+        if self.expected < held {
+            return Err(self.damaged(format!(
+                "log frame {} cannot be found, though the checkpoint holds what came after it",
+                self.expected
+            )));
+        }
+        Ok(())
+    }
+
     /// At the end of the log: nothing may state that the next frame was durable.
     pub(super) fn check_end(&self, open_end: Option<OpenEnd>, durable_stated: u64) -> Result<(), OpenError> {
         let Some(OpenEnd { segment, offset, bytes, sequence, first_frame }) = open_end else {
