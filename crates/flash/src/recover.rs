@@ -226,6 +226,7 @@ impl Recovery<'_> {
             if segment >= self.layout.segments {
                 return Err(self.damaged(format!("a log segment names segment {segment} as the next")));
             }
+            self.check_anchor(segment)?;
         }
     }
 
