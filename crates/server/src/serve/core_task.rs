@@ -8,6 +8,7 @@ use crate::counters::Gauges;
 use crate::shared::Shared;
 use crate::volume::Message;
 use plimsoll_flash::{Options, Partition, PartitionMetrics, Superblock};
+use plimsoll_gate::Gated;
 use plimsoll_kv::{Block, Device};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{ControlPort, File, FileOptions, FileStats, Port, Reactor, Work};
@@ -78,6 +79,8 @@ const PARTITION_GAUGES: [&str; 16] = [
     "expired",
     "no_space",
 ];
+/// I/Os of one core that are at the device at a time; others wait at the gate, first come, first served.
+const DEVICE_OUTSTANDING_MAX: usize = 256;
 const DEVICE_GAUGES: [&str; 5] = ["reads", "read_bytes", "writes", "written_bytes", "flushes"];
 
 fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
@@ -185,7 +188,8 @@ impl Task {
         let words = |error: &dyn std::fmt::Display| format!("{}: {error}", self.device);
         let file = self.reactor.open_file(&self.device, &FileOptions::default());
         let file = file.map_err(|error| error.to_string())?;
-        let block: Rc<dyn Block> = Rc::new(file.clone());
+        let block: Rc<dyn Block> =
+            Rc::new(Gated::fifo(&self.reactor, Rc::new(file.clone()), DEVICE_OUTSTANDING_MAX));
         for number in self.shared.geometry.owned(self.reactor.core(), self.reactor.cores()) {
             let opening =
                 Partition::open(&self.reactor, block.clone(), superblock, number, Options::default());
