@@ -8,7 +8,7 @@ use crate::format::transition::note_bytes_max;
 use crate::held::judge;
 use crate::key_locks::KeyGuard;
 use crate::log::Log;
-use crate::partition::{Extent, Found, Partition, Place};
+use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::store::{Judged, STORE_TRANSITIONS};
 use plimsoll_kv::limits::BATCH_OPS_MAX;
 use plimsoll_kv::{Durability, Error, Expiry, Item, Lifetime, Op, Output, Result, Value};
@@ -76,10 +76,7 @@ impl Partition {
                 refused_or_nothing_to_do => {
                     drop(guards);
                     for (op, (place, expired)) in ops.iter().zip(seen) {
-                        if expired {
-                            self.expire(&place, op.key().unwrap_or_default()).await?;
-                        }
-                        self.wait_for_seen(&place).await?;
+                        self.settle_refusal(&place, op.key().unwrap_or_default(), expired).await?;
                     }
                     return refused_or_nothing_to_do.map(Output::Batch);
                 }
@@ -127,12 +124,12 @@ impl Partition {
                 unreachable!("checked when the keys were held");
             };
             let place = self.place(*container, key);
-            let Some(found) = self.held(&place, key, Extent::Whole).await? else { return Ok(None) };
-            let dooms = match &found {
-                Some(found) => self.uploads_of(&place, found).await?,
-                None => Some(Vec::new()),
+            let found = match self.find(&place, key, Extent::Whole).await? {
+                Lookup::Found(found) => Some(found),
+                Lookup::Absent => None,
+                Lookup::Moved => return Ok(None),
             };
-            let Some(dooms) = dooms else { return Ok(None) };
+            let Some(dooms) = self.uploads_of(&place, found.as_ref()).await? else { return Ok(None) };
             let live = found.as_ref().filter(|found| !found.is_expired(self.now_ms()));
             let item = live.map(|found| self.item(found, Vec::new())).transpose()?;
             targets.push(Target { place, found, item, dooms });

@@ -124,7 +124,7 @@ impl Partition {
             }
             let moved = self.describe(&bytes[at..at + length], header, location);
             let fate = match self.fate(&moved) {
-                Fate::Forget(_) => self.forget(&moved, record::key(&bytes[at..], &header), heads).await?,
+                Fate::Forget(_) => self.forget(&moved, record::key(&bytes[at..], &header)).await?,
                 fate => fate,
             };
             match fate {
@@ -241,7 +241,7 @@ impl Partition {
                 self.state.borrow_mut().segments.close_early(segment);
                 return Err(Error::ReadOnly(format!("moving records: {error}")));
             }
-            self.note_moves(&moves, heads).await?;
+            self.note_moves(&moves).await?;
         }
         Ok(())
     }
@@ -330,9 +330,9 @@ impl Partition {
     }
 
     /// Notes the moves that are still right, and points the index to the new places.
-    async fn note_moves(&self, moves: &[Move], heads: &Heads) -> Result<()> {
+    async fn note_moves(&self, moves: &[Move]) -> Result<()> {
         for moves in moves.chunks(MOVES_PER_NOTE) {
-            self.reserve_patiently(moves.len(), 0, heads).await?;
+            self.reserve_patiently(moves.len(), 0).await?;
             let mut transitions = Vec::new();
             for moved in moves {
                 if !matches!(self.fate(moved), Fate::Move) {
@@ -347,8 +347,8 @@ impl Partition {
 
     /// Forgets a record, if that is still right when there is room to note it; else what is to be
     /// done with it.
-    async fn forget(&self, moved: &Move, key: &[u8], heads: &Heads) -> Result<Fate> {
-        self.reserve_patiently(1, record_bytes(key.len(), 0) as usize, heads).await?;
+    async fn forget(&self, moved: &Move, key: &[u8]) -> Result<Fate> {
+        self.reserve_patiently(1, record_bytes(key.len(), 0) as usize).await?;
         let fate = self.fate(moved);
         let Fate::Forget(transition) = fate else { return Ok(fate) };
         if transition.kind == TransitionKind::Delete {
@@ -363,7 +363,7 @@ impl Partition {
 
     /// Makes room for a note and a record of so many bytes. The background is last in the queue for
     /// segments and first to need them: if there is none it looks whether one came free meanwhile.
-    async fn reserve_patiently(&self, transitions: usize, record_bytes: usize, _heads: &Heads) -> Result<()> {
+    async fn reserve_patiently(&self, transitions: usize, record_bytes: usize) -> Result<()> {
         let bytes = note_bytes_max(transitions) + record_bytes;
         self.log.wait_for_room().await?;
         if let Err(Error::NoSpace) = self.reserve(bytes, transitions) {
@@ -379,6 +379,7 @@ impl Partition {
         let left = self.dead_entries();
         if left == 0 {
             *sweep = Sweep::default();
+            return Ok(false);
         }
         if left == sweep.hopeless {
             return Ok(false);
@@ -394,13 +395,19 @@ impl Partition {
             if sweep.left_at_closing == left {
                 // Without an end to it, heads and log would be closed for ever (seed 40).
                 sweep.hopeless = left;
+                let partition = self.layout.partition;
+                tracing::error!(
+                    partition,
+                    left,
+                    "records of emptied databases are damaged; their space is lost"
+                );
                 return Ok(false);
             }
             sweep.left_at_closing = left;
             return self.close_open_segments(heads);
         };
         sweep.next = (segment + 1) % segments;
-        self.sweep_segment(segment, heads).await?;
+        self.sweep_segment(segment).await?;
         sweep.fruitless = if self.dead_entries() < left { 0 } else { sweep.fruitless + 1 };
         Ok(true)
     }
@@ -429,7 +436,7 @@ impl Partition {
         Ok(closed)
     }
 
-    async fn sweep_segment(&self, segment: u32, heads: &Heads) -> Result<()> {
+    async fn sweep_segment(&self, segment: u32) -> Result<()> {
         let info = self.state.borrow().segments.get(segment).clone();
         let read = read_segment(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
         let bytes =
@@ -440,7 +447,7 @@ impl Partition {
             if !self.state.borrow().is_dead(header.container) {
                 continue;
             }
-            self.reserve_patiently(1, 0, heads).await?;
+            self.reserve_patiently(1, 0).await?;
             let moved = self.describe(&bytes[at..at + header.head_bytes()], header, location);
             if let Fate::Forget(transition) = self.fate(&moved) {
                 self.commit_note(&[transition], Durability::Async);

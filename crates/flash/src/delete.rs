@@ -10,7 +10,7 @@ use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, FLAG_WHOLE, note_bytes_m
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::held::judge;
 use crate::metrics::add;
-use crate::partition::{Extent, Found, Partition, Place};
+use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::planted::{Bug, is_planted};
 use crate::state::UploadState;
 use plimsoll_kv::{Condition, ContainerId, Durability, Error, Output, Result};
@@ -26,35 +26,25 @@ impl Partition {
     ) -> Result<Output> {
         self.wait_for_keys_patiently().await?;
         self.log.wait_for_room().await?;
-        'held: loop {
-            let (place, guard) = self.hold(container, key).await;
-            loop {
-                let held = self.held(&place, key, Extent::Head).await?;
-                if self.place(container, key) != place {
-                    continue 'held;
-                }
-                let Some(held) = held else { continue };
-                let Some(found) = held else {
-                    self.wait_for_seen(&place).await?;
-                    return Err(Error::NotFound);
-                };
-                let expired = found.is_expired(self.now_ms());
-                if let Err(error) = judge(condition, (!expired).then_some(&found)) {
-                    drop(guard);
-                    self.settle_refusal(&place, key, Some(&found)).await?;
-                    return Err(error);
-                }
-                let item = self.item(&found, Vec::new())?;
-                let Some(dooms) = self.uploads_of(&place, &found).await? else { continue };
-                match self.append_delete(&place, &found, &dooms, durability) {
-                    Err(Error::NoSpace) => self.wait_to_delete().await?,
-                    Err(error) => return Err(error),
-                    Ok(()) => {
-                        let frame = self.log.frame();
-                        drop(guard);
-                        self.acknowledge(frame, durability).await?;
-                        return if expired { Err(Error::NotFound) } else { Ok(Output::Deleted(item)) };
-                    }
+        let mut hold = self.hold(container, key).await;
+        loop {
+            let found;
+            (hold, found) = self.find_held(hold, key, Extent::Head).await?;
+            let Some(found) = found else { return self.refuse(hold, key, None, Error::NotFound).await };
+            let expired = found.is_expired(self.now_ms());
+            if let Err(error) = judge(condition, (!expired).then_some(&found)) {
+                return self.refuse(hold, key, Some(&found), error).await;
+            }
+            let item = self.item(&found, Vec::new())?;
+            let Some(dooms) = self.uploads_of(&hold.place, Some(&found)).await? else { continue };
+            match self.append_delete(&hold.place, &found, &dooms, durability) {
+                Err(Error::NoSpace) => self.wait_to_delete().await?,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    let frame = self.log.frame();
+                    drop(hold);
+                    self.acknowledge(frame, durability).await?;
+                    return if expired { Err(Error::NotFound) } else { Ok(Output::Deleted(item)) };
                 }
             }
         }
@@ -69,9 +59,12 @@ impl Partition {
         self.wait_for_keys_patiently().await?;
         let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
         while self.state.borrow().generation(place.container) == place.generation {
-            let Some(held) = self.held(place, key, Extent::Head).await? else { continue };
-            let Some(found) = held.filter(|found| found.is_expired(self.now_ms())) else { return Ok(false) };
-            let Some(dooms) = self.uploads_of(place, &found).await? else { continue };
+            let found = match self.find(place, key, Extent::Head).await? {
+                Lookup::Found(found) if found.is_expired(self.now_ms()) => found,
+                Lookup::Moved => continue,
+                Lookup::Found(_) | Lookup::Absent => return Ok(false),
+            };
+            let Some(dooms) = self.uploads_of(place, Some(&found)).await? else { continue };
             match self.append_delete(place, &found, &dooms, Durability::Sync) {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),

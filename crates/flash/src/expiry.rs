@@ -24,43 +24,33 @@ impl Partition {
         durability: Durability,
     ) -> Result<Output> {
         self.log.wait_for_room().await?;
-        'held: loop {
-            let (place, guard) = self.hold(container, key).await;
-            loop {
-                let held = self.held(&place, key, Extent::Whole).await?;
-                if self.place(container, key) != place {
-                    continue 'held;
-                }
-                let Some(held) = held else { continue };
-                let found = match held {
-                    Some(found) if !found.is_expired(self.now_ms()) => found,
-                    expired_or_none => {
-                        drop(guard);
-                        self.settle_refusal(&place, key, expired_or_none.as_ref()).await?;
-                        return Err(Error::NotFound);
-                    }
-                };
-                if let Err(error) = judge(condition, Some(&found)) {
-                    self.wait_for_seen(&place).await?;
-                    return Err(error);
-                }
-                let expiry_ms = match expiry {
-                    Expiry::Never => 0,
-                    Expiry::At(at_ms) => at_ms.max(1),
-                    Expiry::Keep => found.expiry_ms,
-                };
-                let mut item = self.item(&found, Vec::new())?;
-                item.expiry_ms = (expiry_ms != 0).then_some(expiry_ms);
-                match self.append_expiry(place, key, found, expiry_ms, durability) {
-                    Err(Error::NoSpace) => self.wait_to_store().await?,
-                    Err(error) => return Err(error),
-                    Ok(version) => {
-                        let frame = self.log.frame();
-                        drop(guard);
-                        self.acknowledge(frame, durability).await?;
-                        item.version = version;
-                        return Ok(Output::ExpirySet(item));
-                    }
+        let mut hold = self.hold(container, key).await;
+        loop {
+            let found;
+            (hold, found) = self.find_held(hold, key, Extent::Whole).await?;
+            let found = match found {
+                Some(found) if !found.is_expired(self.now_ms()) => found,
+                gone => return self.refuse(hold, key, gone.as_ref(), Error::NotFound).await,
+            };
+            if let Err(error) = judge(condition, Some(&found)) {
+                return self.refuse(hold, key, Some(&found), error).await;
+            }
+            let expiry_ms = match expiry {
+                Expiry::Never => 0,
+                Expiry::At(at_ms) => at_ms.max(1),
+                Expiry::Keep => found.expiry_ms,
+            };
+            let mut item = self.item(&found, Vec::new())?;
+            item.expiry_ms = (expiry_ms != 0).then_some(expiry_ms);
+            match self.append_expiry(hold.place, key, found, expiry_ms, durability) {
+                Err(Error::NoSpace) => self.wait_to_store().await?,
+                Err(error) => return Err(error),
+                Ok(version) => {
+                    let frame = self.log.frame();
+                    drop(hold);
+                    self.acknowledge(frame, durability).await?;
+                    item.version = version;
+                    return Ok(Output::ExpirySet(item));
                 }
             }
         }

@@ -23,49 +23,71 @@ pub(crate) fn judge(condition: Condition, existing: Option<&Found>) -> Result<()
     }
 }
 
+/// A key that is held: nobody else writes it, and who comes later waits in line.
+pub(crate) struct Hold {
+    /// Where the key belongs while its container is not emptied.
+    pub(crate) place: Place,
+    _guard: KeyGuard,
+}
+
 impl Partition {
     /// Holds a key in order; the place is that of the container's generation while it is held.
-    pub(crate) async fn hold(&self, container: ContainerId, key: &[u8]) -> (Place, KeyGuard) {
+    pub(crate) async fn hold(&self, container: ContainerId, key: &[u8]) -> Hold {
         loop {
             let place = self.place(container, key);
             let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
             if self.place(container, key) == place {
-                return (place, guard);
+                return Hold { place, _guard: guard };
             }
         }
     }
 
-    /// The record of a held key, if it is still current; nothing said if it must be looked up again.
-    pub(crate) async fn held(
+    /// The record of a held key. If its container was emptied meanwhile, the key is held anew, at its
+    /// new place.
+    pub(crate) async fn find_held(
         &self,
-        place: &Place,
+        mut hold: Hold,
         key: &[u8],
         extent: Extent,
-    ) -> Result<Option<Option<Found>>> {
-        match self.find(place, key, extent).await? {
-            Lookup::Moved => Ok(None),
-            Lookup::Absent => Ok(Some(None)),
-            Lookup::Found(found) => Ok(self.is_current(place, &found.entry).then_some(Some(found))),
+    ) -> Result<(Hold, Option<Found>)> {
+        let container = hold.place.container;
+        loop {
+            let found = self.find(&hold.place, key, extent).await?;
+            if self.place(container, key) != hold.place {
+                drop(hold);
+                hold = self.hold(container, key).await;
+                continue;
+            }
+            match found {
+                Lookup::Found(found) if self.is_current(&hold.place, &found.entry) => {
+                    return Ok((hold, Some(found)));
+                }
+                Lookup::Absent => return Ok((hold, None)),
+                Lookup::Found(_) | Lookup::Moved => {}
+            }
         }
     }
 
-    /// Before a refusal is told: what was seen expired is deleted durably, and what was seen at all
-    /// is durable. The key is not held any more.
-    pub(crate) async fn settle_refusal(
+    /// Refuses to write a held key. What the refusal tells of it is durable first: its last write, its
+    /// delete, or the emptying of its container; and what was seen expired is deleted.
+    pub(crate) async fn refuse<T>(
         &self,
-        place: &Place,
+        hold: Hold,
         key: &[u8],
         found: Option<&Found>,
-    ) -> Result<()> {
-        if found.is_some_and(|found| found.is_expired(self.now_ms())) {
-            self.expire(place, key).await?;
-        }
-        self.wait_for_seen(place).await
+        error: Error,
+    ) -> Result<T> {
+        let place = hold.place;
+        drop(hold);
+        self.settle_refusal(&place, key, found.is_some_and(|found| found.is_expired(self.now_ms()))).await?;
+        Err(error)
     }
 
-    /// Before a refusal is told, what it tells of the key must be durable: its last write, its
-    /// delete, or the emptying of its container.
-    pub(crate) async fn wait_for_seen(&self, place: &Place) -> Result<()> {
+    /// Makes durable what a refusal tells of a key that nobody holds any more.
+    pub(crate) async fn settle_refusal(&self, place: &Place, key: &[u8], expired: bool) -> Result<()> {
+        if expired {
+            self.expire(place, key).await?;
+        }
         match self.pending_frame(place) {
             Some(frame) => self.log.wait_durable(frame).await,
             None => Ok(()),

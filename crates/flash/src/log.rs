@@ -12,6 +12,8 @@
 //!
 //! Never: it does not know keys, and does not touch the index.
 
+mod writer;
+
 use crate::format::transition::{TRANSITION_BYTES_MAX, encode_note, put_varint};
 use crate::format::{
     FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind,
@@ -32,16 +34,8 @@ use std::task::{Poll, Waker};
 
 /// A frame is closed when it has this many bytes, even if more could join it.
 const FRAME_BYTES_MAX: usize = 256 << 10;
-/// Frames being written at a time: two keep the device busy while the next one fills.
-const FRAMES_IN_FLIGHT_MAX: usize = 2;
 /// Bytes appended and not yet durable; appenders wait above it.
 pub const PENDING_BYTES_MAX: usize = 16 << 20;
-/// How long a group commit may wait for company.
-const GROUP_DELAY_NS: u64 = 1_000_000;
-/// How long an asynchronous store may stay in memory.
-const ASYNC_DELAY_NS: u64 = 500_000_000;
-/// After this much quiet an empty frame is written, as proof that the last one was acknowledged.
-const SEAL_DELAY_NS: u64 = 2_000_000;
 
 /// Where the log goes on when a partition is opened.
 #[derive(Clone, Copy, Debug)]
@@ -532,124 +526,6 @@ impl Log {
             }
             drop(guard);
         });
-    }
-
-    /// The writer: closes frames when they are due and writes them.
-    async fn write_frames(self: Rc<Self>) {
-        loop {
-            // Whatever else is ready in this turn joins the frame.
-            self.reactor.yield_now().await;
-            let due_ns = self.close_due();
-            while let Some((number, offset, buf)) = self.start_next() {
-                let durable = !is_planted(Bug::SkippedFlush);
-                let write = self.block.write(Origin::FOREGROUND, offset, buf, durable);
-                let log = self.clone();
-                self.reactor.spawn(Work::Device, async move { log.finish(number, write.await) });
-            }
-            if self.failed.borrow().is_some() || (self.closing.get() && self.is_idle()) {
-                return;
-            }
-            self.wait_for_work(due_ns).await;
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        let tail = self.tail.borrow();
-        tail.pending.is_empty() && tail.building.bytes.is_empty()
-    }
-
-    /// Closes the frame being built if it is due; else when it will be.
-    fn close_due(&self) -> Option<u64> {
-        let now_ns = self.reactor.now_ns();
-        let mut tail = self.tail.borrow_mut();
-        if tail.building.bytes.is_empty() {
-            let quiet = tail.pending.is_empty() && tail.last_content > self.proven.get();
-            return quiet.then_some(now_ns + SEAL_DELAY_NS);
-        }
-        let unstarted = tail.pending.iter().filter(|frame| !frame.started).count();
-        let in_flight = tail.pending.len() - unstarted;
-        if unstarted > 0 || in_flight >= FRAMES_IN_FLIGHT_MAX {
-            return None; // It fills while the device is busy; a completion looks again.
-        }
-        let delay_ns = match tail.building.urgency {
-            Durability::Sync => 0,
-            Durability::Group => GROUP_DELAY_NS,
-            Durability::Async => ASYNC_DELAY_NS,
-        };
-        let due_ns = tail.building.opened_ns + delay_ns;
-        if self.closing.get() || due_ns <= now_ns {
-            self.close_frame(&mut tail);
-            return None;
-        }
-        Some(due_ns)
-    }
-
-    fn start_next(&self) -> Option<(u64, u64, Rc<Buf>)> {
-        if self.failed.borrow().is_some() {
-            return None;
-        }
-        let mut tail = self.tail.borrow_mut();
-        let in_flight = tail.pending.iter().filter(|frame| frame.started && !frame.written).count();
-        if in_flight >= FRAMES_IN_FLIGHT_MAX {
-            return None;
-        }
-        let frame = tail.pending.iter_mut().find(|frame| !frame.started)?;
-        frame.started = true;
-        Some((frame.number, frame.device_offset, frame.buf.clone()))
-    }
-
-    async fn wait_for_work(&self, due_ns: Option<u64>) {
-        let mut asked = false;
-        let woken = self.work.wait_for(|| std::mem::replace(&mut asked, true).then_some(()));
-        let Some(due_ns) = due_ns else { return woken.await };
-        let timer = self.reactor.sleep_until(due_ns);
-        futures_util::future::select(std::pin::pin!(woken), std::pin::pin!(timer)).await;
-        self.seal_if_quiet(due_ns);
-    }
-
-    /// After a quiet time, an empty frame proves that the last frame with content was durable.
-    fn seal_if_quiet(&self, due_ns: u64) {
-        let mut tail = self.tail.borrow_mut();
-        let quiet = tail.building.bytes.is_empty() && tail.pending.is_empty();
-        if self.reactor.now_ns() < due_ns || !quiet || tail.last_content <= self.proven.get() {
-            return;
-        }
-        if self.fits(&tail, 0, 0) {
-            tail.building.open(due_ns);
-            self.close_frame(&mut tail);
-        } else {
-            // The segment is full; the header of the next one will be the proof.
-            self.proven.set(tail.last_content);
-        }
-    }
-
-    fn finish(&self, number: u64, result: std::io::Result<()>) {
-        if let Err(error) = result {
-            return self
-                .fail(&format!("writing frame {number} of partition {}: {error}", self.layout.partition));
-        }
-        self.frames_written.set(self.frames_written.get() + 1);
-        let mut tail = self.tail.borrow_mut();
-        let frame = tail.pending.iter_mut().find(|frame| frame.number == number);
-        frame.expect("a frame is written once").written = true;
-        if is_planted(Bug::OutOfOrderDurable) {
-            self.durable.set(self.durable.get().max(number));
-        }
-        while tail.pending.front().is_some_and(|frame| frame.written) {
-            let frame = tail.pending.pop_front().expect("just looked at");
-            tail.pending_bytes -= frame.buf.len();
-            assert!(is_planted(Bug::OutOfOrderDurable) || frame.number == self.durable.get() + 1);
-            self.durable.set(frame.number.max(self.durable.get()));
-            self.proven.set(self.proven.get().max(frame.number - 1));
-        }
-        let durable = self.durable.get();
-        if tail.pending_keys.len() > 64 || tail.pending.is_empty() {
-            tail.pending_keys.retain(|_, frame| *frame > durable);
-        }
-        drop(tail);
-        self.acknowledge(self.durable.get());
-        self.progress.wake_all();
-        self.work.wake_all();
     }
 
     /// Stops writing for good.

@@ -12,7 +12,7 @@ use crate::index::Entry;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::planted::{Bug, is_planted};
 use crate::state::UploadState;
-use plimsoll_kv::{ContainerId, Error, Item, Output, Result, Stats, UploadId};
+use plimsoll_kv::{ContainerId, Error, Item, Output, Result, Slot, Stats, UploadId};
 use std::rc::Rc;
 
 impl Partition {
@@ -57,6 +57,32 @@ impl Partition {
             };
             self.settle(&place).await?;
             return found;
+        }
+    }
+
+    /// The record of an entry of the index; if it went or moved before it was read, the records of all
+    /// that have its fingerprint, so that none is missed. Nothing is read that is not current: its
+    /// segment may have been given back.
+    pub(crate) async fn read_entry(&self, slot: Slot, entry: Entry) -> Vec<(Entry, Result<Found>)> {
+        let is_current =
+            |entry: &Entry| self.state.borrow().index.contains(slot, entry.fingerprint, entry.location);
+        let mut entries = vec![entry];
+        'moved: loop {
+            let mut records = Vec::new();
+            for entry in &entries {
+                let read =
+                    if is_current(entry) { Some(self.read_record(*entry, Extent::Head).await) } else { None };
+                match read {
+                    Some(Ok(found)) => records.push((*entry, Ok(found))),
+                    // An error says something only of what is still there.
+                    Some(Err(error)) if is_current(entry) => records.push((*entry, Err(error))),
+                    _ => {
+                        entries = self.state.borrow().index.find(slot, entry.fingerprint).collect();
+                        continue 'moved;
+                    }
+                }
+            }
+            return records;
         }
     }
 

@@ -7,6 +7,7 @@ use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, note_byte
 use crate::format::{RecordKind, Transition, TransitionKind};
 use crate::index::Entry;
 use crate::partition::{Extent, Found, Partition, Place};
+use crate::state::Retained;
 use plimsoll_kv::{ContainerId, Durability, Error, Output, Result};
 use std::rc::Rc;
 
@@ -37,63 +38,36 @@ impl Partition {
         kind: TransitionKind,
     ) -> Result<Output> {
         self.log.wait_for_room().await?;
-        'held: loop {
-            let (place, guard) = self.hold(container, key).await;
-            loop {
-                let held = self.held(&place, key, Extent::Head).await?;
-                if self.place(container, key) != place {
-                    continue 'held;
-                }
-                let Some(held) = held else { continue };
-                let Some(found) = held else {
-                    self.wait_for_seen(&place).await?;
-                    return Err(Error::NotFound);
-                };
-                let kept = self.state.borrow().retained.get(&found.entry.location).copied();
-                let Some(kept) = kept else {
-                    self.wait_for_seen(&place).await?;
-                    return Err(Error::Invalid("no version is retained"));
-                };
-                let doomed = if kind == TransitionKind::Revert {
-                    self.own_upload(&found)?
-                } else {
-                    let Some(doomed) = self.kept_upload(&found.entry).await? else { continue };
-                    doomed
-                };
-                if !self.is_current(&place, &found.entry) {
-                    continue;
-                }
-                let current = (found.entry.location, found.entry.length);
-                let old = (kept.location, kept.length);
-                let (now, gone) =
-                    if kind == TransitionKind::Release { (current, old) } else { (old, current) };
-                let expiring = |yes: bool, flag: u8| if yes { flag } else { 0 };
-                let transition = Transition {
-                    flags: expiring(kept.expiring, FLAG_EXPIRING)
-                        | expiring(found.expiry_ms != 0, FLAG_PREVIOUS_EXPIRING),
-                    slot: place.slot.0,
-                    container: place.generation,
-                    fingerprint: place.fingerprint,
-                    location: now.0,
-                    length: now.1,
-                    previous: gone.0,
-                    previous_length: gone.1,
-                    ..Transition::new(kind)
-                };
-                match self.reserve_for_delete(note_bytes_max(2), 2) {
-                    Err(Error::NoSpace) => self.wait_to_delete().await?,
-                    Err(error) => return Err(error),
-                    Ok(()) => {
-                        let doomed = doomed.map(Partition::doom_note);
-                        self.commit_note(
-                            &[transition].into_iter().chain(doomed).collect::<Vec<_>>(),
-                            durability,
-                        );
-                        let frame = self.log.frame();
-                        drop(guard);
-                        self.acknowledge(frame, durability).await?;
-                        return Ok(Output::Done);
-                    }
+        let mut hold = self.hold(container, key).await;
+        loop {
+            let found;
+            (hold, found) = self.find_held(hold, key, Extent::Head).await?;
+            let Some(found) = found else { return self.refuse(hold, key, None, Error::NotFound).await };
+            let kept = self.state.borrow().retained.get(&found.entry.location).copied();
+            let Some(kept) = kept else {
+                let error = Error::Invalid("no version is retained");
+                return self.refuse(hold, key, Some(&found), error).await;
+            };
+            let doomed = if kind == TransitionKind::Revert {
+                self.own_upload(&found)?
+            } else {
+                let Some(doomed) = self.kept_upload(&found.entry).await? else { continue };
+                doomed
+            };
+            if !self.is_current(&hold.place, &found.entry) {
+                continue;
+            }
+            match self.reserve_for_delete(note_bytes_max(2), 2) {
+                Err(Error::NoSpace) => self.wait_to_delete().await?,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    let mut note = vec![end_of_retained(kind, &hold.place, &found, &kept)];
+                    note.extend(doomed.map(Partition::doom_note));
+                    self.commit_note(&note, durability);
+                    let frame = self.log.frame();
+                    drop(hold);
+                    self.acknowledge(frame, durability).await?;
+                    return Ok(Output::Done);
                 }
             }
         }
@@ -101,7 +75,8 @@ impl Partition {
 
     /// The uploads that go when the record of a held key does: its own, and that of the version kept
     /// below it. Nothing if something moved while that was read: look again.
-    pub(crate) async fn uploads_of(&self, place: &Place, found: &Found) -> Result<Option<Vec<u64>>> {
+    pub(crate) async fn uploads_of(&self, place: &Place, found: Option<&Found>) -> Result<Option<Vec<u64>>> {
+        let Some(found) = found else { return Ok(Some(Vec::new())) };
         let own = self.own_upload(found)?;
         let Some(kept) = self.kept_upload(&found.entry).await? else { return Ok(None) };
         let uploads = own.into_iter().chain(kept).collect();
@@ -155,5 +130,26 @@ impl Partition {
             previous_length: kept.length,
             ..Transition::new(TransitionKind::Release)
         })
+    }
+}
+
+/// The transition that ends the keeping of a version: one of the two records is current from then on,
+/// the other is gone.
+fn end_of_retained(kind: TransitionKind, place: &Place, found: &Found, kept: &Retained) -> Transition {
+    let current = (found.entry.location, found.entry.length);
+    let old = (kept.location, kept.length);
+    let (now, gone) = if kind == TransitionKind::Release { (current, old) } else { (old, current) };
+    let expiring = |yes: bool, flag: u8| if yes { flag } else { 0 };
+    Transition {
+        flags: expiring(kept.expiring, FLAG_EXPIRING)
+            | expiring(found.expiry_ms != 0, FLAG_PREVIOUS_EXPIRING),
+        slot: place.slot.0,
+        container: place.generation,
+        fingerprint: place.fingerprint,
+        location: now.0,
+        length: now.1,
+        previous: gone.0,
+        previous_length: gone.1,
+        ..Transition::new(kind)
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::format::{RecordHeader, RecordKind, record};
 use crate::index::{Entry, FINGERPRINT_BITS};
-use crate::partition::{Extent, Partition, Place};
+use crate::partition::{Partition, Place};
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Output, Result, ScanPage, Slot};
 use std::rc::Rc;
@@ -65,33 +65,24 @@ impl Partition {
         (entries, 0)
     }
 
-    /// The key of an entry, if it is a live one of this generation; if it has expired it is deleted
-    /// durably, as for any other reader. If the entry went or moved before it was read, the keys of
-    /// all that have its fingerprint: a key that moved must still be given.
+    /// The keys that an entry stands for, if they are live ones of this generation; what has expired is
+    /// deleted durably, as for any other reader.
     async fn scan_key(&self, place: Place, entry: Entry) -> Result<Vec<Vec<u8>>> {
-        let is_current =
-            |entry: &Entry| self.state.borrow().index.contains(place.slot, entry.fingerprint, entry.location);
-        let mut entries = vec![entry];
-        'moved: loop {
+        'changed: loop {
             if self.state.borrow().generation(place.container) != place.generation {
                 return Ok(Vec::new()); // The container was emptied.
             }
             let mut keys = Vec::new();
-            for entry in &entries {
-                let read =
-                    if is_current(entry) { Some(self.read_record(*entry, Extent::Head).await) } else { None };
-                match read {
-                    Some(Ok(found)) if !is_of(&found.header, place.generation) => {}
-                    Some(Ok(found)) if !found.is_expired(self.now_ms()) => {
-                        keys.push(record::key(&found.bytes, &found.header).to_vec());
-                    }
-                    Some(Ok(found))
-                        if self.expire(&place, record::key(&found.bytes, &found.header)).await? => {}
-                    Some(Err(error)) if is_current(entry) => return Err(error),
-                    _ => {
-                        entries = self.state.borrow().index.find(place.slot, place.fingerprint).collect();
-                        continue 'moved;
-                    }
+            for (_, read) in self.read_entry(place.slot, entry).await {
+                let found = read?;
+                if !is_of(&found.header, place.generation) {
+                    continue;
+                }
+                let key = record::key(&found.bytes, &found.header);
+                if !found.is_expired(self.now_ms()) {
+                    keys.push(key.to_vec());
+                } else if !self.expire(&place, key).await? {
+                    continue 'changed;
                 }
             }
             return Ok(keys);

@@ -62,61 +62,47 @@ impl Partition {
         if size as usize + note_bytes_max(STORE_TRANSITIONS) > Log::frame_capacity(&self.layout) {
             return Err(Error::ValueTooLong); // A long key and a long value together.
         }
-        'held: loop {
-            let (place, guard) = self.hold(container, &key).await;
-            loop {
-                self.admit(size).await?;
-                let Some(replaced) = self.held(&place, &key, extent).await? else {
-                    if self.place(container, &key) != place {
-                        continue 'held;
-                    }
-                    continue;
-                };
-                if self.place(container, &key) != place {
-                    continue 'held;
-                }
-                let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
-                if let Err(error) = judge(condition, existing) {
-                    drop(guard);
-                    self.settle_refusal(&place, &key, replaced.as_ref()).await?;
-                    return Err(error);
-                }
-                let previous = self.previous_item(existing, want_previous)?;
-                let expiry_ms = match expiry {
-                    Expiry::Never => 0,
-                    Expiry::At(at_ms) => at_ms.max(1),
-                    Expiry::Keep => existing.map_or(0, |found| found.expiry_ms),
-                };
-                if let Some(upload) = commits {
-                    self.check_upload(upload, &place)?;
-                }
-                let dooms = match &replaced {
-                    Some(found) => self.uploads_of(&place, found).await?,
-                    None => Some(Vec::new()),
-                };
-                let Some(dooms) = dooms else { continue };
-                self.may_retain(retain, replaced.as_ref())?;
-                let judged = Judged {
-                    place,
-                    key: &key,
-                    kind,
-                    value: bytes,
-                    expiry_ms,
-                    lifetime,
-                    retain,
-                    replaced,
-                    commits,
-                    dooms,
-                };
-                match self.append_store(&judged, durability) {
-                    Err(Error::NoSpace) => self.wait_to_store().await?,
-                    Err(error) => return Err(error),
-                    Ok(version) => {
-                        let frame = self.log.frame();
-                        drop(guard);
-                        self.acknowledge(frame, durability).await?;
-                        return Ok(Output::Stored { version, previous });
-                    }
+        let mut hold = self.hold(container, &key).await;
+        loop {
+            self.admit(size).await?;
+            let replaced;
+            (hold, replaced) = self.find_held(hold, &key, extent).await?;
+            let place = hold.place;
+            let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
+            if let Err(error) = judge(condition, existing) {
+                return self.refuse(hold, &key, replaced.as_ref(), error).await;
+            }
+            let previous = self.previous_item(existing, want_previous)?;
+            let expiry_ms = match expiry {
+                Expiry::Never => 0,
+                Expiry::At(at_ms) => at_ms.max(1),
+                Expiry::Keep => existing.map_or(0, |found| found.expiry_ms),
+            };
+            if let Some(upload) = commits {
+                self.check_upload(upload, &place)?;
+            }
+            let Some(dooms) = self.uploads_of(&place, replaced.as_ref()).await? else { continue };
+            self.may_retain(retain, replaced.as_ref())?;
+            let judged = Judged {
+                place,
+                key: &key,
+                kind,
+                value: bytes,
+                expiry_ms,
+                lifetime,
+                retain,
+                replaced,
+                commits,
+                dooms,
+            };
+            match self.append_store(&judged, durability) {
+                Err(Error::NoSpace) => self.wait_to_store().await?,
+                Err(error) => return Err(error),
+                Ok(version) => {
+                    let frame = self.log.frame();
+                    drop(hold);
+                    self.acknowledge(frame, durability).await?;
+                    return Ok(Output::Stored { version, previous });
                 }
             }
         }

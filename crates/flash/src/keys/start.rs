@@ -18,7 +18,7 @@ use crate::format::{RecordKind, SegmentHeader, SegmentKind, TransitionKind, UNIT
 use crate::index::Entry;
 use crate::layout::Layout;
 use crate::metrics::add;
-use crate::partition::{Extent, Partition};
+use crate::partition::Partition;
 use crate::segments::{SegmentState, SegmentTable};
 use crate::walk::{frame_at, read_segment, read_summary};
 use futures_util::future::join_all;
@@ -261,33 +261,20 @@ impl Partition {
         }
     }
 
-    /// Generation and key of an entry of the index; nothing if it is damaged. If the entry went or moved
-    /// before it was read, those of all that have its fingerprint: a key that moved must be noted.
+    /// Generation and key of what an entry of the index stands for; nothing if it is damaged.
     async fn names_of_entry(&self, slot: Slot, entry: Entry) -> Result<Vec<(u32, Vec<u8>)>> {
-        let is_current =
-            |entry: &Entry| self.state.borrow().index.contains(slot, entry.fingerprint, entry.location);
-        let mut entries = vec![entry];
-        'moved: loop {
-            let mut names = Vec::new();
-            for entry in &entries {
-                // What is not current may be a segment given back: it is not read (seed 363).
-                let read =
-                    if is_current(entry) { Some(self.read_record(*entry, Extent::Head).await) } else { None };
-                match read {
-                    Some(Ok(found)) if self.state.borrow().is_dead(found.header.container) => {}
-                    Some(Ok(found)) => {
-                        let key = record::key(&found.bytes, &found.header).to_vec();
-                        names.push((found.header.container, key));
-                    }
-                    Some(Err(_)) if is_current(entry) => self.try_device(entry).await?,
-                    _ => {
-                        entries = self.state.borrow().index.find(slot, entry.fingerprint).collect();
-                        continue 'moved;
-                    }
+        let mut names = Vec::new();
+        for (entry, read) in self.read_entry(slot, entry).await {
+            match read {
+                Ok(found) if self.state.borrow().is_dead(found.header.container) => {}
+                Ok(found) => {
+                    let key = record::key(&found.bytes, &found.header).to_vec();
+                    names.push((found.header.container, key));
                 }
+                Err(_) => self.try_device(&entry).await?,
             }
-            return Ok(names);
         }
+        Ok(names)
     }
 
     /// An error if the device fails to read where a record stands, to be asked again later. Of a

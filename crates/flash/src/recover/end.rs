@@ -43,7 +43,7 @@ impl Recovery<'_> {
     }
 
     /// The checkpoint was put in force when all that its tables hold was durable in the log: so the log
-    /// does not end before it (seed 9592).
+    /// does not end before it.
     pub(super) fn check_tables(&self) -> Result<(), OpenError> {
         let held = self.state.slot_frames.iter().flatten().copied().max().unwrap_or(0);
         if self.expected < held {

@@ -60,6 +60,8 @@ pub(super) struct Plan {
 
 /// How often gauges are published.
 const PUBLISH_NS: u64 = 1_000_000_000;
+/// I/Os of one core that are at the device at a time; others wait at the gate, first come, first served.
+const DEVICE_OUTSTANDING_MAX: usize = 256;
 
 const PARTITION_GAUGES: [&str; 16] = [
     "objects",
@@ -79,8 +81,6 @@ const PARTITION_GAUGES: [&str; 16] = [
     "expired",
     "no_space",
 ];
-/// I/Os of one core that are at the device at a time; others wait at the gate, first come, first served.
-const DEVICE_OUTSTANDING_MAX: usize = 256;
 const DEVICE_GAUGES: [&str; 5] = ["reads", "read_bytes", "writes", "written_bytes", "flushes"];
 
 fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {

@@ -200,10 +200,6 @@ impl Caller {
         let asked = self.begin(key, input);
         let upload = match self.upload(key, &bytes, usize::MAX).await {
             Ok(upload) => upload,
-            // The container was emptied meanwhile, and the upload with it.
-            Err(Error::Invalid(_)) if self.shape.clears => {
-                return self.journal.withdraw(&asked, "the upload is gone");
-            }
             Err(error) => return self.failed(&asked, Some(&error), true),
         };
         let op = store(key, Value::Upload(upload), condition(when), expiry(until), false);
@@ -211,9 +207,6 @@ impl Caller {
         if called.is_err() {
             let abort = Op::UploadAbort { upload, key: key.name.1.clone() };
             drop(self.call(Durability::Sync, abort).await);
-        }
-        if matches!(called, Err(Error::Invalid(_))) && self.shape.clears {
-            return self.journal.withdraw(&asked, "the upload is gone");
         }
         self.stored(key, &asked, value, Some(called), false);
     }
@@ -225,11 +218,10 @@ impl Caller {
             Ok(upload) => {
                 let op = Op::UploadAbort { upload, key: key.name.1.clone() };
                 match self.call(Durability::Sync, op).await {
-                    Ok(_) | Err(Error::Invalid(_)) => self.journal.withdraw(&asked, "done"),
+                    Ok(_) => self.journal.withdraw(&asked, "done"),
                     Err(error) => self.failed(&asked, Some(&error), false),
                 }
             }
-            Err(Error::Invalid(_)) if self.shape.clears => self.journal.withdraw(&asked, "gone"),
             Err(error) => self.failed(&asked, Some(&error), true),
         }
     }

@@ -234,7 +234,7 @@ impl Expected {
     /// Writes down what a reply says.
     pub(super) fn judge(&self, journal: &Journal, shape: &Shape, reply: Reply) {
         if let Reply::Error(text) = &reply {
-            return self.fail(journal, shape, text);
+            return self.fail(journal, text);
         }
         let answered = match (self, &reply) {
             (Expected::Setup(asked), _) => {
@@ -278,16 +278,10 @@ impl Expected {
         }
     }
 
-    fn fail(&self, journal: &Journal, shape: &Shape, text: &[u8]) {
+    fn fail(&self, journal: &Journal, text: &[u8]) {
         let may_be_full = matches!(self, Expected::Flag(_, true) | Expected::Value(_, _, true));
-        // The database was emptied meanwhile, and the upload of a long value with it.
-        let is_gone = text.ends_with(b"no such upload is open") && shape.clears;
         for asked in self.asked() {
-            if is_gone && may_be_full {
-                journal.withdraw(asked, "the upload is gone");
-            } else {
-                journal.fail(asked, &trouble(text), may_be_full);
-            }
+            journal.fail(asked, &trouble(text), may_be_full);
         }
     }
 }
