@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-const DISK_BYTES: usize = (64 << 10) + 24 * (64 << 10) + (8 << 10);
+const DISK_BYTES: usize = (64 << 10) + 28 * (64 << 10) + (8 << 10);
 /// The year 2096: later than any run of the test.
 const FAR_MS: u64 = 4_000_000_000_000;
 

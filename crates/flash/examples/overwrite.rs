@@ -74,7 +74,7 @@ async fn run(reactor: Reactor, args: Vec<String>) {
         let opened = Partition::open(&reactor, block.clone(), &superblock, number, Options::default());
         partitions.push(opened.await.expect("open"));
     }
-    let record_bytes = 64 + 16 + 4 + 1024 + 4;
+    let record_bytes = (64_u64 + 16 + 4 + 1024).next_multiple_of(16);
     let keys = bytes * percent / 100 / record_bytes;
     stores(&reactor, &partitions, keys, |at| at).await;
     let (before, start_ns) = (file.stats(), reactor.now_ns());

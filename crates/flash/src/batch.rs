@@ -3,8 +3,8 @@
 //! Invariants: a batch stands in one frame; every operation is judged before the first is appended.
 
 use crate::format::RecordKind;
+use crate::format::note::note_bytes_max;
 use crate::format::record::record_bytes;
-use crate::format::transition::note_bytes_max;
 use crate::held::judge;
 use crate::key_locks::KeyGuard;
 use crate::log::Log;

@@ -11,8 +11,9 @@
 //! * only what is still current is moved, looked at when the note is appended;
 //! * a damaged record is not moved and not forgotten: its segment stays, and reads keep failing.
 
+use crate::format::note::note_bytes_max;
 use crate::format::record::{self, record_bytes, verify_value};
-use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, note_bytes_max};
+use crate::format::transition::FLAG_PREVIOUS_EXPIRING;
 use crate::format::{
     RecordHeader, RecordKind, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, round_up,
 };
@@ -26,8 +27,10 @@ use plimsoll_kv::{Durability, Error, Result, Slot};
 use plimsoll_reactor::Buf;
 use std::rc::Rc;
 
-/// Bytes moved in one write.
-const MOVE_BYTES: usize = 256 << 10;
+/// Bytes of records moved together, of which only the last block is padded.
+const MOVE_BYTES: usize = 1 << 20;
+/// Bytes of one write: what the foreground waits for at the device is bounded by it.
+const WRITE_BYTES: usize = 256 << 10;
 /// A segment is cleaned if that gives back more than so much of it.
 const GAIN_PERCENT_MIN: u64 = 3;
 /// Notes of this many moves at a time.
@@ -132,7 +135,7 @@ impl Partition {
                 Fate::Move => {
                     pending_bytes += length;
                     pending.push((moved, bytes[at..at + length].to_vec()));
-                    if pending_bytes >= MOVE_BYTES.min(self.layout.segment_bytes as usize / 4) {
+                    if pending_bytes >= MOVE_BYTES.min(self.layout.segment_bytes as usize) {
                         self.move_records(std::mem::take(&mut pending), kind, heads).await?;
                         pending_bytes = 0;
                     }
@@ -224,7 +227,7 @@ impl Partition {
         let mut records = records.into_iter().peekable();
         while records.peek().is_some() {
             let mut head = self.take_head(kind, heads).await?;
-            let (moves, buf, offset) = self.fill(&mut head, &mut records);
+            let (moves, bytes, offset) = self.fill(&mut head, &mut records);
             let device_offset = self.layout.segment_offset(head.segment) + offset;
             let segment = head.segment;
             heads.put(kind, head);
@@ -233,9 +236,8 @@ impl Partition {
                 self.state.borrow_mut().segments.close(segment);
                 continue;
             }
-            add(&self.counts.cleaned_bytes, buf.len() as u64);
-            let written = self.block.write(Origin::BACKGROUND, device_offset, Rc::new(buf), true).await;
-            if let Err(error) = written {
+            add(&self.counts.cleaned_bytes, bytes.len() as u64);
+            if let Err(error) = self.write_moved(device_offset, &bytes).await {
                 // Nothing points to what was to be written; the head is not used again.
                 heads.take(kind);
                 self.state.borrow_mut().segments.close_early(segment);
@@ -246,26 +248,40 @@ impl Partition {
         Ok(())
     }
 
-    /// Encodes as many records as fit the head, for their new places.
+    /// Writes moved records, piece by piece, durably.
+    async fn write_moved(&self, mut device_offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        for piece in bytes.chunks(WRITE_BYTES) {
+            let mut buf = Buf::zeroed(piece.len());
+            buf.copy_from_slice(piece);
+            self.block.write(Origin::BACKGROUND, device_offset, Rc::new(buf), true).await?;
+            device_offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Encodes as many records as fit the head, for their new places: the moves, the bytes to be written
+    /// and where they begin in the segment.
     fn fill(
         &self,
         head: &mut Head,
         records: &mut std::iter::Peekable<std::vec::IntoIter<(Move, Vec<u8>)>>,
-    ) -> (Vec<Move>, Buf, u64) {
+    ) -> (Vec<Move>, Vec<u8>, u64) {
         let layout = &self.layout;
-        let fresh = head.offset == 0;
-        let start = if fresh { layout.block_bytes } else { head.offset };
+        let begin = head.offset;
         let mut bytes: Vec<u8> = Vec::new();
+        if begin == 0 {
+            bytes.extend_from_slice(&self.head_header(head).encode(layout.identity));
+            bytes.resize(layout.block_bytes as usize, 0);
+        }
         let mut moves = Vec::new();
         while let Some((moved, record_bytes)) = records.peek() {
-            if start + round_up((bytes.len() + record_bytes.len()) as u64, layout.block_bytes)
-                > layout.segment_bytes
-            {
+            let end = begin + (bytes.len() + record_bytes.len()) as u64;
+            if round_up(end, layout.block_bytes) > layout.segment_bytes {
                 break;
             }
             let kept = self.state.borrow().expiry_overrides.get(&moved.from).copied();
             let (mut moved, mut record_bytes) = records.next().expect("just peeked");
-            moved.to = layout.location(head.segment, start + bytes.len() as u64);
+            moved.to = layout.location(head.segment, begin + bytes.len() as u64);
             if let Some(kept) = kept {
                 (moved.header.expiry_ms, moved.header.version) = (kept.expiry_ms, kept.version);
                 moved.override_clock = kept.version.clock;
@@ -274,16 +290,9 @@ impl Partition {
             bytes.extend_from_slice(&record_bytes);
             moves.push(moved);
         }
-        let header_bytes = if fresh { layout.block_bytes as usize } else { 0 };
-        let length = round_up(bytes.len() as u64, layout.block_bytes);
-        let mut buf = Buf::zeroed(header_bytes + length as usize);
-        if fresh {
-            let encoded = self.head_header(head).encode(layout.identity);
-            buf[..encoded.len()].copy_from_slice(&encoded);
-        }
-        buf[header_bytes..header_bytes + bytes.len()].copy_from_slice(&bytes);
-        head.offset = start + length;
-        (moves, buf, start - header_bytes as u64)
+        bytes.resize(round_up(bytes.len() as u64, layout.block_bytes) as usize, 0);
+        head.offset = begin + bytes.len() as u64;
+        (moves, bytes, begin)
     }
 
     fn head_header(&self, head: &Head) -> SegmentHeader {

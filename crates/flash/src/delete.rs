@@ -5,8 +5,9 @@
 //! Invariants: a delete is durable before it is told, and nothing comes back; deletes go on when the
 //! device is full; what was seen expired is deleted durably before anyone hears that it is absent.
 
+use crate::format::note::note_bytes_max;
 use crate::format::record::{self, record_bytes};
-use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, FLAG_WHOLE, note_bytes_max};
+use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, FLAG_WHOLE};
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::held::judge;
 use crate::metrics::add;

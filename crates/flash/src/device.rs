@@ -20,6 +20,8 @@ const SEGMENTS_MIN: u64 = 24;
 /// The smallest and the largest segment.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
+/// A segment in which header, footer and padding take less than 2 %.
+const SEGMENT_BYTES_EFFICIENT: u64 = 1 << 20;
 /// Bytes at each end of a device that must be zero for it to count as blank.
 const BLANK_BYTES: u64 = 1 << 20;
 
@@ -236,9 +238,11 @@ fn lay_out(block: &dyn Block, options: &FormatOptions) -> Result<Superblock, Dev
     })
 }
 
-/// A segment size that gives a partition of so many bytes about a thousand segments: what is kept free
-/// is counted in segments, and every percent of it costs several percent of writing when full.
+/// A segment size for a partition of so many bytes. What is kept free is counted in segments, and every
+/// percent of it costs several percent of writing when full: so about a thousand segments up to the size
+/// at which header and padding weigh little, and about four thousand beyond.
 fn segment_bytes_for(room: u64) -> u64 {
-    let sought = (room / 768).max(1);
-    (1 << sought.ilog2()).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+    let of_about = |segments: u64| 1_u64 << (room / (segments * 3 / 4)).max(1).ilog2();
+    let sought = of_about(1024).min(SEGMENT_BYTES_EFFICIENT).max(of_about(4096));
+    sought.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }

@@ -3,7 +3,8 @@
 //! Invariant: a long value is not written again: a note of some bytes overrides what its record says
 //! until cleaning writes the record anew.
 
-use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, note_bytes_max};
+use crate::format::note::note_bytes_max;
+use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
 use crate::format::{RecordKind, Transition, TransitionKind};
 use crate::held::judge;
 use crate::partition::{Extent, Found, Partition, Place};

@@ -5,9 +5,9 @@
 //! first, so that the bytes behind them are reached. Place: tests and `fuzz/`; nothing in the
 //! engine calls this. Never: it draws no randomness.
 
+use crate::format::note::{NOTE_HEADER_BYTES, NOTE_KIND, decode_note, encode_note};
 use crate::format::record::{self, RECORD_HEADER_BYTES, RecordHeader, verify_value};
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
-use crate::format::transition::{NOTE_HEADER_BYTES, decode_note, encode_note};
 use crate::format::{Anchor, FrameHeader, SegmentFooter, SegmentHeader, checkpoint, crc32c, crc32c_of};
 use crate::layout::Layout;
 use crate::segments::SegmentTable;
@@ -136,7 +136,7 @@ fn note(data: &[u8]) {
     }
     let mut bytes = data.to_vec();
     bytes.resize(bytes.len().next_multiple_of(16), 0);
-    bytes[4] = crate::format::transition::NOTE_KIND;
+    bytes[4] = NOTE_KIND;
     let payload_bytes = (bytes.len() - NOTE_HEADER_BYTES) as u32;
     bytes[12..16].copy_from_slice(&payload_bytes.to_le_bytes());
     let crc = crc32c_of(&[&SEQUENCE.to_le_bytes(), &8_u64.to_le_bytes(), &bytes[4..]]);

@@ -14,9 +14,10 @@
 
 mod writer;
 
-use crate::format::transition::{TRANSITION_BYTES_MAX, encode_note, put_varint};
+use crate::format::chain::{TRANSITION_BYTES_MAX, put_varint};
+use crate::format::note::encode_note;
 use crate::format::{
-    FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind,
+    Chain, FrameHeader, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind,
     UNIT_BYTES, crc32c, record, round_up,
 };
 use crate::layout::Layout;
@@ -85,8 +86,9 @@ struct Tail {
     /// Transitions of the segment so far: its summary. Each is preceded by how much further its
     /// frame is than that of the one before.
     summary: Vec<u8>,
-    /// The frame of the last transition in the summary.
+    /// The frame of the last transition in the summary, and what the next one differs from.
     summary_frame: u64,
+    summary_chain: Chain,
     pending: VecDeque<Pending>,
     pending_bytes: usize,
     /// Keys with a transition that is not durable: the frame to wait for.
@@ -152,6 +154,7 @@ impl Log {
             building: Building::new(layout.block_bytes),
             summary: Vec::new(),
             summary_frame: position.frame,
+            summary_chain: Chain::default(),
             pending: VecDeque::new(),
             pending_bytes: 0,
             pending_keys: BTreeMap::new(),
@@ -295,13 +298,13 @@ impl Log {
         value: &[u8],
         urgency: Durability,
     ) -> Transition {
-        let mut tail = self.tail.borrow_mut();
-        let (sequence, location) = self.place(&tail);
+        let tail = &mut *self.tail.borrow_mut();
+        let (sequence, location) = self.place(tail);
         record::encode(header, key, value, sequence, location, &mut tail.building.bytes);
         tail.building.items += 1;
         tail.building.urgency = tail.building.urgency.min(urgency);
         let transition = header.transition(key, fingerprint, location);
-        self.summarise(&mut tail, &transition);
+        self.summarise(tail, &transition);
         transition
     }
 
@@ -331,7 +334,7 @@ impl Log {
         let frame = self.frame.get();
         put_varint(&mut tail.summary, frame - tail.summary_frame);
         tail.summary_frame = frame;
-        transition.encode(&mut tail.summary);
+        tail.summary_chain.encode(transition, &mut tail.summary);
     }
 
     /// Notes that a transition stands in the frame being built: a reader of its key has to wait.
@@ -486,7 +489,7 @@ impl Log {
         tail.segment = std::mem::replace(&mut tail.next_segment, reserved);
         tail.sequence = self.take_sequence();
         tail.log_number += 1;
-        tail.summary_frame = self.frame.get();
+        (tail.summary_frame, tail.summary_chain) = (self.frame.get(), Chain::default());
         let info = segments.get_mut(tail.segment);
         (info.sequence, info.log_number, info.opened_frame) = (tail.sequence, tail.log_number, frame);
         tail.fresh = true;

@@ -3,7 +3,8 @@
 //! Invariant: at most one version is kept below a key's current one; whatever goes, current or kept,
 //! takes the upload with it that it held.
 
-use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, note_bytes_max};
+use crate::format::note::note_bytes_max;
+use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
 use crate::format::{RecordKind, Transition, TransitionKind};
 use crate::index::Entry;
 use crate::partition::{Extent, Found, Partition, Place};

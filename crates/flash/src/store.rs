@@ -4,8 +4,9 @@
 //!
 //! Invariant: a store that fails has changed nothing, unless its error says that the device failed.
 
+use crate::format::note::note_bytes_max;
 use crate::format::record::{Manifest, record_bytes};
-use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, note_bytes_max};
+use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN};
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::held::judge;
 use crate::log::Log;

@@ -3,8 +3,8 @@
 //! Invariants: parts are invisible until the manifest is stored; an upload that is given up, or
 //! open at a crash, leaves nothing; parts of a replaced value stay while someone reads them.
 
+use crate::format::note::note_bytes_max;
 use crate::format::record::{part_key, record_bytes};
-use crate::format::transition::note_bytes_max;
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::metrics::add;
 use crate::partition::Partition;

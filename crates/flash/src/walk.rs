@@ -6,11 +6,12 @@
 //! Invariant: a frame counts only if it is whole: its header, every note and every record in it
 //! are proved. A footer counts for all frames, because it is written after they are durable.
 
+use crate::format::chain::take_varint;
+use crate::format::note::{NOTE_KIND, decode_note};
 use crate::format::record::{self, verify_value};
-use crate::format::transition::{NOTE_KIND, decode_note, take_varint};
 use crate::format::{
-    FrameHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, crc32c,
-    round_up,
+    Chain, FrameHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES,
+    crc32c, round_up,
 };
 use crate::layout::Layout;
 use crate::segments::Segment;
@@ -89,10 +90,10 @@ pub fn decode_summary(bytes: &[u8], footer: &SegmentFooter, first_frame: u64) ->
         return None;
     }
     let mut frame = first_frame;
-    let mut transitions = Vec::new();
+    let (mut chain, mut transitions) = (Chain::default(), Vec::new());
     while !rest.is_empty() {
         frame = frame.checked_add(take_varint(&mut rest)?)?;
-        transitions.push((frame, Transition::decode(&mut rest).ok()?));
+        transitions.push((frame, chain.decode(&mut rest).ok()?));
     }
     Some(transitions)
 }

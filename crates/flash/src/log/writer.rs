@@ -16,6 +16,9 @@ use std::rc::Rc;
 
 /// Frames being written at a time: two keep the device busy while the next one fills.
 const FRAMES_IN_FLIGHT_MAX: usize = 2;
+/// A frame with fewer bytes than this waits until the one before is written, and more join it: frames are
+/// padded to blocks, and what two small ones pad is written and cleaned for nothing.
+const SECOND_FRAME_BYTES_MIN: usize = 64 << 10;
 /// How long a group commit may wait for company.
 const GROUP_DELAY_NS: u64 = 1_000_000;
 /// How long an asynchronous store may stay in memory.
@@ -58,7 +61,8 @@ impl Log {
         }
         let unstarted = tail.pending.iter().filter(|frame| !frame.started).count();
         let in_flight = tail.pending.len() - unstarted;
-        if unstarted > 0 || in_flight >= FRAMES_IN_FLIGHT_MAX {
+        let is_small = tail.building.bytes.len() < SECOND_FRAME_BYTES_MIN;
+        if unstarted > 0 || in_flight >= FRAMES_IN_FLIGHT_MAX || (in_flight > 0 && is_small) {
             return None; // It fills while the device is busy; a completion looks again.
         }
         let delay_ns = match tail.building.urgency {

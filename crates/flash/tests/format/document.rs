@@ -1,11 +1,13 @@
 //! The page's tables against the code.
 
-use crate::reader::Reader;
+use crate::reader::{Before, Read, Reader};
 use crate::samples;
 use crate::tables::{self, fields, find, page, size};
 use plimsoll_flash::format::record::RecordHeader;
-use plimsoll_flash::format::transition::{self, Transition};
-use plimsoll_flash::format::{SegmentKind, anchor, checkpoint, frame, record, segment, superblock};
+use plimsoll_flash::format::transition::{self, Transition, TransitionKind};
+use plimsoll_flash::format::{
+    Chain, SegmentKind, anchor, chain, checkpoint, frame, note, record, segment, superblock,
+};
 use plimsoll_flash::{format, index};
 use plimsoll_kv::limits;
 
@@ -20,9 +22,9 @@ pub(crate) fn constants() -> Vec<(&'static str, u64)> {
         ("SEGMENT_HEADER_BYTES", segment::SEGMENT_HEADER_BYTES as u64),
         ("SEGMENT_FOOTER_BYTES", segment::SEGMENT_FOOTER_BYTES as u64),
         ("FRAME_HEADER_BYTES", frame::FRAME_HEADER_BYTES as u64),
-        ("TRANSITION_BYTES_MAX", transition::TRANSITION_BYTES_MAX as u64),
-        ("NOTE_HEADER_BYTES", transition::NOTE_HEADER_BYTES as u64),
-        ("NOTE_KIND", u64::from(transition::NOTE_KIND)),
+        ("TRANSITION_BYTES_MAX", chain::TRANSITION_BYTES_MAX as u64),
+        ("NOTE_HEADER_BYTES", note::NOTE_HEADER_BYTES as u64),
+        ("NOTE_KIND", u64::from(note::NOTE_KIND)),
         ("RECORD_HEADER_BYTES", record::RECORD_HEADER_BYTES as u64),
         ("CHECKSUM_SPAN_BYTES", record::CHECKSUM_SPAN_BYTES as u64),
         ("MANIFEST_BYTES", record::MANIFEST_BYTES as u64),
@@ -49,11 +51,7 @@ pub(crate) fn kinds() -> [(&'static str, Vec<(u8, String)>); 3] {
         bytes[4] = byte;
         RecordHeader::decode(&bytes).ok().map(|header| format!("{:?}", header.kind))
     };
-    let transition = |byte| {
-        let mut bytes = [0; transition::TRANSITION_BYTES_MAX];
-        bytes[0] = byte;
-        Transition::decode(&mut bytes.as_slice()).ok().map(|transition| format!("{:?}", transition.kind))
-    };
+    let transition = |byte| TransitionKind::from_byte(byte).map(|kind| format!("{kind:?}"));
     [
         ("segment kind", named(&segment)),
         ("record kind", named(&record)),
@@ -119,7 +117,7 @@ fn drawn_structures_have_the_sizes_of_the_code() {
         ("Segment header", segment::SEGMENT_HEADER_BYTES),
         ("Segment footer", segment::SEGMENT_FOOTER_BYTES),
         ("Frame", frame::FRAME_HEADER_BYTES),
-        ("Note", transition::NOTE_HEADER_BYTES),
+        ("Note", note::NOTE_HEADER_BYTES),
         ("Record", record::RECORD_HEADER_BYTES),
         ("Manifest", record::MANIFEST_BYTES),
         ("Part key", record::part_key(0, 0).len()),
@@ -132,13 +130,18 @@ fn drawn_structures_have_the_sizes_of_the_code() {
 }
 
 #[test]
-fn a_transition_reads_as_the_page_draws_it() {
-    let (page, transition) = (page(), samples::transition());
-    let mut bytes = Vec::new();
-    transition.encode(&mut bytes);
-    let mut reader = Reader { page: &page, rest: &bytes };
-    let read = reader.transition();
+fn transitions_read_as_the_page_draws_them() {
+    let page = page();
+    let (mut chain, mut bytes) = (Chain::default(), Vec::new());
+    samples::transitions().iter().for_each(|transition| chain.encode(transition, &mut bytes));
+    let (mut before, mut reader) = (Before::default(), Reader { page: &page, rest: &bytes });
+    for transition in samples::transitions() {
+        check_transition(&reader.transition(&mut before), &transition);
+    }
     assert!(reader.rest.is_empty(), "the page reads all of it");
+}
+
+fn check_transition(read: &Read, transition: &Transition) {
     let coded = [
         ("kind", transition.kind as u64),
         ("flags", u64::from(transition.flags)),

@@ -20,6 +20,15 @@ impl Read {
     }
 }
 
+/// What the next transition of a list differs from.
+#[derive(Default)]
+pub(crate) struct Before {
+    container: u64,
+    length: u64,
+    end: u64,
+    previous_end: u64,
+}
+
 fn integer(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
@@ -47,13 +56,39 @@ impl Reader<'_> {
         taken.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f))
     }
 
-    /// A transition: its fixed part, then its numbers in the order of the page.
-    pub(crate) fn transition(&mut self) -> Read {
+    /// A number that is coded by its difference to another.
+    fn difference(&mut self, from: u64) -> u64 {
+        let coded = self.varint();
+        if coded.is_multiple_of(2) { from.wrapping_add(coded / 2) } else { from.wrapping_sub(coded / 2 + 1) }
+    }
+
+    /// The next transition of a list: its fixed part, then the fields that its shape names.
+    pub(crate) fn transition(&mut self, before: &mut Before) -> Read {
         let mut read = self.structure("Transition");
-        let numbers = find(self.page, "Transition", "number");
-        for row in &numbers.rows {
-            let value = self.varint();
+        let shape = read.get("shape");
+        for row in &find(self.page, "Transition", "coded").rows {
+            let follows = shape & row[0].parse::<u64>().expect("a bit") != 0;
+            let value = match if follows { row[2].as_str() } else { row[3].as_str() } {
+                "0" => 0,
+                "1 byte" => self.integer(1),
+                "2 bytes" => self.integer(2),
+                "5 bytes" => self.integer(5),
+                "number" => self.varint(),
+                "difference" if row[1] == "location" => self.difference(before.end),
+                "difference" => self.difference(before.previous_end),
+                "container before" => before.container,
+                "end before" => before.end,
+                "length before" => before.length,
+                "length, or 0 without previous" if read.get("previous") == 0 => 0,
+                "length, or 0 without previous" => read.get("length"),
+                other => panic!("the page codes {} as {other:?}", row[1]),
+            };
             read.0.push((row[1].clone(), value));
+        }
+        (before.container, before.length) = (read.get("container"), read.get("length"));
+        before.end = read.get("location").wrapping_add(before.length);
+        if read.get("previous") != 0 {
+            before.previous_end = read.get("previous").wrapping_add(read.get("previous_length"));
         }
         read
     }

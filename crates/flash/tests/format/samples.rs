@@ -2,11 +2,12 @@
 //! comes from as the page says it.
 
 use plimsoll_flash::format::anchor::{ANCHOR_BYTES, Anchor};
+use plimsoll_flash::format::note::encode_note;
 use plimsoll_flash::format::record::{self, Manifest, RecordHeader, RecordKind, part_key};
 use plimsoll_flash::format::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
-use plimsoll_flash::format::transition::{Transition, TransitionKind, encode_note};
+use plimsoll_flash::format::transition::{Transition, TransitionKind};
 use plimsoll_flash::format::{
-    FrameHeader, SegmentFooter, SegmentHeader, SegmentKind, checkpoint, crc32c, crc32c_of,
+    Chain, FrameHeader, SegmentFooter, SegmentHeader, SegmentKind, checkpoint, crc32c, crc32c_of,
 };
 use plimsoll_flash::index::{Entry, Index};
 use plimsoll_kv::{Slot, Version};
@@ -193,8 +194,9 @@ fn segment_footer() -> Sample {
     }
 }
 
-pub(crate) fn transition() -> Transition {
-    Transition {
+/// One with every field, one that follows it in every respect, and one that is short.
+pub(crate) fn transitions() -> [Transition; 3] {
+    let widest = Transition {
         flags: 0x81,
         slot: 0x1112,
         container: 0x2122_2324,
@@ -205,21 +207,26 @@ pub(crate) fn transition() -> Transition {
         length: 0x7172_7374,
         previous_length: 0x8182_8384,
         ..Transition::new(TransitionKind::Revert)
-    }
+    };
+    let follows = Transition {
+        kind: TransitionKind::Relocate,
+        flags: 0,
+        argument: 0,
+        location: widest.location + u64::from(widest.length),
+        previous: widest.previous + u64::from(widest.previous_length) - 3,
+        previous_length: widest.length,
+        ..widest
+    };
+    let short = Transition { location: 7, argument: 0x4344, ..Transition::new(TransitionKind::UploadDoom) };
+    [widest, follows, short]
 }
 
 fn transition_sample() -> Sample {
-    let value = transition();
     let mut bytes = Vec::new();
-    value.encode(&mut bytes);
+    Chain::default().encode(&transitions()[0], &mut bytes);
     Sample {
         heading: "Transition",
-        fields: vec![
-            ("kind", vec![13]),
-            ("flags", vec![value.flags]),
-            ("slot", value.slot.to_le_bytes().to_vec()),
-            ("fingerprint", b8(value.fingerprint)[..5].to_vec()),
-        ],
+        fields: vec![("kind", vec![13]), ("shape", vec![0xff])],
         crc: None,
         bytes,
     }
@@ -253,18 +260,18 @@ fn frame() -> Sample {
 }
 
 fn note() -> Sample {
-    let transition = transition();
-    let mut encoded = Vec::new();
-    transition.encode(&mut encoded);
-    let bytes = encode_note(&[transition, transition], SEQUENCE, LOCATION);
+    let transitions = transitions();
+    let (mut chain, mut encoded) = (Chain::default(), Vec::new());
+    transitions.iter().for_each(|transition| chain.encode(transition, &mut encoded));
+    let bytes = encode_note(&transitions, SEQUENCE, LOCATION);
     assert_eq!(bytes[16..16 + encoded.len()], encoded);
-    assert_eq!(bytes.len(), (16 + 2 * encoded.len()).next_multiple_of(16));
+    assert_eq!(bytes.len(), (16 + encoded.len()).next_multiple_of(16));
     Sample {
         heading: "Note",
         fields: vec![
             ("kind", vec![64]),
-            ("transitions", b4(2)),
-            ("payload_bytes", b4(2 * encoded.len() as u32)),
+            ("transitions", b4(transitions.len() as u32)),
+            ("payload_bytes", b4(encoded.len() as u32)),
         ],
         crc: Some(crc32c_of(&[&SEQUENCE.to_le_bytes(), &LOCATION.to_le_bytes(), &bytes[4..]])),
         bytes,
