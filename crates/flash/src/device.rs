@@ -173,7 +173,7 @@ pub async fn format(block: &dyn Block, options: &FormatOptions) -> Result<Superb
             Err(error) => return Err(error),
         }
     }
-    let superblock = lay_out(block, options)?;
+    let superblock = lay_out(block.size_bytes(), block.block_bytes(), options)?;
     // Anchors first: a superblock promises that they are there.
     for partition in 0..superblock.partitions {
         let layout = Layout::new(&superblock, partition);
@@ -190,14 +190,21 @@ pub async fn format(block: &dyn Block, options: &FormatOptions) -> Result<Superb
     Ok(superblock)
 }
 
-fn lay_out(block: &dyn Block, options: &FormatOptions) -> Result<Superblock, DeviceError> {
+/// Looks whether a device of so many bytes could be formatted: before a file is made for it.
+///
+/// # Errors
+/// It is too small, or the options contradict themselves.
+pub fn check_format(size: u64, options: &FormatOptions) -> Result<(), DeviceError> {
+    lay_out(size, SUPERBLOCK_BYTES as u32, options).map(|_| ())
+}
+
+fn lay_out(size: u64, block_bytes: u32, options: &FormatOptions) -> Result<Superblock, DeviceError> {
     let partitions = options.partitions;
     if partitions == 0 || partitions > PARTITIONS_MAX {
         return Err(DeviceError::Option(format!(
             "partitions must be 1 to {PARTITIONS_MAX}, not {partitions}"
         )));
     }
-    let size = block.size_bytes();
     let anchors = u64::from(partitions) * 2 * ANCHOR_BYTES as u64;
     let data_offset = round_up(SUPERBLOCK_BYTES as u64 + anchors, 64 << 10);
     let room = size.saturating_sub(data_offset + 2 * SUPERBLOCK_BYTES as u64) / u64::from(partitions);
@@ -230,7 +237,7 @@ fn lay_out(block: &dyn Block, options: &FormatOptions) -> Result<Superblock, Dev
         data_offset,
         hash_secret: options.hash_secret,
         segment_bytes: segment_bytes as u32,
-        block_bytes: block.block_bytes(),
+        block_bytes,
         segments_per_partition: segments as u32,
         placement_epoch: 0,
         partitions,

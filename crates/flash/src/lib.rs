@@ -46,7 +46,7 @@ mod upload;
 mod verify;
 pub mod walk;
 
-pub use device::{DeviceError, FormatOptions, format, inspect};
+pub use device::{DeviceError, FormatOptions, check_format, format, inspect};
 pub use format::Superblock;
 pub use metrics::PartitionMetrics;
 pub use partition::{Options, Partition};

@@ -34,6 +34,23 @@ fn what_was_acknowledged_survives_a_kill_and_a_stop_whatever_the_cores() {
 }
 
 #[test]
+fn two_servers_do_not_share_an_address() {
+    let (first, second) = (directory("address-1"), directory("address-2"));
+    let server = start(&first, &[]);
+    let resp = server.resp.clone();
+    let refused =
+        || Server::refusal(&["--size", "64MiB", "--data", second.to_str().unwrap(), "--resp", &resp]);
+    let told = refused();
+    assert!(told.contains(&format!("another process listens on {resp}")), "{told}");
+    server.kill();
+    let server = Server::start(&["--data", first.to_str().unwrap(), "--resp", &resp]);
+    let told = refused();
+    assert!(told.contains(&format!("another server has {resp}")), "{told}");
+    assert_eq!(ask(&resp, "SET k v\r\nQUIT\r\n"), "+OK\r\n+OK\r\n");
+    server.stop();
+}
+
+#[test]
 fn metrics_health_and_the_page_are_served() {
     let server = start(&directory("admin"), &[]);
     ask(&server.resp, "SET k v\r\nGET k\r\nGET\r\nQUIT\r\n");
@@ -68,6 +85,7 @@ fn a_device_is_made_described_and_verified() {
     std::fs::remove_file(path).unwrap();
     succeeds(&["device", "format", path, "--size", "32MiB", "--partitions", "3", "--segment", "64KiB"]);
     assert!(fails(&["device", "format", path]).contains("--force"));
+    assert!(fails(&["device", "format", path, "--force", "--size", "64MiB"]).contains("keeps its size"));
     let info = succeeds(&["device", "info", path]);
     assert!(info.contains("partitions      3") && info.contains("segment size    64KiB"), "{info}");
     let server = start(Path::new("unused"), &["--device", path]);
@@ -80,8 +98,13 @@ fn a_device_is_made_described_and_verified() {
 
 #[test]
 fn wrong_usage_is_told_with_two_and_failure_with_one() {
+    let file = directory("usage").join("file");
+    let file = file.to_str().unwrap();
     for args in [
         &["serve", "--bogus"][..],
+        &["serve", "--cores", "4711", "--data", file],
+        &["device", "format", file, "--size", "64MiB", "--partitions", "0"],
+        &["device", "format", file, "--size", "64MiB", "--segment", "100"],
         &["serve", "--size", "much"],
         &["serve", "--nvme", "127.0.0.1:4420"],
         &["serve", "--cache", "1GiB"],
@@ -93,6 +116,9 @@ fn wrong_usage_is_told_with_two_and_failure_with_one() {
         let output = plimsoll(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", told(&output));
     }
+    assert!(fails(&["device", "format", file, "--size", "1MiB"]).contains("need at least"));
+    assert!(fails(&["serve", "--data", file, "--size", "1MiB"]).contains("need at least"));
+    assert!(!Path::new(file).join("device.plimsoll").exists(), "nothing is left behind");
     let config = directory("config").join("plimsoll.toml");
     std::fs::write(&config, "size = '1GiB'\nresq = 1\n").unwrap();
     let output = plimsoll(&["serve", "--config", config.to_str().unwrap()]);

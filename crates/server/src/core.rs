@@ -8,7 +8,7 @@
 //!
 //! Never: it opens devices or knows which kind they are.
 
-use crate::limits::STOP_NS_MAX;
+use crate::limits::{CLIENT_BYTES_MAX, STALL_LOOK_NS, STOP_NS_MAX};
 use crate::session::{self, Connection};
 use crate::shared::Shared;
 use crate::volume::{Message, Question, Volume};
@@ -33,6 +33,8 @@ pub struct Core {
     connections: RefCell<BTreeMap<u64, Weak<Connection>>>,
     address: SocketAddr,
     stopping: Cell<bool>,
+    /// What all connections hold.
+    held_bytes: Cell<usize>,
     /// Woken when the core stops, and when a connection has ended.
     changed: WaitList,
 }
@@ -58,6 +60,7 @@ pub fn serve_core(
         connections: RefCell::default(),
         address: listener.address(),
         stopping: Cell::new(false),
+        held_bytes: Cell::new(0),
         changed: WaitList::default(),
     });
     let weak = Rc::downgrade(&core);
@@ -65,6 +68,7 @@ pub fn serve_core(
         weak.upgrade().map(|core| core.answer(question)).unwrap_or_default()
     }));
     reactor.spawn(Work::Network, accept(core.clone(), listener));
+    reactor.spawn(Work::Control, watch(core.clone()));
     Ok(core)
 }
 
@@ -83,6 +87,15 @@ async fn accept(core: Rc<Core>, listener: Listener) {
                 core.reactor.sleep_ns(10_000_000).await;
             }
         }
+    }
+}
+
+/// Cuts connections that keep a value on the device and take none of it.
+async fn watch(core: Rc<Core>) {
+    while !core.stopping.get() {
+        core.reactor.sleep_ns(STALL_LOOK_NS).await;
+        let now_ns = core.reactor.now_ns();
+        core.known_connections().iter().for_each(|connection| connection.cut_if_stalled(now_ns));
     }
 }
 
@@ -122,6 +135,26 @@ impl Core {
 
     fn known_connections(&self) -> Vec<Rc<Connection>> {
         self.connections.borrow().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A connection holds other bytes than before. If all together hold too many, the one that holds
+    /// the most is cut.
+    pub(crate) fn hold(&self, before: usize, now: usize) {
+        self.held_bytes.set(self.held_bytes.get() - before + now);
+        if now <= before || self.held_bytes.get() <= CLIENT_BYTES_MAX {
+            return;
+        }
+        let known = self.known_connections();
+        let largest = known.iter().filter(|connection| !connection.is_dead());
+        let Some(largest) = largest.max_by_key(|connection| connection.eviction_rank()) else { return };
+        self.shared.core(self.reactor.core()).evicted.add(1);
+        tracing::warn!(
+            client = largest.id,
+            bytes = largest.held_bytes(),
+            of = self.held_bytes.get(),
+            "clients hold too much memory: the connection that holds the most is cut"
+        );
+        largest.die();
     }
 
     /// A connection has ended, on both of its ways.

@@ -81,6 +81,8 @@ pub struct CoreCounters {
     pub accepted: Counter,
     /// Connections refused because there were too many.
     pub refused: Counter,
+    /// Connections cut because all together held too much memory.
+    pub evicted: Counter,
     /// Connections open now.
     pub open: Counter,
     /// Bytes received.
@@ -105,6 +107,7 @@ impl CoreCounters {
             commands: (0..commands).map(|_| CommandCounters::default()).collect(),
             accepted: Counter::default(),
             refused: Counter::default(),
+            evicted: Counter::default(),
             open: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
@@ -118,7 +121,7 @@ impl CoreCounters {
     /// Sets everything to zero but what says how things stand now. Only the owning core may.
     pub fn reset(&self) {
         self.commands.iter().for_each(CommandCounters::reset);
-        let counters = [&self.accepted, &self.refused, &self.received_bytes, &self.sent_bytes];
+        let counters = [&self.accepted, &self.refused, &self.evicted, &self.received_bytes, &self.sent_bytes];
         for counter in counters.into_iter().chain([&self.hits, &self.misses, &self.errors]) {
             counter.set(0);
         }

@@ -36,6 +36,21 @@ pub const BUFFER_BYTES_KEPT: usize = 32 << 10;
 /// Bytes of one command, values above a record's limit excluded.
 pub const QUERY_BUFFER_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes that all connections of one core hold: commands being received and under way, replies that
+/// wait. Above it the connection that holds the most is cut, so that no number of clients that send
+/// halves of commands or do not read can take the machine's memory.
+pub const CLIENT_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of the name that a client gives itself: CLIENT LIST shows those of all.
+pub const CLIENT_NAME_BYTES_MAX: usize = 512;
+
+/// How long a client that is being sent a value in parts may take none of it before its connection is
+/// cut: as long, the value keeps its space on the device, whatever became of its key.
+pub const STALL_NS_MAX: u64 = 60_000_000_000;
+
+/// How often that is looked for.
+pub const STALL_LOOK_NS: u64 = 10_000_000_000;
+
 /// Keys of one command that are worked on at once.
 pub const KEYS_AT_ONCE_MAX: usize = 64;
 

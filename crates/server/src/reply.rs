@@ -18,13 +18,13 @@ pub struct Pinned {
     pub key: Vec<u8>,
     /// Bytes in all.
     pub length: u64,
-    /// Gives up the pin when dropped.
-    pub release: Box<dyn FnMut()>,
+    /// Gives up the pin, with the key.
+    pub release: Box<dyn FnMut(Vec<u8>)>,
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        (self.release)();
+        (self.release)(std::mem::take(&mut self.key));
     }
 }
 
@@ -85,10 +85,12 @@ impl Reply {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         const SMALL: usize = 32;
+        const PINNED: usize = 256;
         SMALL
             + match self {
                 Reply::Error(bytes) | Reply::Bulk(bytes) | Reply::Text(bytes) => bytes.capacity(),
                 Reply::Array(items) | Reply::Set(items) => items.iter().map(Reply::held_bytes).sum(),
+                Reply::Parts(pinned) => PINNED + pinned.key.capacity(),
                 Reply::Map(pairs) => pairs.iter().map(|(k, v)| k.held_bytes() + v.held_bytes()).sum(),
                 _ => 0,
             }

@@ -362,3 +362,66 @@ fn a_server_that_dies_resets_its_clients() {
         assert!(c.next().await.is_none());
     });
 }
+
+/// The beginning of a command that is never ended, of so many MiB.
+fn half_a_command(mib: usize) -> Vec<u8> {
+    let argument = [b"$1048576\r\n".as_slice(), &vec![b'x'; 1 << 20], b"\r\n"].concat();
+    [b"*1000\r\n$3\r\nDEL\r\n".to_vec(), argument.repeat(mib)].concat()
+}
+
+#[test]
+fn clients_that_hold_too_much_together_are_cut_and_others_go_on() {
+    run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
+        let mut honest = bench.client().await;
+        let mut hostile = Vec::new();
+        for _ in 0..6 {
+            let client = bench.client().await;
+            send_in_background(&bench, &client, half_a_command(55));
+            hostile.push(client);
+        }
+        bench.pause_ms(5_000).await;
+        let cut = bench.shared.sum(|counters| counters.evicted.get());
+        assert_eq!(cut, 2, "four times 55 MiB fit 256 MiB");
+        honest.expect("SET k v", "+OK").await;
+        honest.expect("GET k", "v").await;
+        let list = show(&honest.call(&["CLIENT", "LIST"]).await);
+        let held = list.split("tot-mem=").skip(1).map(|rest| rest.split(' ').next().unwrap());
+        let held: usize = held.map(|bytes| bytes.parse::<usize>().unwrap()).sum();
+        assert!((150 << 20..257 << 20).contains(&held), "{held}");
+        drop(hostile);
+        bench.pause_ms(20_000).await;
+        honest
+            .expect(
+                &format!("CLIENT SETNAME {}", "n".repeat(513)),
+                "-ERR Client names have at most 512 bytes",
+            )
+            .await;
+    });
+}
+
+#[test]
+fn a_client_that_takes_nothing_of_a_long_value_is_cut_and_the_value_let_go() {
+    let memory = MemoryOptions { capacity_bytes: 64 << 20, value_bytes_max: 4096, part_bytes: 64 << 10 };
+    run(Setup { cores: 1, partitions: 1, memory, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        c.expect(&format!("SET k {}", pattern(20 << 20, 0)), "+OK").await;
+        let stalled = bench.client().await;
+        stalled.send([encoded(&["PING"]), encoded(&["GET", "k"])].concat()).await;
+        let slow = bench.client().await;
+        slow.send(encoded(&["GET", "k"])).await;
+        bench.pause_ms(50_000).await;
+        assert_eq!(bench.memories.borrow()[0].pinned(), 1, "the value is held for its readers");
+        // Who takes some now and then is not cut.
+        let (read, _) = slow.socket.receive(Vec::new(), 1 << 20).await;
+        let mut taken = read.expect("the value is on its way");
+        bench.pause_ms(40_000).await;
+        assert_eq!(bench.shared.connections(), 2, "the one that stalled is gone");
+        while taken < "$20971520\r\n".len() + (20 << 20) + "\r\n".len() {
+            let (read, _) = slow.socket.receive(Vec::new(), 1 << 20).await;
+            taken += read.ok().filter(|count| *count > 0).expect("the connection was cut");
+        }
+        bench.pause_ms(10).await;
+        assert_no_leaks(&bench);
+        drop(stalled);
+    });
+}

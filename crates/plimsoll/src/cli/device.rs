@@ -18,7 +18,7 @@ pub(super) enum Command {
         #[arg(long)]
         force: bool,
         /// Partitions, fixed for good [default: one for each processor].
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
         partitions: Option<u16>,
         /// Bytes of a segment [default: by the size of the device].
         #[arg(long, value_name = "SIZE")]
@@ -63,9 +63,18 @@ impl Command {
 }
 
 fn format(cpu: usize, path: String, size: Option<Size>, asked: FormatAsked) -> Result<()> {
+    if let Some(size) = size {
+        serve::check_new_file(&path, size.0, &asked)?;
+    }
     let superblock = serve::run_on_reactor(cpu, move |reactor| async move {
         let options = FileOptions { create_bytes: size.map(|size| size.0), read_only: false };
-        let file = reactor.open_file(&path, &options)?;
+        let file = serve::open_when_free(&reactor, &path, &options).await?;
+        if let Some(asked) = size.filter(|size| size.0 != file.size_bytes()) {
+            let actual = Size(file.size_bytes());
+            bail!(
+                "{path}: the device keeps its size of {actual}; leave --size {asked} out, or remove the file"
+            );
+        }
         serve::format(&reactor, &file, &asked).await.map_err(|error| anyhow!("{path}: {error}"))
     })?;
     print(&superblock);
@@ -103,7 +112,7 @@ fn verify(cpu: usize, path: String) -> Result<()> {
     let name = path.clone();
     let report = serve::run_on_reactor(cpu, move |reactor| async move {
         // Opened for writing, so that no server may change it meanwhile; nothing is written.
-        let file = reactor.open_file(&path, &FileOptions::default())?;
+        let file = serve::open_when_free(&reactor, &path, &FileOptions::default()).await?;
         let mut told_percent = 0;
         let progress = |done: u64, total: u64| {
             let percent = done * 100 / total.max(1);

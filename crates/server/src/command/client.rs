@@ -1,6 +1,7 @@
 //! CLIENT and its subcommands.
 
 use super::{Run, number, syntax_error};
+use crate::limits::CLIENT_NAME_BYTES_MAX;
 use crate::reply::Reply;
 use crate::session::Connection;
 use crate::volume::Question;
@@ -12,7 +13,15 @@ fn is_printable(word: &[u8]) -> bool {
     word.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
+fn check_length(name: &[u8]) -> Result<(), Reply> {
+    if name.len() <= CLIENT_NAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Reply::error(format!("ERR Client names have at most {CLIENT_NAME_BYTES_MAX} bytes")))
+}
+
 pub(super) fn check_name(name: &[u8]) -> Result<(), Reply> {
+    check_length(name)?;
     if is_printable(name) {
         return Ok(());
     }
@@ -51,6 +60,9 @@ pub(super) fn setinfo(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     if !is_printable(value) {
         let text = format!("ERR {name} cannot contain spaces, newlines or special characters.");
         return Run::Now(Reply::error(text));
+    }
+    if let Err(reply) = check_length(value) {
+        return Run::Now(reply);
     }
     *field = value.to_vec();
     Run::Now(Reply::Ok)

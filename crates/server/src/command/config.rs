@@ -6,7 +6,7 @@
 use super::Run;
 use crate::core::Core;
 use crate::glob;
-use crate::limits::{DATABASES, QUERY_BUFFER_BYTES_MAX};
+use crate::limits::{CLIENT_BYTES_MAX, DATABASES, QUERY_BUFFER_BYTES_MAX};
 use crate::reply::Reply;
 use crate::session::Connection;
 use crate::volume::Question;
@@ -27,13 +27,14 @@ fn parameters(core: &Core) -> Vec<(&'static str, String)> {
         ("dir", settings.data_dir.clone()),
         ("maxclients", settings.clients_max.to_string()),
         ("maxmemory", fixed("0")),
+        ("maxmemory-clients", (CLIENT_BYTES_MAX * core.shared.cores.len()).to_string()),
         ("maxmemory-policy", fixed("noeviction")),
         ("port", address.port().to_string()),
         ("proto-max-bulk-len", plimsoll_kv::limits::VALUE_BYTES_MAX.to_string()),
         ("client-query-buffer-limit", QUERY_BUFFER_BYTES_MAX.to_string()),
         ("replica-read-only", fixed("yes")),
         ("save", String::new()),
-        ("tcp-keepalive", fixed("0")),
+        ("tcp-keepalive", fixed("300")),
         ("timeout", fixed("0")),
     ]
 }

@@ -163,6 +163,7 @@ fn stats(text: &mut String, core: &Core) {
         "rejected_connections:{}", shared.sum(|c| c.refused.get());
         "expired_keys:{}", gauge(shared, "expired");
         "evicted_keys:0";
+        "evicted_clients:{}", shared.sum(|c| c.evicted.get());
         "keyspace_hits:{}", shared.sum(|c| c.hits.get());
         "keyspace_misses:{}", shared.sum(|c| c.misses.get());
         "total_error_replies:{}", shared.sum(|c| c.errors.get());

@@ -36,9 +36,8 @@ pub(super) fn get_one(connection: &Rc<Connection>, key: Vec<u8>) -> LocalFuture<
 pub(super) fn value_reply(connection: &Rc<Connection>, key: Vec<u8>, item: Item) -> Reply {
     let Some(upload) = item.upload else { return Reply::Bulk(item.bytes) };
     let core = connection.core.clone();
-    let pinned_key = key.clone();
-    let release = Box::new(move || {
-        let op = Op::Unpin { upload, key: pinned_key.clone() };
+    let release = Box::new(move |key| {
+        let op = Op::Unpin { upload, key };
         let unpin = core.clone();
         core.reactor.spawn(Work::Kv, async move {
             if let Err(error) = unpin.execute(op).await {

@@ -158,6 +158,10 @@ impl Config {
             Some(list) => parse_cores(&list).map_err(|what| ConfigError(format!("cores: {what}")))?,
             None => processors.iter().copied().take(plimsoll_reactor::limits::CORES_MAX).collect(),
         };
+        if let Some(core) = cores.iter().find(|core| !processors.contains(core)) {
+            let words = "the processors that this process may run on are";
+            return Err(ConfigError(format!("cores: not on processor {core}; {words} {processors:?}")));
+        }
         let clients_max = layer.clients_max.unwrap_or(10_000);
         if clients_max == 0 {
             return Err(ConfigError("clients-max: must be at least 1".to_owned()));

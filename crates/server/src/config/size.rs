@@ -1,7 +1,7 @@
 //! Sizes like `10GiB` and lists of processors like `0-3,8`.
 
 use plimsoll_reactor::limits::CORES_MAX;
-use serde::de::Error as _;
+use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -61,16 +61,30 @@ impl Serialize for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(u64),
-            Text(String),
-        }
-        match Written::deserialize(deserializer)? {
-            Written::Number(bytes) => Ok(Size(bytes)),
-            Written::Text(text) => text.parse().map_err(D::Error::custom),
-        }
+        deserializer.deserialize_any(Written)
+    }
+}
+
+/// A size as a file writes it.
+struct Written;
+
+impl Visitor<'_> for Written {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of bytes, or a size like \"10GiB\"")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, bytes: u64) -> Result<Size, E> {
+        Ok(Size(bytes))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<Size, E> {
+        u64::try_from(bytes).map(Size).map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Size, E> {
+        text.parse().map_err(E::custom)
     }
 }
 

@@ -77,9 +77,10 @@ pub(super) fn render(shared: &Shared) -> String {
 
 fn cores(text: &mut Text, shared: &Shared) {
     type Read = fn(&CoreCounters) -> u64;
-    let counters: [(&str, &str, Read); 8] = [
+    let counters: [(&str, &str, Read); 9] = [
         ("connections_accepted_total", "Connections accepted.", |c| c.accepted.get()),
         ("connections_refused_total", "Connections refused: too many.", |c| c.refused.get()),
+        ("connections_evicted_total", "Connections cut: clients held too much memory.", |c| c.evicted.get()),
         ("received_bytes_total", "Bytes received from clients.", |c| c.received_bytes.get()),
         ("sent_bytes_total", "Bytes sent to clients.", |c| c.sent_bytes.get()),
         ("key_hits_total", "Reads that found their key.", |c| c.hits.get()),

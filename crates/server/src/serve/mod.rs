@@ -5,20 +5,21 @@
 //! here.
 //!
 //! Invariants:
-//! * no core listens before all partitions are open; no partition closes before the connections of
+//! * no core listens before all partitions are open and the address is this server's alone; no partition closes before the connections of
 //!   all cores have ended;
 //! * a core is told what to do through its control ring, and tells how far it is through one
 //!   channel;
 //! * a device that is not ours is never formatted.
 
 mod admin;
+mod claim;
 mod core_task;
 mod metrics;
 mod process;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{Config, Size};
+use crate::config::{Config, ConfigError, Size};
 use crate::shared::{Settings, Shared};
 use crate::volume::Geometry;
 use anyhow::{Context, Result, anyhow, bail};
@@ -96,7 +97,10 @@ const FREE_LOOK_NS: u64 = 50_000_000;
 
 /// Opens the device; waits a little if it is in use: the kernel may still be ending the operations
 /// of a server that was killed a moment ago.
-async fn open_when_free(reactor: &Reactor, path: &str, options: &FileOptions) -> Result<File> {
+///
+/// # Errors
+/// The device cannot be opened, or stays in use.
+pub async fn open_when_free(reactor: &Reactor, path: &str, options: &FileOptions) -> Result<File> {
     let until_ns = reactor.now_ns() + FREE_NS_MAX;
     let mut told = false;
     loop {
@@ -112,9 +116,28 @@ async fn open_when_free(reactor: &Reactor, path: &str, options: &FileOptions) ->
     }
 }
 
+/// Looks whether a file that is about to be made could be formatted, so that none is left behind that
+/// cannot. A device that is there is looked at when it is open.
+///
+/// # Errors
+/// It is too small, or what was asked for contradicts itself: wrong usage.
+pub fn check_new_file(path: &str, bytes: u64, asked: &FormatAsked) -> Result<()> {
+    if Path::new(path).exists() {
+        return Ok(());
+    }
+    match plimsoll_flash::check_format(bytes, &asked.options([0; 16], 0, 0)) {
+        Err(DeviceError::Option(what)) => Err(ConfigError(what).into()),
+        Err(error) => Err(anyhow!("{path}: {error}; no file was made")),
+        Ok(()) => Ok(()),
+    }
+}
+
 /// Opens the device, formatting it if it holds nothing; what it is, and a name for this run.
 async fn prepare(reactor: &Reactor, config: &Config) -> Result<(Superblock, Settings)> {
     let path = config.device.to_str().ok_or_else(|| anyhow!("device: the path is not UTF-8"))?;
+    let partitions = u16::try_from(config.cores.len()).expect("cores are few");
+    let asked = FormatAsked { partitions, segment_bytes: None, force: false };
+    check_new_file(path, config.size.0, &asked)?;
     let options = FileOptions { create_bytes: Some(config.size.0), read_only: false };
     let file = open_when_free(reactor, path, &options).await?;
     if config.size_asked && file.size_bytes() != config.size.0 {
@@ -122,10 +145,7 @@ async fn prepare(reactor: &Reactor, config: &Config) -> Result<(Superblock, Sett
         tracing::warn!(asked = %config.size, %actual, "size: the device exists and keeps its size");
     }
     let superblock = match plimsoll_flash::inspect(&file).await {
-        Err(DeviceError::Blank) => {
-            let partitions = u16::try_from(config.cores.len()).expect("cores are few");
-            format(reactor, &file, &FormatAsked { partitions, segment_bytes: None, force: false }).await
-        }
+        Err(DeviceError::Blank) => format(reactor, &file, &asked).await,
         other => other,
     };
     let superblock = superblock.map_err(|error| anyhow!("{path}: {error}"))?;
@@ -151,6 +171,20 @@ pub struct FormatAsked {
     pub force: bool,
 }
 
+impl FormatAsked {
+    fn options(&self, device_id: [u8; 16], hash_secret: u64, created_ms: u64) -> FormatOptions {
+        FormatOptions {
+            partitions: self.partitions,
+            segment_bytes: self.segment_bytes,
+            force: self.force,
+            written_ahead: false,
+            device_id,
+            hash_secret,
+            created_ms,
+        }
+    }
+}
+
 /// Formats a device with what was asked for and fresh random identity.
 ///
 /// # Errors
@@ -161,13 +195,8 @@ pub async fn format(
     asked: &FormatAsked,
 ) -> std::result::Result<Superblock, DeviceError> {
     let options = FormatOptions {
-        partitions: asked.partitions,
-        segment_bytes: asked.segment_bytes,
-        force: asked.force,
         written_ahead: is_block_device(Path::new(file.path())),
-        device_id: random_id(reactor),
-        hash_secret: reactor.random_u64(),
-        created_ms: reactor.wall_ms(),
+        ..asked.options(random_id(reactor), reactor.random_u64(), reactor.wall_ms())
     };
     let superblock = plimsoll_flash::format(file, &options).await?;
     tracing::info!(
@@ -237,8 +266,10 @@ async fn run(config: Config, superblock: Superblock, settings: Settings) -> Resu
     let (mut server, running) = start(&config, &superblock, settings)?;
     let served = async {
         let keys = server.opened().await?;
-        let address = server.listen(config.resp).await?;
+        // Last of all clients are let in: nothing is acknowledged by a server that will not start.
+        let _claim = claim::claim(config.resp).await?;
         let admin = admin::listen(config.admin, server.shared.clone()).await?;
+        let address = server.listen(config.resp).await?;
         tracing::info!(
             resp = %address, admin = %admin.address, partitions = superblock.partitions,
             cores = ?config.cores, keys, durability = ?config.durability, "ready"

@@ -55,10 +55,18 @@ pub struct Connection {
     queue: RefCell<Queue>,
     /// Bytes with the socket.
     sending_bytes: Cell<usize>,
+    /// Bytes that had left when somebody last looked whether the peer takes any, and since when.
+    progress: Cell<(u64, u64)>,
+    /// A value in parts is on its way.
+    sends_parts: Cell<bool>,
     /// Bytes that have left.
     sent_bytes: Cell<u64>,
-    /// Bytes received and not parsed.
+    /// Bytes of the receive buffer.
     received_bytes: Cell<usize>,
+    /// Bytes of the commands under way.
+    request_bytes: Cell<usize>,
+    /// What the core reckons that this connection holds.
+    counted_bytes: Cell<usize>,
     /// No further command is begun.
     closing: Cell<bool>,
     /// Nothing can be sent any more.
@@ -74,11 +82,13 @@ pub struct Connection {
     end: WaitList,
 }
 
-/// Who is charged for a reply: the command's place in the table and when it was parsed.
+/// Who is charged for a reply: the command's place in the table, when it was parsed, how long it was.
 #[derive(Clone, Copy)]
 struct Account {
     command: usize,
     start_ns: u64,
+    /// Bytes of the command.
+    request_bytes: usize,
 }
 
 /// Starts the loops of a connection that was accepted.
@@ -99,8 +109,12 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
         last_ns: Cell::new(now_ns),
         queue: RefCell::default(),
         sending_bytes: Cell::new(0),
+        progress: Cell::new((0, now_ns)),
+        sends_parts: Cell::new(false),
         sent_bytes: Cell::new(0),
         received_bytes: Cell::new(0),
+        request_bytes: Cell::new(0),
+        counted_bytes: Cell::new(0),
         closing: Cell::new(false),
         dead: Cell::new(false),
         reader_rests: Cell::new(false),
@@ -123,20 +137,49 @@ impl Connection {
     }
 
     /// Nothing can be sent any more: forgets what was to be.
-    fn die(&self) {
+    pub(crate) fn die(&self) {
         self.dead.set(true);
         self.closing.set(true);
         let forgotten = self.queue.borrow_mut().forget();
         drop(forgotten);
+        self.recount();
         self.socket.shutdown();
         self.end.wake_all();
         self.room.wake_all();
         self.ready.wake_all();
     }
 
+    /// About how many bytes it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.received_bytes.get()
+            + self.request_bytes.get()
+            + self.sending_bytes.get()
+            + self.queue.borrow().ready_bytes()
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.get()
+    }
+
+    /// Who is cut first when all hold too much: the largest, those who asked not to be last.
+    pub(crate) fn eviction_rank(&self) -> (bool, usize) {
+        (!self.no_evict.get(), self.counted_bytes.get())
+    }
+
+    /// Tells the core what it holds now.
+    fn recount(&self) {
+        if self.loops.get() == 0 {
+            return; // It has ended, and is not reckoned with.
+        }
+        let now = self.held_bytes();
+        let before = self.counted_bytes.replace(now);
+        self.core.hold(before, now);
+    }
+
     fn loop_ended(&self) {
         self.loops.set(self.loops.get() - 1);
         if self.loops.get() == 0 {
+            self.core.hold(self.counted_bytes.replace(0), 0);
             self.core.ended(self.id);
         }
     }
@@ -173,6 +216,7 @@ impl Connection {
         self.charge(account, &reply);
         self.queue.borrow_mut().push_ready(self.version.get(), reply);
         self.ready.wake_all();
+        self.recount();
     }
 
     /// The place of a reply that comes later.
@@ -193,6 +237,9 @@ impl Connection {
     /// The reply for a reserved place has come.
     fn fill(&self, place: u64, account: Option<Account>, reply: Reply) {
         self.charge(account, &reply);
+        if let Some(account) = account {
+            self.request_bytes.set(self.request_bytes.get() - account.request_bytes);
+        }
         let first = self.queue.borrow_mut().fill(place, reply);
         if first {
             self.ready.wake_all();
@@ -200,6 +247,7 @@ impl Connection {
         if self.closing.get() || !self.room.is_empty() {
             self.room.wake_all();
         }
+        self.recount();
     }
 
     fn charge(&self, account: Option<Account>, reply: &Reply) {
@@ -213,6 +261,13 @@ impl Connection {
 
     /// Runs a command to the point from which the next may begin; false to begin no more.
     async fn perform(self: &Rc<Self>, account: Option<Account>, run: Run) -> bool {
+        // Until its reply has come, what a command was given is held.
+        let account = match run {
+            Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } => account.inspect(|account| {
+                self.request_bytes.set(self.request_bytes.get() + account.request_bytes);
+            }),
+            _ => account,
+        };
         match run {
             Run::Now(reply) => self.reply(account, reply),
             Run::Overlap(future) => self.begin(account, future),
@@ -266,7 +321,7 @@ impl Connection {
             self.sending_bytes.get(),
             queue.len(),
             queue.ready_bytes(),
-            queue.ready_bytes() + self.sending_bytes.get() + self.received_bytes.get(),
+            self.held_bytes(),
             self.last_command.get().map_or("NULL", |index| crate::command::TABLE[index].name),
             if self.version.get() == Version::Resp3 { 3 } else { 2 },
         );

@@ -14,8 +14,9 @@ struct Place {
     reply: Option<Reply>,
 }
 
-/// Bytes expected of a reply before any was seen: lets a full window begin.
-const REPLY_BYTES_EXPECTED: usize = REPLY_BYTES_MAX / COMMANDS_IN_FLIGHT_MAX;
+/// Bytes expected of a reply before any was seen: a client begins with a few commands under way, and gets
+/// the full window when its first replies were short.
+const REPLY_BYTES_EXPECTED: usize = REPLY_BYTES_MAX / 8;
 
 pub(super) struct Queue {
     places: VecDeque<Place>,
@@ -98,6 +99,11 @@ impl Queue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
+    }
+
+    /// True if a value in parts waits: it keeps its space on the device until it has been sent.
+    pub(super) fn holds_pin(&self) -> bool {
+        self.places.iter().any(|place| matches!(place.reply, Some(Reply::Parts(_))))
     }
 
     /// Takes the first reply, if it is ready.

@@ -54,6 +54,9 @@ pub(super) async fn read(connection: Rc<Connection>) {
             break;
         }
     }
+    drop(input);
+    connection.received_bytes.set(0);
+    connection.recount();
     connection.reader_rests.set(true);
     connection.finish();
     connection.linger().await;
@@ -83,11 +86,12 @@ impl Connection {
         self.reply(None, Reply::error(line.expect("an error is one line")));
     }
 
-    pub(super) fn account(&self, command: usize) -> Account {
+    /// Who is charged for a command of so many bytes.
+    pub(super) fn account(&self, command: usize, request_bytes: usize) -> Account {
         let start_ns = self.core.reactor.now_ns();
         self.last_command.set(Some(command));
         self.last_ns.set(start_ns);
-        Account { command, start_ns }
+        Account { command, start_ns, request_bytes }
     }
 }
 
@@ -104,12 +108,13 @@ impl Input {
     /// Parses one command and starts it off, as far as that needs no waiting.
     fn parse(&mut self, connection: &Rc<Connection>) -> Parsed {
         let step = self.parser.parse(&self.buffer[self.start..]);
-        self.start += step.consumed();
+        let consumed = step.consumed();
+        self.start += consumed;
         match step {
             Step::Incomplete { wanted, .. } => Parsed::Incomplete { wanted },
             Step::Command(parsed) => {
                 let (account, run) = command::begin(connection, &parsed.args);
-                Parsed::Command(account.map(|command| connection.account(command)), run)
+                Parsed::Command(account.map(|command| connection.account(command, consumed)), run)
             }
             Step::Large(large) => Parsed::Large(upload::Head::new(&large)),
             Step::Tail(_) => unreachable!("the end of a long command is read where it began"),
@@ -146,7 +151,7 @@ impl Input {
         }
         self.start = 0;
         let before = buffer.len();
-        connection.received_bytes.set(before);
+        connection.received_bytes.set(buffer.capacity());
         connection.reader_rests.set(true);
         if connection.closing.get() {
             connection.ready.wake_all();
@@ -160,6 +165,8 @@ impl Input {
         };
         connection.reader_rests.set(false);
         self.buffer = buffer;
+        connection.received_bytes.set(self.buffer.capacity());
+        connection.recount();
         let received = self.buffer.len() - before;
         let counters = connection.core.shared.core(connection.core.reactor.core());
         counters.received_bytes.add(received as u64);

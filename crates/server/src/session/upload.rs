@@ -104,7 +104,7 @@ pub(super) async fn receive(
         Fate::Refused(reply) => Run::Now(reply),
         Fate::Uploaded(upload) => command::set_uploaded(connection, upload, &args[3..]),
     };
-    Some((Some(connection.account(index)), run))
+    Some((Some(connection.account(index, args.iter().map(Vec::len).sum())), run))
 }
 
 enum Rest {
@@ -175,10 +175,13 @@ async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], leng
     let mut left = length;
     while left > 0 {
         let part_bytes = left.min(core.volume.geometry().part_bytes);
+        connection.request_bytes.set(connection.request_bytes.get() + part_bytes);
         let bytes = part(input, connection, part_bytes).await?;
         left -= part_bytes;
         let op = Op::UploadPart { upload: upload.id, key: key.to_vec(), bytes };
-        if let Err(error) = core.clone().execute(op).await {
+        let stored = core.clone().execute(op).await;
+        connection.request_bytes.set(connection.request_bytes.get() - part_bytes);
+        if let Err(error) = stored {
             skip(input, connection, left).await?;
             return Some(Fate::Refused(Reply::failed(&error)));
         }

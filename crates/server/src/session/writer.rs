@@ -5,7 +5,7 @@
 //! connection is cut: bytes that were not verified are never sent in their place.
 
 use super::Connection;
-use crate::limits::{BUFFER_BYTES_KEPT, SEND_BYTES_MAX};
+use crate::limits::{BUFFER_BYTES_KEPT, SEND_BYTES_MAX, STALL_NS_MAX};
 use crate::reply::{Pinned, Reply};
 use futures_util::future::join;
 use plimsoll_kv::{Error, Op, Output, Result};
@@ -56,7 +56,10 @@ impl Connection {
             let popped = if out.len() < SEND_BYTES_MAX { self.queue.borrow_mut().pop() } else { None };
             match popped {
                 Some((version, Reply::Parts(pinned))) => {
-                    if !self.send_parts(version, &pinned, out).await {
+                    self.sends_parts.set(true);
+                    let sent = self.send_parts(version, &pinned, out).await;
+                    self.sends_parts.set(false);
+                    if !sent {
                         return false;
                     }
                 }
@@ -80,8 +83,23 @@ impl Connection {
         buffer.clear();
         *out = buffer;
         self.sending_bytes.set(0);
+        self.recount();
         self.room.wake_all();
         sent.is_ok() && !self.dead.get()
+    }
+
+    /// Cuts the connection if its peer takes nothing for long while a value in parts waits for it.
+    /// Called every now and then.
+    pub(crate) fn cut_if_stalled(&self, now_ns: u64) {
+        let sent_bytes = self.sent_bytes.get();
+        let waits = self.sends_parts.get() || self.queue.borrow().holds_pin();
+        let (seen_bytes, since_ns) = self.progress.get();
+        if sent_bytes != seen_bytes || !waits || self.sending_bytes.get() == 0 {
+            self.progress.set((sent_bytes, now_ns));
+        } else if now_ns.saturating_sub(since_ns) >= STALL_NS_MAX && !self.dead.get() {
+            tracing::warn!(client = self.id, "a client does not take the long value that it asked for: cut");
+            self.die();
+        }
     }
 
     /// Sends a value in parts; false if the connection cannot go on.

@@ -14,6 +14,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// Connections that may wait to be accepted; the kernel clamps it to net.core.somaxconn.
 const ACCEPT_BACKLOG_MAX: i32 = 4096;
@@ -125,14 +126,23 @@ impl Sockets {
     }
 }
 
-/// A listening descriptor and the address it got. Accepted connections inherit `TCP_NODELAY`, so
-/// none needs a system call of its own.
+/// A peer that is silent so long is asked whether it is still there, so often at this interval.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(300);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// A listening descriptor and the address it got. Accepted connections inherit `TCP_NODELAY` and the
+/// keep-alive, so none needs a system call of its own.
 fn listening(address: SocketAddr) -> rustix::io::Result<(OwnedFd, Option<SocketAddr>)> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let descriptor = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&descriptor, true)?;
     sockopt::set_socket_reuseport(&descriptor, true)?;
     sockopt::set_tcp_nodelay(&descriptor, true)?;
+    sockopt::set_socket_keepalive(&descriptor, true)?;
+    sockopt::set_tcp_keepidle(&descriptor, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&descriptor, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&descriptor, KEEPALIVE_PROBES)?;
     rustix::net::bind(&descriptor, &address)?;
     rustix::net::listen(&descriptor, ACCEPT_BACKLOG_MAX)?;
     let actual = rustix::net::getsockname(&descriptor)?;

@@ -1,0 +1,72 @@
+//! The claim to an address: the cores of a server listen on it together, two servers must not.
+//!
+//! Role: the cores share their port by `SO_REUSEPORT`, which would let a second server of the same user
+//! join them and answer a part of the clients from another device. So a server claims the address
+//! before its cores listen. Place on the path: none.
+//!
+//! Invariant: while a server lives, no other one listens on its address: the name is taken before the
+//! look whether the port is free, and is given back by the system when the process ends, however it does.
+
+use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use tokio::time::{Duration, Instant};
+
+/// A claimed address, until it is dropped.
+pub(super) struct Claim {
+    _name: Option<UnixListener>,
+}
+
+/// How long a start waits for an address that is in use, and between two looks: the kernel may still be
+/// closing the listeners of a server that was killed a moment ago.
+const FREE_MAX: Duration = Duration::from_secs(5);
+const FREE_LOOK: Duration = Duration::from_millis(50);
+
+/// Claims an address, after waiting a little for it. Port 0 needs no claim: the system gives a port that
+/// nobody has.
+///
+/// # Errors
+/// Another server has claimed it, or another process listens there.
+pub(super) async fn claim(address: SocketAddr) -> Result<Claim> {
+    if address.port() == 0 {
+        return Ok(Claim { _name: None });
+    }
+    let until = Instant::now() + FREE_MAX;
+    loop {
+        match try_claim(address) {
+            Err(_) if Instant::now() < until => tokio::time::sleep(FREE_LOOK).await,
+            claimed => return claimed,
+        }
+    }
+}
+
+fn try_claim(address: SocketAddr) -> Result<Claim> {
+    // A name in the abstract namespace belongs to the network namespace, as the port does.
+    let name = UnixAddress::from_abstract_name(format!("plimsoll/resp/{address}"))?;
+    let name = match UnixListener::bind_addr(&name) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            bail!("resp: another server has {address}; stop it or choose another port with --resp")
+        }
+        bound => bound.with_context(|| format!("resp: {address} cannot be claimed"))?,
+    };
+    match is_free(address) {
+        Ok(()) => Ok(Claim { _name: Some(name) }),
+        Err(Errno::ADDRINUSE) => {
+            bail!("resp: another process listens on {address}; stop it or choose another port with --resp")
+        }
+        // The cores will say what is wrong with it.
+        Err(_) => Ok(Claim { _name: Some(name) }),
+    }
+}
+
+/// Binds without `SO_REUSEPORT`, which fails while anybody listens, and gives the address back.
+fn is_free(address: SocketAddr) -> rustix::io::Result<()> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let descriptor = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&descriptor, true)?;
+    rustix::net::bind(&descriptor, &address)
+}
