@@ -11,44 +11,28 @@
 //! * only what is still current is moved, looked at when the note is appended;
 //! * a damaged record is not moved and not forgotten: its segment stays, and reads keep failing.
 
+mod heads;
+
+pub(crate) use heads::Heads;
+
 use crate::format::note::note_bytes_max;
 use crate::format::record::{self, record_bytes, verify_value};
 use crate::format::transition::FLAG_PREVIOUS_EXPIRING;
-use crate::format::{
-    RecordHeader, RecordKind, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES, round_up,
-};
+use crate::format::{RecordHeader, RecordKind, SegmentKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::metrics::add;
 use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
-use crate::segments::{KEPT_MIN, Segment, SegmentState};
+use crate::segments::{Segment, SegmentState};
 use crate::walk::{read_segment, record_locations};
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Durability, Error, Result, Slot};
-use plimsoll_reactor::Buf;
-use std::rc::Rc;
 
 /// Bytes of records moved together, of which only the last block is padded.
 const MOVE_BYTES: usize = 1 << 20;
-/// Bytes of one write: what the foreground waits for at the device is bounded by it.
-const WRITE_BYTES: usize = 256 << 10;
 /// A segment is cleaned if that gives back more than so much of it.
 const GAIN_PERCENT_MIN: u64 = 3;
 /// Notes of this many moves at a time.
 const MOVES_PER_NOTE: usize = 256;
-
-/// A segment into which records are moved.
-pub(crate) struct Head {
-    segment: u32,
-    sequence: u64,
-    offset: u64,
-}
-
-/// The open heads: for records moved once, and for those moved more often.
-#[derive(Default)]
-pub(crate) struct Heads {
-    cleaned: Option<Head>,
-    cold: Option<Head>,
-}
 
 /// Where the search for records of emptied containers stands.
 #[derive(Default)]
@@ -248,96 +232,6 @@ impl Partition {
         Ok(())
     }
 
-    /// Writes moved records, piece by piece, durably.
-    async fn write_moved(&self, mut device_offset: u64, bytes: &[u8]) -> std::io::Result<()> {
-        for piece in bytes.chunks(WRITE_BYTES) {
-            let mut buf = Buf::zeroed(piece.len());
-            buf.copy_from_slice(piece);
-            self.block.write(Origin::BACKGROUND, device_offset, Rc::new(buf), true).await?;
-            device_offset += piece.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Encodes as many records as fit the head, for their new places: the moves, the bytes to be written
-    /// and where they begin in the segment.
-    fn fill(
-        &self,
-        head: &mut Head,
-        records: &mut std::iter::Peekable<std::vec::IntoIter<(Move, Vec<u8>)>>,
-    ) -> (Vec<Move>, Vec<u8>, u64) {
-        let layout = &self.layout;
-        let begin = head.offset;
-        let mut bytes: Vec<u8> = Vec::new();
-        if begin == 0 {
-            bytes.extend_from_slice(&self.head_header(head).encode(layout.identity));
-            bytes.resize(layout.block_bytes as usize, 0);
-        }
-        let mut moves = Vec::new();
-        while let Some((moved, record_bytes)) = records.peek() {
-            let end = begin + (bytes.len() + record_bytes.len()) as u64;
-            if round_up(end, layout.block_bytes) > layout.segment_bytes {
-                break;
-            }
-            let kept = self.state.borrow().expiry_overrides.get(&moved.from).copied();
-            let (mut moved, mut record_bytes) = records.next().expect("just peeked");
-            moved.to = layout.location(head.segment, begin + bytes.len() as u64);
-            if let Some(kept) = kept {
-                (moved.header.expiry_ms, moved.header.version) = (kept.expiry_ms, kept.version);
-                moved.override_clock = kept.version.clock;
-            }
-            record::relocate(&mut record_bytes, &moved.header, head.sequence, moved.to);
-            bytes.extend_from_slice(&record_bytes);
-            moves.push(moved);
-        }
-        bytes.resize(round_up(bytes.len() as u64, layout.block_bytes) as usize, 0);
-        head.offset = begin + bytes.len() as u64;
-        (moves, bytes, begin)
-    }
-
-    fn head_header(&self, head: &Head) -> SegmentHeader {
-        SegmentHeader {
-            kind: self.state.borrow().segments.get(head.segment).kind,
-            segment: head.segment,
-            sequence: head.sequence,
-            epoch: self.log.epoch(),
-            next_segment: 0,
-            log_number: 0,
-            first_frame: self.log.frame(),
-            durable_frame: self.log.durable(),
-            created_ms: self.now_ms(),
-        }
-    }
-
-    /// The open head of a kind, or a fresh one.
-    async fn take_head(&self, kind: SegmentKind, heads: &mut Heads) -> Result<Head> {
-        if let Some(head) = heads.take(kind) {
-            if head.offset + self.layout.block_bytes <= self.layout.segment_bytes {
-                return Ok(head);
-            }
-            self.state.borrow_mut().segments.close(head.segment);
-        }
-        self.reserve(note_bytes_max(1), 1)?;
-        let (sequence, frame) = (self.log.take_sequence(), self.log.frame());
-        let allocated = {
-            let segments = &mut self.state.borrow_mut().segments;
-            // Deletes and the log may have taken the segments of the background. What it would be cleaned
-            // into is then borrowed from the next checkpoint: a victim is never what recovery would
-            // replay, so it comes free at once, and gives back more than it takes (seeds 40 and 279).
-            let keep = if segments.free_count() > segments.kept { segments.kept } else { KEPT_MIN - 1 };
-            segments.allocate(kind, sequence, frame, keep)
-        };
-        let segment = allocated.ok_or(Error::NoSpace)?;
-        let transition = Transition {
-            flags: kind as u8,
-            location: u64::from(segment),
-            argument: sequence,
-            ..Transition::new(TransitionKind::OpenSegment)
-        };
-        self.commit_note(&[transition], Durability::Async);
-        Ok(Head { segment, sequence, offset: 0 })
-    }
-
     /// Notes the moves that are still right, and points the index to the new places.
     async fn note_moves(&self, moves: &[Move]) -> Result<()> {
         for moves in moves.chunks(MOVES_PER_NOTE) {
@@ -487,17 +381,5 @@ fn relocation(moved: &Move) -> Transition {
             kind: TransitionKind::RelocatePart,
             ..transition
         },
-    }
-}
-
-impl Heads {
-    fn slot(&mut self, kind: SegmentKind) -> &mut Option<Head> {
-        if kind == SegmentKind::Cleaned { &mut self.cleaned } else { &mut self.cold }
-    }
-    fn take(&mut self, kind: SegmentKind) -> Option<Head> {
-        self.slot(kind).take()
-    }
-    fn put(&mut self, kind: SegmentKind, head: Head) {
-        *self.slot(kind) = Some(head);
     }
 }

@@ -1,7 +1,7 @@
 //! Changing when a key expires.
 //!
 //! Invariant: a long value is not written again: a note of some bytes overrides what its record says
-//! until cleaning writes the record anew.
+//! until cleaning writes the record anew. The number of such notes is bounded by the size of the device.
 
 use crate::format::note::note_bytes_max;
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
@@ -14,6 +14,9 @@ use std::rc::Rc;
 
 /// Records up to this size are rewritten when their expiry changes; longer ones get a note.
 const REWRITE_BYTES_MAX: u64 = 2048;
+/// Notes stay in memory and in checkpoints until cleaning has written their records anew. There is one for
+/// so many bytes of the device at most; then records up to this size are rewritten too.
+const NOTED_BYTES_MIN: u64 = 256 << 10;
 
 impl Partition {
     pub(crate) async fn set_expiry(
@@ -57,6 +60,20 @@ impl Partition {
         }
     }
 
+    /// Whether a change of its expiry writes a record anew.
+    fn is_rewritten(&self, found: &Found) -> bool {
+        let state = self.state.borrow();
+        if state.retained.contains_key(&found.entry.location) {
+            return false; // A rewritten record would be a new version with nothing below it.
+        }
+        let bytes = found.header.record_bytes();
+        let capacity_bytes = u64::from(self.layout.segments) * self.layout.segment_bytes;
+        let noted = &state.expiry_overrides;
+        let many = noted.len() as u64 >= capacity_bytes / NOTED_BYTES_MIN;
+        bytes <= REWRITE_BYTES_MAX
+            || (bytes < NOTED_BYTES_MIN && many && !noted.contains_key(&found.entry.location))
+    }
+
     /// A short record is written anew, so that it needs no entry in memory; a long one gets a note.
     fn append_expiry(
         &self,
@@ -66,9 +83,7 @@ impl Partition {
         expiry_ms: u64,
         urgency: Durability,
     ) -> Result<Version> {
-        let short = found.header.record_bytes() <= REWRITE_BYTES_MAX;
-        let retained = self.state.borrow().retained.contains_key(&found.entry.location);
-        if short && !retained && found.header.kind == RecordKind::Value {
+        if found.header.kind == RecordKind::Value && self.is_rewritten(&found) {
             let value = self.value(&found)?.to_vec();
             let judged = Judged {
                 place,

@@ -291,7 +291,9 @@ impl Recovery<'_> {
             if frame.header.number != self.expected || frame.header.epoch < epoch {
                 break;
             }
-            if !frame.whole {
+            // The checkpoint holds what frames before its own said, and proves that they were durable.
+            let is_needed = self.expected >= self.anchor.frame_number;
+            if !frame.whole && is_needed {
                 // Torn, or damaged after it was acknowledged: what stands after it tells.
                 let proof = durable_stated_after(bytes, &self.layout, segment, header.sequence, frame.end);
                 let acknowledged = proof >= self.expected;

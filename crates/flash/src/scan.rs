@@ -2,13 +2,14 @@
 //!
 //! The order does not depend on the size of the tables or on where records are, so a key that
 //! exists from the first page to the last is given, whatever grows or is cleaned meanwhile. All
-//! entries of one fingerprint are given in one page, so that a cursor never stands between them.
+//! entries of one fingerprint are given in one page, so that a cursor never stands between them. A record
+//! whose head is damaged is left out: its key is not known, and the pages behind it are.
 
 use crate::format::{RecordHeader, RecordKind, record};
 use crate::index::{Entry, FINGERPRINT_BITS};
-use crate::partition::{Partition, Place};
+use crate::partition::{Extent, Partition, Place};
 use futures_util::future::join_all;
-use plimsoll_kv::{ContainerId, Output, Result, ScanPage, Slot};
+use plimsoll_kv::{ContainerId, Error, Output, Result, ScanPage, Slot};
 use std::rc::Rc;
 
 /// Entries looked at for one page, so that a page over another container's keys stays short.
@@ -73,8 +74,18 @@ impl Partition {
                 return Ok(Vec::new()); // The container was emptied.
             }
             let mut keys = Vec::new();
-            for (_, read) in self.read_entry(place.slot, entry).await {
-                let found = read?;
+            for (entry, read) in self.read_entry(place.slot, entry).await {
+                let found = match read {
+                    // Once more: a key that is only hard to read is not to be missing. What cannot be
+                    // read at all has been logged and counted; the pages after it are to be had.
+                    Err(Error::Unreadable(_)) if self.is_current(&place, &entry) => {
+                        match self.read_record(entry, Extent::Head).await {
+                            Err(Error::Unreadable(_)) => continue,
+                            read => read?,
+                        }
+                    }
+                    read => read?,
+                };
                 if !is_of(&found.header, place.generation) {
                     continue;
                 }

@@ -435,3 +435,43 @@ fn a_device_full_of_records_that_leave_slack_says_so() {
         assert!(metrics.cleaned_segments < 2 * metrics.segments, "it cleans and gains nothing: {metrics:?}");
     });
 }
+
+/// A sceptic's finding: one damaged head ended every scan at its page.
+#[test]
+fn a_damaged_head_hides_its_own_key_from_scans_and_no_other() {
+    const KEYS: usize = 60;
+    let world = world(DISK_BYTES);
+    live(&world, |reactor| async move {
+        let partition = open(&reactor).await;
+        for number in 0..KEYS {
+            let key = format!("scanned:{number:03}");
+            run(&partition, Store::of(key.as_bytes()).bytes(b"value")).await.unwrap();
+        }
+        partition.close().await.unwrap();
+    });
+    world.with_disk("disk", |disk| {
+        let sought = b"scanned:017";
+        let at = disk.durable().windows(sought.len()).position(|bytes| bytes == sought);
+        disk.flip_bit(at.expect("the record is on the disk"), 3);
+    });
+    live(&world, |reactor| async move {
+        let partition = open(&reactor).await;
+        let (mut keys, mut cursor) = (Vec::new(), 0);
+        loop {
+            let op = Op::Scan { container: ContainerId(0), cursor, limit: 7 };
+            let Ok(Output::Scanned(page)) = run(&partition, op).await else { panic!("the scan goes on") };
+            keys.extend(page.keys);
+            cursor = page.cursor;
+            if cursor == 0 {
+                break;
+            }
+        }
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), KEYS - 1);
+        assert!(!keys.contains(&b"scanned:017".to_vec()));
+        assert!(partition.metrics().unreadable > 0, "and somebody is told");
+        assert!(matches!(run(&partition, get(b"scanned:017")).await, Err(Error::Unreadable(_))));
+        partition.close().await.unwrap();
+    });
+}

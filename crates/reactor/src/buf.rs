@@ -54,7 +54,7 @@ pub(crate) fn make_arena(bytes: usize) {
     ARENA.get_or_init(|| match Arena::new(bytes) {
         Ok(arena) => Some(arena),
         Err(error) => {
-            tracing::debug!(%error, "no arena: disk operations cost about a tenth more");
+            tracing::warn!(%error, "no arena: disk operations cost about a tenth more");
             None
         }
     });

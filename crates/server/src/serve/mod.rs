@@ -5,8 +5,8 @@
 //! here.
 //!
 //! Invariants:
-//! * no core listens before all partitions are open and the address is this server's alone; no partition closes before the connections of
-//!   all cores have ended;
+//! * no core listens before all partitions are open and the address is this server's alone; no partition
+//!   closes before the connections of all cores have ended;
 //! * a core is told what to do through its control ring, and tells how far it is through one
 //!   channel;
 //! * a device that is not ours is never formatted.

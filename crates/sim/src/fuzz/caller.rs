@@ -436,7 +436,7 @@ impl Caller {
     /// Scans a container from end to end.
     pub(super) async fn scan(&self, container: u32) {
         let asked = self.journal.watch(|| format!("client {} scans db {container}", self.client));
-        let begun = self.journal.mark(container);
+        let (begun, unreadable) = (self.journal.mark(container), self.journal.unreadable());
         let (mut keys, mut cursor) = (BTreeSet::new(), 0);
         let limit = self.workload.borrow_mut().random.range(1, 60) as usize;
         for page in 0.. {
@@ -459,7 +459,8 @@ impl Caller {
         let ended = self.journal.mark(container);
         self.journal.answer(&asked, checker::Output::Done);
         let high_wall_ms = self.journal.high_wall_ms();
-        let seen = ScanSeen { container, begun, ended, high_wall_ms, keys };
+        let unreadable = self.journal.unreadable().saturating_sub(unreadable);
+        let seen = ScanSeen { container, begun, ended, high_wall_ms, keys, unreadable };
         self.journal.scans.borrow_mut().push(seen);
     }
 

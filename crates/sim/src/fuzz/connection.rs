@@ -243,7 +243,7 @@ impl Client {
             return false;
         }
         let asked = journal.watch(|| format!("client {} scans db {container}", self.number));
-        let begun = journal.mark(container);
+        let (begun, unreadable) = (journal.mark(container), journal.unreadable());
         let (mut keys, mut cursor) = (BTreeSet::new(), "0".to_owned());
         let count = self.below(60) + 1;
         loop {
@@ -276,7 +276,9 @@ impl Client {
         let ended = journal.mark(container);
         journal.withdraw(&asked, "done");
         let high_wall_ms = journal.high_wall_ms();
-        journal.scans.borrow_mut().push(ScanSeen { container, begun, ended, high_wall_ms, keys });
+        let unreadable = journal.unreadable().saturating_sub(unreadable);
+        let seen = ScanSeen { container, begun, ended, high_wall_ms, keys, unreadable };
+        journal.scans.borrow_mut().push(seen);
         true
     }
 }

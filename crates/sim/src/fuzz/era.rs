@@ -280,6 +280,9 @@ impl Era {
         let weak = Rc::downgrade(&life);
         let is_roomy = move || weak.upgrade().is_some_and(|life| life.is_nearly_empty());
         *self.journal.is_roomy.borrow_mut() = Some(Box::new(is_roomy));
+        let weak = Rc::downgrade(&life);
+        let unreadable = move || weak.upgrade().map_or(0, |life| life.unreadable());
+        *self.journal.unreadable.borrow_mut() = Some(Box::new(unreadable));
         life.start(&self.world);
         life.start_clients(&self.world);
         let ended = self.lead(&life, last);
@@ -304,6 +307,7 @@ impl Era {
         }
         self.world.kill(SERVER, power);
         *self.journal.is_roomy.borrow_mut() = None;
+        *self.journal.unreadable.borrow_mut() = None;
         self.excuse_damage();
         // Clients on connections see that theirs are gone.
         let seen_ns = self.world.now_ns() + 2_000_000;

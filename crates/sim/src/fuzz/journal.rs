@@ -51,6 +51,8 @@ pub(super) struct ScanSeen {
     /// The highest wall time there was until it ended.
     pub(super) high_wall_ms: u64,
     pub(super) keys: BTreeSet<Vec<u8>>,
+    /// Records that could not be read meanwhile: a scan leaves out so many keys at most.
+    pub(super) unreadable: u64,
 }
 
 /// Why an operation failed, by protocol or by call.
@@ -128,6 +130,8 @@ pub(super) struct Journal {
     full_at: Cell<u64>,
     /// Says whether a store has no reason to be refused for want of space.
     pub(super) is_roomy: RefCell<Option<Box<dyn Fn() -> bool>>>,
+    /// Counts the records that could not be read in this life.
+    pub(super) unreadable: RefCell<Option<Box<dyn Fn() -> u64>>>,
     pub(super) ledger: RefCell<Option<Rc<Ledger>>>,
     violation: RefCell<Option<Violation>>,
     trace: Option<RefCell<Vec<String>>>,
@@ -150,6 +154,7 @@ impl Journal {
             high_wall_ms: Cell::new(0),
             full_at: Cell::new(0),
             is_roomy: RefCell::default(),
+            unreadable: RefCell::default(),
             ledger: RefCell::default(),
             violation: RefCell::default(),
             trace: traces.then(RefCell::default),
@@ -171,6 +176,11 @@ impl Journal {
         if !self.is_roomy.borrow().as_ref().is_some_and(|is_roomy| is_roomy()) {
             self.full_at.set(self.events.get());
         }
+    }
+
+    /// Records that could not be read so far in this life.
+    pub(super) fn unreadable(&self) -> u64 {
+        self.unreadable.borrow().as_ref().map_or(0, |count| count())
     }
 
     /// Adds a line to the trace, if there is one.

@@ -179,6 +179,7 @@ fn judge_scan(scan: &ScanSeen, keys: &[KeyHistory], kills: &[Moment]) -> Option<
             return Some(format!("a scan gave {:?}, a key of nobody", String::from_utf8_lossy(name)));
         }
     }
+    let mut left_out = 0;
     for key in keys {
         let name = String::from_utf8_lossy(&key.name);
         let between = format!("from {} to {} ns", scan.begun.ns, scan.ended.ns);
@@ -186,7 +187,8 @@ fn judge_scan(scan: &ScanSeen, keys: &[KeyHistory], kills: &[Moment]) -> Option<
         if given && was_absent(key, scan, kills) {
             return Some(format!("a scan {between} gave {name:?}, which was absent all the while"));
         }
-        if !given && was_present(key, scan, kills) {
+        left_out += u64::from(!given && was_present(key, scan, kills));
+        if left_out > scan.unreadable {
             return Some(format!("a scan {between} did not give {name:?}, which was there all the while"));
         }
     }

@@ -285,6 +285,11 @@ impl Life {
             })
     }
 
+    /// Records that could not be read so far.
+    pub(super) fn unreadable(&self) -> u64 {
+        self.partitions.borrow().values().map(|partition| partition.metrics().unreadable).sum()
+    }
+
     fn hear(self: &Rc<Self>, reactor: &Reactor, order: Order) {
         let life = self.clone();
         match order {

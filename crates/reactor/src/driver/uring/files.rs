@@ -57,7 +57,7 @@ impl Files {
     pub(super) fn register(ring: &Ring) -> Files {
         let table = ring.submitter().register_files_sparse(REGISTERED_MAX as u32);
         if let Err(error) = &table {
-            tracing::debug!(%error, "files are not registered: disk operations cost a little more");
+            tracing::warn!(%error, "files are not registered: disk operations cost a little more");
         }
         let mut files = Files { table: table.is_ok(), ..Files::default() };
         if let Some((base, bytes)) = buf::arena() {
@@ -65,7 +65,7 @@ impl Files {
             // SAFETY: the arena is never freed, so it outlives every ring.
             match unsafe { ring.submitter().register_buffers(&[vector]) } {
                 Ok(()) => files.arena = base.addr().get()..base.addr().get() + bytes,
-                Err(error) => tracing::debug!(
+                Err(error) => tracing::warn!(
                     %error,
                     "buffers are not registered: disk operations cost about a tenth more. The limit of locked \
                      memory (ulimit -l) is the usual reason"

@@ -94,7 +94,7 @@ impl Uring {
         let files = Files::register(&ring);
         let receive = ReceiveBuffers::register(&ring.submitter());
         if let Err(error) = &receive {
-            tracing::debug!(%error, "no shared receive buffers: every waiting connection holds its own");
+            tracing::warn!(%error, "no shared receive buffers: every waiting connection holds its own");
         }
         let mut uring = Uring {
             ring,
