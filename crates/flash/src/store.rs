@@ -13,7 +13,7 @@ use crate::log::Log;
 use crate::metrics::add;
 use crate::partition::{Extent, Found, Partition, Place};
 use crate::state::UploadState;
-use plimsoll_kv::{Durability, Error, Expiry, Item, Lifetime, Op, Output, Result, Value, Version};
+use plimsoll_kv::{Durability, Edit, Error, Expiry, Item, Lifetime, Op, Output, Result, Value, Version};
 use std::rc::Rc;
 
 /// Transitions that one store makes at most: its own, and four of what it replaces and commits.
@@ -36,6 +36,19 @@ pub(crate) struct Judged<'a> {
     pub(crate) dooms: Vec<u64>,
 }
 
+/// What a store is to write.
+struct Given {
+    kind: RecordKind,
+    /// The value; of an edit, what came of it when it was tried last.
+    bytes: Vec<u8>,
+    /// The upload that becomes the value.
+    commits: Option<u64>,
+    edit: Option<Edit>,
+}
+
+/// Room that is made for an edit before its result is known, record and all.
+const EDIT_RECORD_BYTES: u64 = 4096;
+
 impl Partition {
     pub(crate) async fn store(
         self: &Rc<Self>,
@@ -46,40 +59,28 @@ impl Partition {
         let Op::Store { container, key, value, condition, expiry, retain, want_previous } = op else {
             unreachable!("dispatched by kind");
         };
-        let (manifest, commits) = match &value {
-            Value::Bytes(_) => (None, None),
-            Value::Upload(upload) => (Some(self.manifest_of_upload(upload.0)?), Some(upload.0)),
-        };
-        let (kind, bytes): (_, &[u8]) = match (&value, &manifest) {
-            (Value::Bytes(bytes), _) => (RecordKind::Value, bytes),
-            (_, Some(manifest)) => (RecordKind::Manifest, manifest),
-            (_, None) => unreachable!("an upload has a manifest"),
-        };
-        if bytes.len() > self.layout.record_value_bytes_max() {
-            return Err(Error::ValueTooLong);
-        }
-        let extent = if want_previous { Extent::Whole } else { Extent::Head };
-        let size = record_bytes(key.len(), bytes.len());
-        if size as usize + note_bytes_max(STORE_TRANSITIONS) > Log::frame_capacity(&self.layout) {
-            return Err(Error::ValueTooLong); // A long key and a long value together.
-        }
+        let mut given = self.given(value)?;
+        let mut admitted = self.record_size(&key, &given)?;
+        let extent = if want_previous || given.edit.is_some() { Extent::Whole } else { Extent::Head };
         let mut hold = self.hold(container, &key).await;
         loop {
-            self.admit(size).await?;
+            self.admit(admitted).await?;
             let replaced;
             (hold, replaced) = self.find_held(hold, &key, extent).await?;
             let place = hold.place;
             let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
-            if let Err(error) = judge(condition, existing) {
+            let judged = judge(condition, existing).and_then(|()| self.edit(&mut given, existing));
+            if let Err(error) = judged {
                 return self.refuse(hold, &key, replaced.as_ref(), error).await;
             }
+            let size = self.record_size(&key, &given)?;
+            if size > admitted {
+                admitted = size;
+                continue;
+            }
             let previous = self.previous_item(existing, want_previous)?;
-            let expiry_ms = match expiry {
-                Expiry::Never => 0,
-                Expiry::At(at_ms) => at_ms.max(1),
-                Expiry::Keep => existing.map_or(0, |found| found.expiry_ms),
-            };
-            if let Some(upload) = commits {
+            let expiry_ms = expiry_ms(expiry, existing);
+            if let Some(upload) = given.commits {
                 self.check_upload(upload, &place)?;
             }
             let Some(dooms) = self.uploads_of(&place, replaced.as_ref()).await? else { continue };
@@ -87,13 +88,13 @@ impl Partition {
             let judged = Judged {
                 place,
                 key: &key,
-                kind,
-                value: bytes,
+                kind: given.kind,
+                value: &given.bytes,
                 expiry_ms,
                 lifetime,
                 retain,
                 replaced,
-                commits,
+                commits: given.commits,
                 dooms,
             };
             match self.append_store(&judged, durability) {
@@ -103,10 +104,52 @@ impl Partition {
                     let frame = self.log.frame();
                     drop(hold);
                     self.acknowledge(frame, durability).await?;
-                    return Ok(Output::Stored { version, previous });
+                    return Ok(given.output(version, previous));
                 }
             }
         }
+    }
+
+    fn given(&self, value: Value) -> Result<Given> {
+        let plain = Given { kind: RecordKind::Value, bytes: Vec::new(), commits: None, edit: None };
+        Ok(match value {
+            Value::Bytes(bytes) => Given { bytes, ..plain },
+            Value::Edit(edit) => Given { edit: Some(edit), ..plain },
+            Value::Upload(upload) => Given {
+                kind: RecordKind::Manifest,
+                bytes: self.manifest_of_upload(upload.0)?.to_vec(),
+                commits: Some(upload.0),
+                edit: None,
+            },
+        })
+    }
+
+    /// Bytes of the record, if it fits a segment.
+    fn record_size(&self, key: &[u8], given: &Given) -> Result<u64> {
+        if given.bytes.len() > self.layout.record_value_bytes_max() {
+            return Err(Error::ValueTooLong);
+        }
+        let size = record_bytes(key.len(), given.bytes.len());
+        if size as usize + note_bytes_max(STORE_TRANSITIONS) > Log::frame_capacity(&self.layout) {
+            return Err(Error::ValueTooLong); // A long key and a long value together.
+        }
+        Ok(if given.edit.is_some() { size.max(EDIT_RECORD_BYTES) } else { size })
+    }
+
+    /// Makes the new value, if it depends on the old one.
+    fn edit(&self, given: &mut Given, existing: Option<&Found>) -> Result<()> {
+        let Some(edit) = &given.edit else { return Ok(()) };
+        let old = match existing {
+            Some(found) if found.header.kind == RecordKind::Manifest => return Err(Error::ValueTooLong),
+            Some(found) => Some(self.value(found)?),
+            None => None,
+        };
+        let longest = self.layout.record_value_bytes_max() as u64;
+        if edit.bytes_max(old.map_or(0, |old| old.len() as u64)) > longest {
+            return Err(Error::ValueTooLong);
+        }
+        given.bytes = edit.apply(old)?;
+        Ok(())
     }
 
     fn previous_item(&self, existing: Option<&Found>, want_previous: bool) -> Result<Option<Item>> {
@@ -190,5 +233,23 @@ impl Partition {
             return Err(Error::Invalid("the upload is gone, or belongs to another key"));
         }
         Ok(())
+    }
+}
+
+impl Given {
+    fn output(self, version: Version, previous: Option<Item>) -> Output {
+        match self.edit {
+            Some(_) => Output::Edited { version, bytes: self.bytes },
+            None => Output::Stored { version, previous },
+        }
+    }
+}
+
+/// When a stored key expires; 0: never.
+fn expiry_ms(expiry: Expiry, existing: Option<&Found>) -> u64 {
+    match expiry {
+        Expiry::Never => 0,
+        Expiry::At(at_ms) => at_ms.max(1),
+        Expiry::Keep => existing.map_or(0, |found| found.expiry_ms),
     }
 }

@@ -1,74 +1,17 @@
 //! Rules of the engine that were broken once: one named test for each.
 
-use plimsoll_flash::{FormatOptions, Options, Partition, format, inspect};
+mod opening;
+
+use opening::{DISK_BYTES, SERVER, disk, format_options, live, open, open_with, run, world};
+use plimsoll_flash::{Options, Partition, format};
 use plimsoll_kv::{
-    Block, Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Result, UploadId,
-    Value,
+    Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, UploadId, Value,
 };
-use plimsoll_reactor::sim::{ProcessId, Random, World};
-use plimsoll_reactor::{Buf, FileOptions, Reactor, Work};
+use plimsoll_reactor::sim::{Random, World};
+use plimsoll_reactor::{Buf, Reactor, Work};
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
-
-const SERVER: ProcessId = ProcessId(1);
-const DISK_BYTES: usize = 4 << 20;
-
-fn format_options(segment_bytes: u32) -> FormatOptions {
-    FormatOptions {
-        partitions: 1,
-        segment_bytes: Some(segment_bytes),
-        force: false,
-        written_ahead: true,
-        device_id: [7; 16],
-        hash_secret: 99,
-        created_ms: 1,
-    }
-}
-
-fn disk(reactor: &Reactor) -> plimsoll_reactor::File {
-    reactor.open_file("disk", &FileOptions::default()).unwrap()
-}
-
-/// Opens the partition of the disk, which is formatted if it is blank.
-async fn open_with(reactor: &Reactor, segment_bytes: u32, options: Options) -> Rc<Partition> {
-    let block: Rc<dyn Block> = Rc::new(disk(reactor));
-    let superblock = match inspect(&*block).await {
-        Ok(superblock) => superblock,
-        Err(_) => format(&*block, &format_options(segment_bytes)).await.unwrap(),
-    };
-    Partition::open(reactor, block, &superblock, 0, options).await.unwrap()
-}
-
-async fn open(reactor: &Reactor) -> Rc<Partition> {
-    open_with(reactor, 64 << 10, Options::default()).await
-}
-
-fn world(disk_bytes: usize) -> World {
-    let world = World::new(1, |_| "other");
-    world.add_disk("disk", disk_bytes);
-    world
-}
-
-/// Runs one life of the server to its end.
-fn live<F: Future<Output = ()> + 'static>(world: &World, life: impl Fn(Reactor) -> F + 'static + Copy) {
-    let done = Rc::new(Cell::new(false));
-    let ended = done.clone();
-    world.start_process(SERVER, 1, move |reactor| {
-        let (inner, ended) = (reactor.clone(), ended.clone());
-        reactor.spawn(Work::Control, async move {
-            life(inner).await;
-            ended.set(true);
-        });
-    });
-    assert!(world.run_until(world.now_ns() + 60_000_000_000, || done.get()), "the life does not end");
-    world.kill(SERVER, true);
-}
-
-async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output> {
-    let completion = partition.clone().execute(Request::new(Durability::Sync, op)).await;
-    completion.map(|completion| completion.output)
-}
 
 /// A store, and how it may differ from a plain one.
 #[derive(Clone, Copy)]

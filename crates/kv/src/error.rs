@@ -1,5 +1,7 @@
 //! What can go wrong with a request, and how each protocol says it.
 
+use crate::edit::EditError;
+
 /// Why a request failed. "Full" and "busy" are not "broken": see [`Error::is_retryable`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -31,6 +33,9 @@ pub enum Error {
     /// A queue is full or the deadline cannot be met; nothing was done.
     #[error("overloaded, try again")]
     Overloaded,
+    /// The value is not what the change asked for works on.
+    #[error("{0}")]
+    Edit(#[from] EditError),
     /// The device does not do this.
     #[error("not supported: {0}")]
     Unsupported(&'static str),
@@ -59,7 +64,7 @@ impl Error {
     }
 
     /// The NVMe status: status code type in the upper byte, status code in the lower
-    /// (NVM Express Base 2.1, figure 101; Key Value Command Set 1.1, section 3; 0x1c0 is vendor-specific).
+    /// (NVM Express Base 2.1, figure 101; Key Value Command Set 1.1, section 3; 0x1c0 and 0x1c1 are vendor-specific).
     #[must_use]
     pub fn nvme_status(&self) -> u16 {
         match self {
@@ -72,6 +77,7 @@ impl Error {
             Error::Unreadable(_) => 0x0281,
             Error::ReadOnly(_) => 0x0020,
             Error::Overloaded => 0x0082,
+            Error::Edit(_) => 0x01c1,
             Error::Unsupported(_) => 0x0001,
             Error::Invalid(_) => 0x0002,
             Error::ShuttingDown => 0x0008,

@@ -15,6 +15,7 @@
 pub mod block;
 pub mod delay;
 mod device;
+pub mod edit;
 mod error;
 pub mod fault;
 pub mod limits;
@@ -27,6 +28,7 @@ mod version;
 
 pub use block::Block;
 pub use device::{Device, LocalFuture};
+pub use edit::{Edit, EditError};
 pub use error::{Error, Result};
 pub use request::{
     Class, Completion, Condition, ContainerId, Durability, Expiry, Item, Lifetime, ListPage, Op, Output,

@@ -1,5 +1,6 @@
 //! Requests to a KV device and their completions.
 
+use crate::edit::Edit;
 use crate::version::Version;
 
 /// Who asks: the unit of fairness at the gate.
@@ -81,6 +82,9 @@ pub enum Value {
     Bytes(Vec<u8>),
     /// The parts written under this upload.
     Upload(UploadId),
+    /// What the key holds, changed. A value in parts, or one that would have to be, is refused with
+    /// [`crate::Error::ValueTooLong`].
+    Edit(Edit),
 }
 
 /// One operation.
@@ -344,6 +348,13 @@ pub enum Output {
         version: Version,
         /// What the key held; its bytes only if asked for.
         previous: Option<Item>,
+    },
+    /// `Store` of an edit.
+    Edited {
+        /// The version of this store.
+        version: Version,
+        /// The new value.
+        bytes: Vec<u8>,
     },
     /// `Retrieve` and `Exist`.
     Found(Item),

@@ -5,6 +5,7 @@
 
 use super::container::{Container, Current, Entry, Stored};
 use super::{MemoryOptions, State};
+use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::request::{Condition, ContainerId, Expiry, Item, ListPage, Op, Output, ScanPage, Stats, Value};
 use crate::version::Version;
@@ -49,6 +50,15 @@ impl State {
     /// A store, delete or change of expiry.
     pub(super) fn write(&mut self, op: Op, options: &MemoryOptions) -> Result<Output> {
         match op {
+            Op::Store { container, key, value: Value::Edit(edit), condition, expiry, retain, .. } => {
+                self.check(container, &key, condition)?;
+                let bytes = self.edited(container, &key, &edit, options)?;
+                let stored = self.stored(&key, Value::Bytes(bytes.clone()), options)?;
+                match self.store(container, &key, stored, expiry, (retain, false)) {
+                    Output::Stored { version, .. } => Ok(Output::Edited { version, bytes }),
+                    _ => unreachable!("a store gives what it stored"),
+                }
+            }
             Op::Store { container, key, value, condition, expiry, retain, want_previous } => {
                 self.check(container, &key, condition)?;
                 let stored = self.stored(&key, value, options)?;
@@ -74,6 +84,25 @@ impl State {
         }
     }
 
+    /// What an edit makes of a key's value.
+    fn edited(
+        &self,
+        container: ContainerId,
+        key: &[u8],
+        edit: &Edit,
+        options: &MemoryOptions,
+    ) -> Result<Vec<u8>> {
+        let old = match self.live(container, key).map(|entry| &entry.current.stored) {
+            Some(Stored::Parts(..)) => return Err(Error::ValueTooLong),
+            Some(Stored::Whole(bytes)) => Some(bytes.as_ref()),
+            None => None,
+        };
+        if edit.bytes_max(old.map_or(0, |old| old.len() as u64)) > options.value_bytes_max as u64 {
+            return Err(Error::ValueTooLong);
+        }
+        Ok(edit.apply(old)?)
+    }
+
     fn stored(&mut self, key: &[u8], value: Value, options: &MemoryOptions) -> Result<Stored> {
         match value {
             Value::Bytes(bytes) => {
@@ -87,6 +116,7 @@ impl State {
                 Ok(Stored::Whole(bytes.into()))
             }
             Value::Upload(upload) => Ok(Stored::Parts(upload, self.upload_take(upload, key)?)),
+            Value::Edit(_) => unreachable!("an edit is stored as the bytes that it gives"),
         }
     }
 
