@@ -4,9 +4,7 @@ mod opening;
 
 use opening::{DISK_BYTES, SERVER, disk, format_options, live, open, open_with, run, world};
 use plimsoll_flash::{Options, Partition, format};
-use plimsoll_kv::{
-    Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, UploadId, Value,
-};
+use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, UploadId, Value};
 use plimsoll_reactor::sim::{Random, World};
 use plimsoll_reactor::{Buf, Reactor, Work};
 use std::cell::Cell;

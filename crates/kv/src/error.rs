@@ -64,7 +64,8 @@ impl Error {
     }
 
     /// The NVMe status: status code type in the upper byte, status code in the lower
-    /// (NVM Express Base 2.1, figure 101; Key Value Command Set 1.1, section 3; 0x1c0 and 0x1c1 are vendor-specific).
+    /// (NVM Express Base 2.1, figure 101; Key Value Command Set 1.1, section 3; 0x1c0 and 0x1c1 are
+    /// vendor-specific).
     #[must_use]
     pub fn nvme_status(&self) -> u16 {
         match self {

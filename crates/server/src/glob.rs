@@ -1,11 +1,17 @@
 //! Redis' glob patterns: `*`, `?`, `[a-z]`, `[^a]`, `\x`.
 //!
-//! Role: MATCH of SCAN, patterns of CONFIG GET and COMMAND LIST. Invariants: the meaning is that of
+//! Role: MATCH of SCAN, KEYS, patterns of CONFIG GET and COMMAND LIST. Invariants: the meaning is that of
 //! Redis' `stringmatchlen`, odd cases too; time is bounded by pattern times text, because only the
-//! last star is ever tried again. Never: allocate.
+//! last star is ever tried again. Never: allocate for a match.
 
 #[cfg(test)]
 mod tests;
+
+/// The bytes that every text which matches begins with.
+#[must_use]
+pub(crate) fn literal_prefix(pattern: &[u8]) -> Vec<u8> {
+    pattern.iter().copied().take_while(|byte| !b"*?[\\".contains(byte)).collect()
+}
 
 /// Whether `text` matches `pattern`; ASCII letters match either case if `ignore_case`.
 #[must_use]

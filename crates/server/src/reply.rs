@@ -16,7 +16,9 @@ pub struct Pinned {
     pub upload: UploadId,
     /// The key it is the value of.
     pub key: Vec<u8>,
-    /// Bytes in all.
+    /// The first byte to be sent.
+    pub first: u64,
+    /// How many are to be sent; at least one.
     pub length: u64,
     /// Gives up the pin, with the key.
     pub release: Box<dyn FnMut(Vec<u8>)>,

@@ -3,6 +3,7 @@
 //! `make test` installs them (`.ci/prepare`, `.ci/venv`); `PLIMSOLL_PYTHON` names a Python that has
 //! redis-py already.
 
+mod like_redis;
 #[path = "../process/mod.rs"]
 mod process;
 

@@ -10,13 +10,20 @@
 //! Never: a command that is in the table and does nothing.
 
 mod client;
+mod compare;
 mod config;
 mod connection;
+mod edit;
 mod expire;
 mod info;
 mod introspect;
 mod keys;
 mod number;
+mod object;
+mod range;
+mod replace;
+mod replication;
+mod rewrite;
 mod scan;
 mod server;
 mod set;

@@ -1,4 +1,4 @@
-//! SCAN: pages of keys, with Redis' guarantee as the devices give it.
+//! SCAN: pages of keys, with Redis' guarantee as the devices give it; KEYS and RANDOMKEY.
 //!
 //! Invariants: a page is gathered in pieces and ends early when its keys are long, so that no COUNT
 //! makes a reply that memory has to fear.
@@ -8,10 +8,16 @@ use crate::glob;
 use crate::limits::{KEYS_AT_ONCE_MAX, REPLY_BYTES_MAX, SCAN_COUNT_MAX};
 use crate::reply::Reply;
 use crate::session::Connection;
+use plimsoll_kv::limits::LIST_KEYS_MAX;
 use plimsoll_kv::{Op, Output};
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
+/// Bytes of a reply to KEYS, and what a key takes beside its own.
+const KEYS_REPLY_BYTES_MAX: usize = 64 << 20;
+const KEY_REPLY_BYTES: usize = 32;
+/// A cursor has a slot of 14 bits above 40 bits of a fingerprint.
+const RANDOM_CURSOR_MASK: u64 = (1 << 54) - 1;
 /// Keys of a page unless COUNT says otherwise.
 const COUNT_DEFAULT: usize = 10;
 
@@ -74,6 +80,62 @@ pub(super) fn scan(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
             }
         }
         Reply::Array(vec![Reply::Bulk(cursor.to_string().into_bytes()), Reply::Array(keys)])
+    }))
+}
+
+/// KEYS: the keys that match, found by the prefix that the pattern begins with.
+pub(super) fn keys(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let (core, container) = (connection.core.clone(), connection.database.get());
+    let pattern = args[1].to_vec();
+    Run::Alone(Box::pin(async move {
+        let prefix = glob::literal_prefix(&pattern);
+        let (mut keys, mut bytes, mut after) = (Vec::new(), 0, None);
+        loop {
+            let op = Op::List { container, prefix: prefix.clone(), after, limit: LIST_KEYS_MAX };
+            let page = match core.clone().execute(op).await {
+                Ok(Output::Listed(page)) => page,
+                Ok(_) => unreachable!("a listing gives a page"),
+                Err(error) => return Reply::failed(&error),
+            };
+            after = page.keys.last().cloned();
+            for key in page.keys.into_iter().filter(|key| glob::matches(&pattern, key, false)) {
+                bytes += key.len() + KEY_REPLY_BYTES;
+                keys.push(Reply::Bulk(key));
+            }
+            if bytes > KEYS_REPLY_BYTES_MAX {
+                return Reply::error("ERR too many keys for one reply: use SCAN");
+            }
+            if !page.more {
+                return Reply::Array(keys);
+            }
+        }
+    }))
+}
+
+/// RANDOMKEY: the first key from a random place on, or from the beginning.
+pub(super) fn randomkey(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
+    let (core, container) = (connection.core.clone(), connection.database.get());
+    Run::Alone(Box::pin(async move {
+        let start = core.reactor.random_u64() & RANDOM_CURSOR_MASK;
+        for from in [start, 0] {
+            let mut cursor = from;
+            loop {
+                match core.clone().execute(Op::Scan { container, cursor, limit: 1 }).await {
+                    Ok(Output::Scanned(page)) => {
+                        if let Some(key) = page.keys.into_iter().next() {
+                            return Reply::Bulk(key);
+                        }
+                        cursor = page.cursor;
+                    }
+                    Ok(_) => unreachable!("a scan gives a page"),
+                    Err(error) => return Reply::failed(&error),
+                }
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Reply::Null
     }))
 }
 

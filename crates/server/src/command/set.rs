@@ -14,10 +14,11 @@ use std::rc::Rc;
 
 /// What the options of a SET ask for.
 #[derive(Clone, Copy)]
-struct Options {
-    condition: Condition,
-    expiry: Expiry,
-    get: bool,
+pub(super) struct Options {
+    pub(super) condition: Condition,
+    pub(super) expiry: Expiry,
+    /// Whether the old value is the reply.
+    pub(super) get: bool,
 }
 
 /// An expiry option: how many of which unit from when.
@@ -31,6 +32,11 @@ pub(super) fn set(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         Ok(options) => run(connection, args[1].to_vec(), Source::Bytes(args[2].to_vec()), options),
         Err(reply) => Run::Now(reply),
     }
+}
+
+/// A SET with these options.
+pub(super) fn store(connection: &Rc<Connection>, key: &[u8], value: &[u8], options: Options) -> Run {
+    run(connection, key.to_vec(), Source::Bytes(value.to_vec()), options)
 }
 
 /// A SET whose value has been uploaded; `options` are the arguments after it.
@@ -82,17 +88,19 @@ fn parse<'a>(wall_ms: u64, mut words: impl Iterator<Item = &'a [u8]>) -> Result<
 
 impl When<'_> {
     fn expiry_ms(&self, wall_ms: u64) -> Result<u64, Reply> {
-        let invalid = || Reply::error("ERR invalid expire time in 'set' command");
-        let amount = number::integer_or_error(self.amount)?;
-        let amount = u64::try_from(amount).ok().filter(|amount| *amount > 0).ok_or_else(invalid)?;
-        let ms = match self.name {
-            b"EX" | b"EXAT" => amount.checked_mul(1000).ok_or_else(invalid)?,
-            _ => amount,
-        };
+        let unit_ms = if matches!(self.name, b"EX" | b"EXAT") { 1000 } else { 1 };
         let base_ms = if matches!(self.name, b"EX" | b"PX") { wall_ms } else { 0 };
-        let at_ms = ms.checked_add(base_ms).filter(|at_ms| *at_ms <= i64::MAX as u64);
-        at_ms.ok_or_else(invalid)
+        expiry_ms("set", self.amount, unit_ms, base_ms)
     }
+}
+
+/// The expiry time that an argument of a command gives, in so many units after a base.
+pub(super) fn expiry_ms(command: &str, amount: &[u8], unit_ms: u64, base_ms: u64) -> Result<u64, Reply> {
+    let invalid = || Reply::error(format!("ERR invalid expire time in '{command}' command"));
+    let amount = number::integer_or_error(amount)?;
+    let amount = u64::try_from(amount).ok().filter(|amount| *amount > 0).ok_or_else(invalid)?;
+    let at_ms = amount.checked_mul(unit_ms).and_then(|ms| ms.checked_add(base_ms));
+    at_ms.filter(|at_ms| *at_ms <= i64::MAX as u64).ok_or_else(invalid)
 }
 
 fn run(connection: &Rc<Connection>, key: Vec<u8>, source: Source, options: Options) -> Run {

@@ -34,6 +34,19 @@ pub(super) fn get_one(connection: &Rc<Connection>, key: Vec<u8>) -> LocalFuture<
 
 /// The reply for a value that was retrieved with a pin.
 pub(super) fn value_reply(connection: &Rc<Connection>, key: Vec<u8>, item: Item) -> Reply {
+    let length = item.length;
+    range_reply(connection, key, item, 0, length)
+}
+
+/// The reply for a range of a value that was retrieved with a pin; a value that is not in parts has been
+/// cut to it already.
+pub(super) fn range_reply(
+    connection: &Rc<Connection>,
+    key: Vec<u8>,
+    item: Item,
+    first: u64,
+    length: u64,
+) -> Reply {
     let Some(upload) = item.upload else { return Reply::Bulk(item.bytes) };
     let core = connection.core.clone();
     let release = Box::new(move |key| {
@@ -45,7 +58,8 @@ pub(super) fn value_reply(connection: &Rc<Connection>, key: Vec<u8>, item: Item)
             }
         });
     });
-    Reply::Parts(Box::new(Pinned { upload, key, length: item.length, release }))
+    let pinned = Pinned { upload, key, first, length, release };
+    if length == 0 { Reply::Bulk(Vec::new()) } else { Reply::Parts(Box::new(pinned)) }
 }
 
 pub(super) fn count_hit(connection: &Connection, hit: bool) {

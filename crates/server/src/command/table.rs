@@ -2,7 +2,8 @@
 
 use super::{Spec, Subcommand};
 use super::{
-    client, config, connection, expire, info, introspect, keys, only_subcommands, scan, server, set, string,
+    client, compare, config, connection, edit, expire, info, introspect, keys, object, only_subcommands,
+    range, replace, replication, scan, server, set, string,
 };
 
 const NO_KEYS: (i32, i32, i32) = (0, 0, 0);
@@ -11,12 +12,19 @@ const ALL_KEYS: (i32, i32, i32) = (1, -1, 1);
 
 const READ_FAST: &[&str] = &["readonly", "fast"];
 const WRITE_FAST: &[&str] = &["write", "fast"];
+const WRITE_MEMORY: &[&str] = &["write", "denyoom"];
+const WRITE_MEMORY_FAST: &[&str] = &["write", "denyoom", "fast"];
 const CONNECTION: &[&str] = &["noscript", "loading", "stale", "fast"];
+const ADMIN_SLOW: &[&str] = &["admin", "noscript"];
+const ADMIN_DANGEROUS: &[&str] = &["@admin", "@slow", "@dangerous"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
 const KEYSPACE_READ: &[&str] = &["@keyspace", "@read", "@fast"];
 const KEYSPACE_WRITE: &[&str] = &["@keyspace", "@write", "@fast"];
 const STRING_READ: &[&str] = &["@read", "@string", "@fast"];
+const STRING_READ_SLOW: &[&str] = &["@read", "@string", "@slow"];
+const STRING_WRITE: &[&str] = &["@write", "@string", "@slow"];
+const STRING_WRITE_FAST: &[&str] = &["@write", "@string", "@fast"];
 const FAST_CONNECTION: &[&str] = &["@fast", "@connection"];
 const SLOW_CONNECTION: &[&str] = &["@slow", "@connection"];
 const DANGEROUS: &[&str] = &["@keyspace", "@write", "@slow", "@dangerous"];
@@ -46,12 +54,18 @@ macro_rules! sub {
 
 /// All commands, in the order of their names.
 pub static TABLE: &[Spec] = &[
+    spec!("append", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::append),
     spec!("auth", -2, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::auth),
+    spec!("bgsave", -1, ADMIN_SLOW, ADMIN_DANGEROUS, NO_KEYS, replication::bgsave),
     spec!("client", -2, CONNECTION, SLOW_CONNECTION, NO_KEYS, only_subcommands, CLIENT),
     spec!("command", -1, &["loading", "stale"], SLOW_CONNECTION, NO_KEYS, introspect::all, COMMAND),
-    spec!("config", -2, ADMIN, &["@admin", "@slow", "@dangerous"], NO_KEYS, only_subcommands, CONFIG),
+    spec!("config", -2, ADMIN, ADMIN_DANGEROUS, NO_KEYS, only_subcommands, CONFIG),
     spec!("dbsize", 1, READ_FAST, KEYSPACE_READ, NO_KEYS, server::dbsize),
+    spec!("decr", 2, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::decr),
+    spec!("decrby", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::decrby),
     spec!("del", -2, &["write"], &["@keyspace", "@write", "@slow"], ALL_KEYS, keys::del),
+    spec!("delex", -2, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delex),
+    spec!("delifeq", 3, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delifeq),
     spec!("echo", 2, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, connection::echo),
     spec!("exists", -2, READ_FAST, KEYSPACE_READ, ALL_KEYS, keys::exists),
     spec!("expire", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expire),
@@ -60,25 +74,54 @@ pub static TABLE: &[Spec] = &[
     spec!("flushall", -1, &["write"], DANGEROUS, NO_KEYS, server::flushall),
     spec!("flushdb", -1, &["write"], DANGEROUS, NO_KEYS, server::flushdb),
     spec!("get", 2, READ_FAST, STRING_READ, ONE_KEY, string::get),
+    spec!("getdel", 2, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, replace::getdel),
+    spec!("getex", -2, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, replace::getex),
+    spec!("getrange", 4, &["readonly"], STRING_READ_SLOW, ONE_KEY, range::getrange),
+    spec!("getset", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, replace::getset),
     spec!("hello", -1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::hello),
+    spec!("incr", 2, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::incr),
+    spec!("incrby", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::incrby),
+    spec!("incrbyfloat", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::incrbyfloat),
     spec!("info", -1, &["loading", "stale"], &["@slow", "@dangerous"], NO_KEYS, info::info),
+    spec!("keys", 2, &["readonly"], &["@keyspace", "@read", "@slow", "@dangerous"], NO_KEYS, scan::keys),
+    spec!(
+        "lastsave",
+        1,
+        &["loading", "stale", "fast"],
+        &["@admin", "@fast", "@dangerous"],
+        NO_KEYS,
+        replication::lastsave
+    ),
+    spec!("memory", -2, &["readonly"], &["@read", "@slow"], NO_KEYS, only_subcommands, MEMORY),
     spec!("mget", -2, READ_FAST, STRING_READ, ALL_KEYS, string::mget),
+    spec!("object", -2, &["readonly"], &["@keyspace", "@read", "@slow"], NO_KEYS, only_subcommands, OBJECT),
     spec!("persist", 2, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::persist),
     spec!("pexpire", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::pexpire),
     spec!("pexpireat", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::pexpireat),
     spec!("pexpiretime", 2, READ_FAST, KEYSPACE_READ, ONE_KEY, expire::pexpiretime),
     spec!("ping", -1, &["fast"], FAST_CONNECTION, NO_KEYS, connection::ping),
+    spec!("psetex", 4, WRITE_MEMORY, STRING_WRITE, ONE_KEY, replace::psetex),
     spec!("pttl", 2, READ_FAST, KEYSPACE_READ, ONE_KEY, expire::pttl),
     spec!("quit", -1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::quit),
+    spec!("randomkey", 1, &["readonly"], &["@keyspace", "@read", "@slow"], NO_KEYS, scan::randomkey),
     spec!("reset", 1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::reset),
+    spec!("role", 1, CONNECTION, &["@admin", "@fast", "@dangerous"], NO_KEYS, replication::role),
+    spec!("save", 1, ADMIN_SLOW, ADMIN_DANGEROUS, NO_KEYS, replication::save),
     spec!("scan", -2, &["readonly"], &["@keyspace", "@read", "@slow"], NO_KEYS, scan::scan),
     spec!("select", 2, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, connection::select),
-    spec!("set", -3, &["write", "denyoom"], &["@write", "@string", "@slow"], ONE_KEY, set::set),
+    spec!("set", -3, WRITE_MEMORY, STRING_WRITE, ONE_KEY, set::set),
+    spec!("setex", 4, WRITE_MEMORY, STRING_WRITE, ONE_KEY, replace::setex),
+    spec!("setnx", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, replace::setnx),
+    spec!("setrange", 4, WRITE_MEMORY, STRING_WRITE, ONE_KEY, edit::setrange),
     spec!("strlen", 2, READ_FAST, STRING_READ, ONE_KEY, string::strlen),
+    spec!("substr", 4, &["readonly"], STRING_READ_SLOW, ONE_KEY, range::getrange),
     spec!("time", 1, &["loading", "stale", "fast"], &["@fast"], NO_KEYS, server::time),
+    spec!("touch", -2, READ_FAST, KEYSPACE_READ, ALL_KEYS, keys::exists),
     spec!("ttl", 2, READ_FAST, KEYSPACE_READ, ONE_KEY, expire::ttl),
     spec!("type", 2, READ_FAST, KEYSPACE_READ, ONE_KEY, keys::kind),
     spec!("unlink", -2, WRITE_FAST, KEYSPACE_WRITE, ALL_KEYS, keys::del),
+    spec!("wait", 3, &["noscript"], SLOW_CONNECTION, NO_KEYS, replication::wait),
+    spec!("waitaof", 4, &["noscript"], SLOW_CONNECTION, NO_KEYS, replication::waitaof),
 ];
 
 const CLIENT: &[Subcommand] = &[
@@ -105,4 +148,17 @@ const CONFIG: &[Subcommand] = &[
     sub!("resetstat", 2, config::resetstat, "Reset statistics reported by the INFO command."),
     sub!("rewrite", 2, config::rewrite, "Rewrite the configuration file: refused, it is yours."),
     sub!("set", -4, config::set, "<directive> <value>: Set a parameter: refused, they are fixed at start."),
+];
+
+const MEMORY: &[Subcommand] = &[sub!(
+    "usage",
+    -3,
+    object::usage,
+    "<key> [SAMPLES <count>]: Return the bytes that a key takes, on flash and in memory."
+)];
+
+const OBJECT: &[Subcommand] = &[
+    sub!("encoding", 3, object::encoding, "<key>: Return the kind of internal representation of the value."),
+    sub!("freq", 3, object::freq, "<key>: Return the access frequency: none is kept."),
+    sub!("refcount", 3, object::refcount, "<key>: Return the number of references of the value."),
 ];

@@ -50,6 +50,8 @@ fn what_cannot_be_done_is_refused_in_words() {
     assert!(config("cache = '1GiB'").unwrap_err().contains("no cache yet"));
     assert!(config("device = ['a', 'b']").unwrap_err().contains("serves one device"));
     assert!(config("clients-max = 0").is_err());
+    assert!(config("cores = '4711'").unwrap_err().contains("not on processor 4711"));
+    assert!(config("size = -1").unwrap_err().contains("like \"10GiB\""));
     assert!(config("cores = '1-0'").unwrap_err().starts_with("cores: "));
 }
 
@@ -62,7 +64,7 @@ fn flags_win_and_what_is_printed_can_be_read() {
     assert_eq!(config.device, Path::new("d").join(DEVICE_FILE));
     let printed = config.print();
     let layer: Layer = toml::from_str(&printed).unwrap();
-    let again = Config::new(layer, None, &[]).unwrap();
+    let again = Config::new(layer, None, &[0, 1]).unwrap();
     assert_eq!(again.print(), printed);
     assert!(printed.contains("cores = \"0,1\"") && printed.contains("clients-max = 10000"), "{printed}");
 }

@@ -42,8 +42,8 @@ fn every_metric_is_declared_once_and_before_its_samples() {
         }
     }
     assert!(samples.contains("plimsoll_partition_objects{partition=\"1\"}"));
-    assert!(text.contains("plimsoll_command_seconds_bucket{command=\"auth\",le=\"0.001\"} 0\n"));
-    assert!(text.contains("plimsoll_command_seconds_bucket{command=\"auth\",le=\"0.0025\"} 1\n"));
+    assert!(text.contains("plimsoll_command_seconds_bucket{command=\"append\",le=\"0.001\"} 0\n"));
+    assert!(text.contains("plimsoll_command_seconds_bucket{command=\"append\",le=\"0.0025\"} 1\n"));
     assert!(text.contains("plimsoll_device_reads_total{core=\"0\"} 4\n"), "{text}");
 }
 

@@ -13,7 +13,7 @@ use super::{Account, Connection};
 use crate::command::{self, Run};
 use crate::core::Core;
 use crate::reply::Reply;
-use plimsoll_kv::{Op, Output, UploadId};
+use plimsoll_kv::{ContainerId, Op, Output, Result, UploadId};
 use plimsoll_reactor::Work;
 use plimsoll_resp::{LargeArg, Step};
 use std::rc::Rc;
@@ -41,6 +41,19 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
+    /// Begins a value in parts, of so many bytes.
+    pub(crate) async fn begin(
+        core: &Rc<Core>,
+        container: ContainerId,
+        key: &[u8],
+        length: u64,
+    ) -> Result<Upload> {
+        match core.clone().execute(Op::UploadBegin { container, key: key.to_vec(), length }).await? {
+            Output::Upload(id) => Ok(Upload { core: core.clone(), id, key: key.to_vec(), open: true }),
+            _ => unreachable!("the beginning of an upload gives an upload"),
+        }
+    }
+
     /// The upload is stored: it is the key's now.
     pub(crate) fn stored(mut self) {
         self.open = false;
@@ -161,12 +174,9 @@ async fn skip(input: &mut Input, connection: &Rc<Connection>, mut length: usize)
 
 /// Receives a value as an upload. If the device refuses, the rest is dropped and its error kept.
 async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], length: usize) -> Option<Fate> {
-    let container = connection.database.get();
-    let begin = Op::UploadBegin { container, key: key.to_vec(), length: length as u64 };
     let core = &connection.core;
-    let upload = match core.clone().execute(begin).await {
-        Ok(Output::Upload(id)) => Upload { core: core.clone(), id, key: key.to_vec(), open: true },
-        Ok(_) => unreachable!("the beginning of an upload gives an upload"),
+    let upload = match Upload::begin(core, connection.database.get(), key, length as u64).await {
+        Ok(upload) => upload,
         Err(error) => {
             skip(input, connection, length).await?;
             return Some(Fate::Refused(Reply::failed(&error)));

@@ -105,8 +105,9 @@ impl Connection {
     /// Sends a value in parts; false if the connection cannot go on.
     async fn send_parts(self: &Rc<Self>, version: Version, pinned: &Pinned, out: &mut Vec<u8>) -> bool {
         let part_bytes = self.core.volume.geometry().part_bytes as u64;
-        let parts = u32::try_from(pinned.length.div_ceil(part_bytes)).expect("values are bounded");
-        let mut part = match self.part(pinned, 0).await {
+        let number = |at: u64| u32::try_from(at / part_bytes).expect("values are bounded");
+        let (first, last) = (number(pinned.first), number(pinned.first + pinned.length - 1));
+        let mut part = match self.part(pinned, first).await {
             Ok(part) => part,
             Err(error) => {
                 Reply::failed(&error).write(&mut ReplyWriter::new(out, version));
@@ -115,21 +116,21 @@ impl Connection {
         };
         ReplyWriter::new(out, version).bulk_header(pinned.length as usize);
         let mut left_bytes = pinned.length;
-        for next in 1..=parts {
-            let due = left_bytes.min(part_bytes);
-            if part.len() as u64 != due {
-                tracing::error!(
-                    due,
-                    got = part.len(),
-                    "a part of a value has the wrong length: connection cut"
-                );
+        let mut skipped = (pinned.first % part_bytes) as usize;
+        for sent_part in first..=last {
+            let due = left_bytes.min(part_bytes - skipped as u64);
+            let Some(bytes) = part.get(skipped..skipped + due as usize) else {
+                let got = part.len();
+                tracing::error!(due, got, "a part of a value has the wrong length: connection cut");
                 return false;
-            }
+            };
             left_bytes -= due;
-            out.extend_from_slice(&part);
-            if next == parts {
+            out.extend_from_slice(bytes);
+            skipped = 0;
+            if sent_part == last {
                 break;
             }
+            let next = sent_part + 1;
             let (sent, fetched) = join(self.send(out), self.part(pinned, next)).await;
             if !sent {
                 return false;

@@ -1,0 +1,68 @@
+//! OBJECT and MEMORY: what tools ask about one key.
+
+use super::Run;
+use crate::reply::Reply;
+use crate::session::Connection;
+use plimsoll_kv::{Error, Item, Op, Output, edit};
+use plimsoll_resp::Args;
+use std::rc::Rc;
+
+/// Values up to this length are embedded in Redis.
+const EMBEDDED_BYTES_MAX: u64 = 44;
+/// Bytes of memory that the index holds for a key, about; see `docs/benchmarks.md`.
+const INDEX_BYTES: u64 = 16;
+
+/// OBJECT ENCODING: the name that Redis gives to a string of this kind.
+pub(super) fn encoding(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    look(connection, &args[2], |found| match found {
+        None => Reply::Null,
+        Some(item) if item.length <= 20 && edit::integer(&item.bytes).is_some() => Reply::bulk("int"),
+        Some(item) if item.length <= EMBEDDED_BYTES_MAX => Reply::bulk("embstr"),
+        Some(_) => Reply::bulk("raw"),
+    })
+}
+
+/// OBJECT REFCOUNT: a key has its value to itself.
+pub(super) fn refcount(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    look(connection, &args[2], |found| found.map_or(Reply::Null, |_| Reply::Integer(1)))
+}
+
+/// OBJECT FREQ: refused in the words of a server that does not evict by use.
+pub(super) fn freq(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    look(connection, &args[2], |found| match found {
+        None => Reply::Null,
+        Some(_) => Reply::error(
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+             when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        ),
+    })
+}
+
+/// MEMORY USAGE: bytes that a key takes, on flash and in memory.
+pub(super) fn usage(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let is_known = match (args.len(), args.get(3)) {
+        (3, _) => true,
+        (5, Some(word)) => word.eq_ignore_ascii_case(b"samples"),
+        _ => false,
+    };
+    if !is_known {
+        return Run::Now(super::syntax_error());
+    }
+    look(connection, &args[2], |found| {
+        found.map_or(Reply::Null, |item| Reply::Integer((item.stored_bytes + INDEX_BYTES) as i64))
+    })
+}
+
+/// A command that looks at a key and the beginning of its value.
+fn look(connection: &Rc<Connection>, key: &[u8], reply: fn(Option<Item>) -> Reply) -> Run {
+    let (core, container) = (connection.core.clone(), connection.database.get());
+    let op = Op::Retrieve { container, key: key.to_vec(), range: Some((0, 20)), pin: false };
+    Run::Overlap(Box::pin(async move {
+        match core.execute(op).await {
+            Ok(Output::Found(item)) => reply(Some(item)),
+            Ok(_) => unreachable!("a retrieve gives what it found"),
+            Err(Error::NotFound) => reply(None),
+            Err(error) => Reply::failed(&error),
+        }
+    }))
+}

@@ -1,0 +1,126 @@
+//! GETDEL, GETEX, GETSET, SETNX, SETEX, PSETEX: reading a value and changing its key in one.
+//!
+//! Invariant: the value is read under a pin and the change asks for its version, again until nobody came
+//! between: so what is returned is exactly what was deleted or kept, however long it is.
+
+use super::set::{self, Options};
+use super::{Run, string, syntax_error};
+use crate::reply::Reply;
+use crate::session::Connection;
+use plimsoll_kv::{Condition, Error, Expiry, LocalFuture, Op, Output};
+use plimsoll_resp::{Args, CommandName};
+use std::rc::Rc;
+
+const PLAIN: Options = Options { condition: Condition::None, expiry: Expiry::Never, get: false };
+
+pub(super) fn getset(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    set::store(connection, &args[1], &args[2], Options { get: true, ..PLAIN })
+}
+
+/// SET NX with the reply of an older time.
+pub(super) fn setnx(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let options = Options { condition: Condition::MustNotExist, ..PLAIN };
+    let Run::Overlap(stored) = set::store(connection, &args[1], &args[2], options) else {
+        unreachable!("a store without GET overlaps");
+    };
+    Run::Overlap(Box::pin(async move {
+        match stored.await {
+            Reply::Ok => Reply::Integer(1),
+            Reply::Null => Reply::Integer(0),
+            refused => refused,
+        }
+    }))
+}
+
+pub(super) fn setex(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    set_until(connection, args, ("setex", 1000))
+}
+
+pub(super) fn psetex(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    set_until(connection, args, ("psetex", 1))
+}
+
+fn set_until(connection: &Rc<Connection>, args: &Args<'_>, (name, unit_ms): (&'static str, u64)) -> Run {
+    let wall_ms = connection.core.reactor.wall_ms();
+    match set::expiry_ms(name, &args[2], unit_ms, wall_ms) {
+        Ok(at_ms) => {
+            set::store(connection, &args[1], &args[3], Options { expiry: Expiry::At(at_ms), ..PLAIN })
+        }
+        Err(reply) => Run::Now(reply),
+    }
+}
+
+pub(super) fn getdel(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    Run::Alone(read_and(connection, &args[1], |container, key, condition| Op::Delete {
+        container,
+        key,
+        condition,
+    }))
+}
+
+pub(super) fn getex(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let expiry = match parse_getex(connection.core.reactor.wall_ms(), args) {
+        Ok(Some(expiry)) => expiry,
+        Ok(None) => return string::get(connection, args),
+        Err(reply) => return Run::Now(reply),
+    };
+    let past = matches!(expiry, Expiry::At(at_ms) if at_ms <= connection.core.reactor.wall_ms());
+    Run::Alone(read_and(connection, &args[1], move |container, key, condition| {
+        if past {
+            Op::Delete { container, key, condition }
+        } else {
+            Op::SetExpiry { container, key, expiry, condition }
+        }
+    }))
+}
+
+/// What the option of a GETEX asks for, if it has one.
+fn parse_getex(wall_ms: u64, args: &Args<'_>) -> Result<Option<Expiry>, Reply> {
+    let Some(word) = args.get(2) else { return Ok(None) };
+    let name = CommandName::fold(word).ok_or_else(syntax_error)?;
+    let amount = match (name.as_bytes(), args.get(3), args.len()) {
+        (b"PERSIST", None, 3) => return Ok(Some(Expiry::Never)),
+        (_, Some(amount), 4) => amount,
+        _ => return Err(syntax_error()),
+    };
+    let (unit_ms, base_ms) = match name.as_bytes() {
+        b"EX" => (1000, wall_ms),
+        b"PX" => (1, wall_ms),
+        b"EXAT" => (1000, 0),
+        b"PXAT" => (1, 0),
+        _ => return Err(syntax_error()),
+    };
+    set::expiry_ms("getex", amount, unit_ms, base_ms).map(|at_ms| Some(Expiry::At(at_ms)))
+}
+
+/// Replies with a key's value and does something to the key that held it.
+fn read_and(
+    connection: &Rc<Connection>,
+    key: &[u8],
+    op: impl Fn(plimsoll_kv::ContainerId, Vec<u8>, Condition) -> Op + 'static,
+) -> LocalFuture<Reply> {
+    let (connection, key) = (connection.clone(), key.to_vec());
+    Box::pin(async move {
+        let (core, container) = (connection.core.clone(), connection.database.get());
+        loop {
+            let read = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
+            let found = core.clone().execute(read).await;
+            string::count_hit(&connection, found.is_ok());
+            let (value, version) = match found {
+                Ok(Output::Found(item)) => {
+                    let version = item.version;
+                    (string::value_reply(&connection, key.clone(), item), version)
+                }
+                Ok(_) => unreachable!("a retrieve gives what it found"),
+                Err(Error::NotFound) => return Reply::Null,
+                Err(error) => return Reply::failed(&error),
+            };
+            match core.clone().execute(op(container, key.clone(), Condition::IfVersion(version))).await {
+                Ok(_) => return value,
+                // Somebody came between: look again.
+                Err(Error::VersionMismatch | Error::NotFound) => {}
+                Err(error) => return Reply::failed(&error),
+            }
+        }
+    })
+}

@@ -1,0 +1,150 @@
+//! APPEND and SETRANGE of values that are longer than a record, or become so: written anew in parts.
+//!
+//! Invariants: what is read is one pinned version, and the new value is stored only if the key still has
+//! it; else all begins again. One part is in memory at a time. An upload that is not stored is given up.
+
+use super::string::value_reply;
+use crate::core::Core;
+use crate::reply::{Pinned, Reply};
+use crate::session::{Connection, Upload};
+use plimsoll_kv::limits::VALUE_BYTES_MAX;
+use plimsoll_kv::{Condition, ContainerId, Edit, Error, Expiry, Op, Output, Result, Value, Version};
+use std::rc::Rc;
+
+/// Redis' words for a value that would be too long.
+pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+
+/// The value before the change.
+enum Old {
+    Absent,
+    Whole(Vec<u8>),
+    Parts(Box<Pinned>),
+}
+
+/// Bytes that are written at an offset.
+struct Patch<'a> {
+    offset: u64,
+    bytes: &'a [u8],
+}
+
+/// Makes a change of bytes by writing the value anew; the reply is its new length.
+pub(super) async fn rewrite(connection: &Rc<Connection>, key: Vec<u8>, edit: &Edit) -> Reply {
+    let container = connection.database.get();
+    loop {
+        let (old, version) = match read(connection, container, &key).await {
+            Ok(read) => read,
+            Err(error) => return Reply::failed(&error),
+        };
+        let old_bytes = old.bytes();
+        let patch = match edit {
+            Edit::Append(bytes) => Patch { offset: old_bytes, bytes },
+            Edit::WriteAt { offset, bytes } => Patch { offset: *offset, bytes },
+            Edit::Add(_) | Edit::AddFloat(_) => unreachable!("numbers are short"),
+        };
+        let length = old_bytes.max(patch.offset + patch.bytes.len() as u64);
+        if length > VALUE_BYTES_MAX {
+            return Reply::error(TOO_LONG);
+        }
+        match write(&connection.core, container, &key, (&old, version), &patch, length).await {
+            Ok(()) => return Reply::Integer(length as i64),
+            // Somebody came between: look again.
+            Err(Error::VersionMismatch | Error::Exists | Error::NotFound) => {}
+            Err(error) => return Reply::failed(&error),
+        }
+    }
+}
+
+async fn read(
+    connection: &Rc<Connection>,
+    container: ContainerId,
+    key: &[u8],
+) -> Result<(Old, Option<Version>)> {
+    let op = Op::Retrieve { container, key: key.to_vec(), range: None, pin: true };
+    match connection.core.clone().execute(op).await {
+        Ok(Output::Found(item)) => {
+            let version = Some(item.version);
+            Ok(match value_reply(connection, key.to_vec(), item) {
+                Reply::Parts(pinned) => (Old::Parts(pinned), version),
+                Reply::Bulk(bytes) => (Old::Whole(bytes), version),
+                _ => unreachable!("a value is whole or in parts"),
+            })
+        }
+        Ok(_) => unreachable!("a retrieve gives what it found"),
+        Err(Error::NotFound) => Ok((Old::Absent, None)),
+        Err(error) => Err(error),
+    }
+}
+
+async fn write(
+    core: &Rc<Core>,
+    container: ContainerId,
+    key: &[u8],
+    (old, version): (&Old, Option<Version>),
+    patch: &Patch<'_>,
+    length: u64,
+) -> Result<()> {
+    let upload = Upload::begin(core, container, key, length).await?;
+    let part_bytes = core.volume.geometry().part_bytes as u64;
+    for part in 0..length.div_ceil(part_bytes) {
+        let first = part * part_bytes;
+        let mut bytes = vec![0; part_bytes.min(length - first) as usize];
+        old.copy(core, part as u32, first, &mut bytes).await?;
+        patch.copy(first, &mut bytes);
+        core.clone().execute(Op::UploadPart { upload: upload.id, key: key.to_vec(), bytes }).await?;
+    }
+    let store = Op::Store {
+        container,
+        key: key.to_vec(),
+        value: Value::Upload(upload.id),
+        condition: version.map_or(Condition::MustNotExist, Condition::IfVersion),
+        expiry: Expiry::Keep,
+        retain: false,
+        want_previous: false,
+    };
+    core.clone().execute(store).await?;
+    upload.stored();
+    Ok(())
+}
+
+impl Old {
+    fn bytes(&self) -> u64 {
+        match self {
+            Old::Absent => 0,
+            Old::Whole(bytes) => bytes.len() as u64,
+            Old::Parts(pinned) => pinned.length,
+        }
+    }
+
+    /// Copies what a part of the old value holds to the same part of the new one.
+    async fn copy(&self, core: &Rc<Core>, part: u32, first: u64, to: &mut [u8]) -> Result<()> {
+        match self {
+            Old::Absent => {}
+            Old::Whole(bytes) => {
+                let bytes = bytes.get(first as usize..).unwrap_or_default();
+                let count = bytes.len().min(to.len());
+                to[..count].copy_from_slice(&bytes[..count]);
+            }
+            Old::Parts(pinned) if first >= pinned.length => {}
+            Old::Parts(pinned) => {
+                let op = Op::RetrievePart { upload: pinned.upload, key: pinned.key.clone(), part };
+                let Output::Found(item) = core.clone().execute(op).await? else {
+                    unreachable!("a part is found")
+                };
+                to[..item.bytes.len()].copy_from_slice(&item.bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Patch<'_> {
+    /// Copies what falls into the bytes from `first` on.
+    fn copy(&self, first: u64, to: &mut [u8]) {
+        let (end, patch_end) = (first + to.len() as u64, self.offset + self.bytes.len() as u64);
+        let (from, until) = (first.max(self.offset), end.min(patch_end));
+        if from < until {
+            let bytes = &self.bytes[(from - self.offset) as usize..(until - self.offset) as usize];
+            to[(from - first) as usize..(until - first) as usize].copy_from_slice(bytes);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Commands that read a key and change it: alone, among others, and on values in parts.
+
+mod common;
+
+use common::{Setup, encoded, run, show};
+use plimsoll_kv::delay::Delay;
+use plimsoll_kv::memory::MemoryOptions;
+use plimsoll_reactor::Work;
+use std::cell::Cell;
+use std::rc::Rc;
+
+const SLOW: Delay = Delay { fixed_ns: 100_000, byte_ps: 0 };
+
+/// Values above 4 KiB go in parts of 1 KiB.
+const PARTS: MemoryOptions =
+    MemoryOptions { capacity_bytes: 64 << 20, value_bytes_max: 4096, part_bytes: 1024 };
+
+fn pattern(length: usize, salt: usize) -> String {
+    (0..length).map(|n| char::from(b'a' + ((n * 7 + n / 1000 + salt) % 26) as u8)).collect()
+}
+
+#[test]
+fn many_clients_count_without_losing_one() {
+    for cores in [1, 2, 6] {
+        run(Setup { cores, partitions: 8, delay: SLOW, ..Setup::default() }, |bench| async move {
+            let done = Rc::new(Cell::new(0));
+            for number in 0..8 {
+                let (inner, done) = (bench.clone(), done.clone());
+                bench.reactor.spawn(Work::Kv, async move {
+                    let mut c = inner.client().await;
+                    c.send((0..50).flat_map(|_| encoded(&["INCRBY", "n", "3"])).collect()).await;
+                    let mut last = 0;
+                    for _ in 0..50 {
+                        let now: i64 = show(&c.next().await.unwrap())[1..].parse().unwrap();
+                        assert!(now > last, "the counts of one client grow");
+                        last = now;
+                    }
+                    let word = format!("{number};");
+                    c.send((0..50).flat_map(|_| encoded(&["APPEND", "words", &word])).collect()).await;
+                    for _ in 0..50 {
+                        c.next().await.unwrap();
+                    }
+                    done.set(done.get() + 1);
+                });
+            }
+            while done.get() < 8 {
+                bench.pause_ms(1).await;
+            }
+            let mut c = bench.client().await;
+            c.expect("GET n", "1200").await;
+            let words = show(&c.call(&["GET", "words"]).await);
+            for number in 0..8 {
+                assert_eq!(words.matches(&format!("{number};")).count(), 50);
+            }
+        });
+    }
+}
+
+#[test]
+fn long_values_are_changed_part_by_part() {
+    for cores in [1, 2] {
+        run(Setup { cores, partitions: 3, memory: PARTS, ..Setup::default() }, |bench| async move {
+            let mut c = bench.client().await;
+            let mut model = String::new();
+            // Grows from nothing over the limit of a record, and on.
+            for (step, length) in [3000, 1000, 97, 1, 1023, 1024, 1025, 4000].into_iter().enumerate() {
+                let bytes = pattern(length, step);
+                model.push_str(&bytes);
+                c.expect(&format!("APPEND k {bytes}"), &format!(":{}", model.len())).await;
+                c.expect("STRLEN k", &format!(":{}", model.len())).await;
+                assert!(show(&c.call(&["GET", "k"]).await) == model, "after {step} steps");
+            }
+            c.expect("EXPIRE k 100", ":1").await;
+            for (offset, length) in
+                [(0, 10), (5000, 2100), (1023, 2), (model.len() - 3, 3), (model.len() - 1, 900)]
+            {
+                let bytes = pattern(length, offset);
+                let end = model.len().min(offset + length);
+                model.replace_range(offset..end, &bytes);
+                c.expect(&format!("SETRANGE k {offset} {bytes}"), &format!(":{}", model.len())).await;
+                assert!(show(&c.call(&["GET", "k"]).await) == model, "at {offset}");
+            }
+            c.expect("TTL k", ":100").await;
+            let length = model.len() as i64;
+            for (start, end) in
+                [(0, 0), (1000, 1050), (1024, 2047), (0, -1), (-1500, -200), (5000, 9000), (-1, -1)]
+            {
+                let place = |at: i64| if at < 0 { length + at } else { at } as usize;
+                let expected = &model[place(start)..=place(end)];
+                let range = format!("GETRANGE k {start} {end}");
+                let words: Vec<&str> = range.split(' ').collect();
+                assert!(show(&c.call(&words).await) == expected, "{range}");
+            }
+            c.expect("GETRANGE k 99999999 -1", "").await;
+            c.expect("INCR k", "-ERR value is not an integer or out of range").await;
+            c.expect("INCRBYFLOAT k 1", "-ERR value is not a valid float").await;
+            c.expect("DELIFEQ k short", ":0").await;
+            assert!(show(&c.call(&["GETEX", "k", "PERSIST"]).await) == model);
+            c.expect("TTL k", ":-1").await;
+            assert!(show(&c.call(&["GETDEL", "k"]).await) == model);
+            c.expect("EXISTS k", ":0").await;
+            c.expect("SETRANGE far 10000 x", ":10001").await;
+            c.expect("GETRANGE far 9999 10000", "\0x").await;
+            c.expect(
+                "SETRANGE far 536870911 xx",
+                "-ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            )
+            .await;
+            bench.pause_ms(10).await;
+            for memory in bench.memories.borrow().iter() {
+                assert_eq!((memory.uploading(), memory.pinned()), (0, 0), "uploads and pins");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_full_device_refuses_a_change_and_keeps_the_value() {
+    let memory = MemoryOptions { capacity_bytes: 20_000, ..PARTS };
+    run(Setup { cores: 1, partitions: 1, memory, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        let oom = "-OOM command not allowed: no space left on device";
+        let value = pattern(12_000, 0);
+        c.expect(&format!("SET k {value}"), "+OK").await;
+        c.expect("APPEND k x", oom).await;
+        c.expect("SETRANGE k 5 x", oom).await;
+        assert!(show(&c.call(&["GET", "k"]).await) == value);
+        c.expect("SET n 1", "+OK").await;
+        c.expect("INCR n", ":2").await;
+        bench.pause_ms(10).await;
+        assert_eq!(bench.memories.borrow()[0].uploading(), 0);
+    });
+}
+
+#[test]
+fn locks_are_let_go_by_their_holder_alone() {
+    run(Setup::default(), |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("SET lock a NX PX 10000", "+OK").await;
+        c.expect("DELIFEQ lock b", ":0").await;
+        c.expect("DELEX lock IFEQ b", ":0").await;
+        c.expect("DELEX lock IFNE a", ":0").await;
+        c.expect("DELEX lock IFEQ", "-ERR syntax error").await;
+        c.expect("DELEX lock IFXX a", "-ERR syntax error").await;
+        c.expect("DELEX lock IFEQ a", ":1").await;
+        c.expect("DELIFEQ lock a", ":0").await;
+        c.expect("SET lock a", "+OK").await;
+        c.expect("DELEX lock IFNE b", ":1").await;
+        c.expect("SET lock a", "+OK").await;
+        c.expect("DELEX lock", ":1").await;
+        c.expect("WAITAOF 1 0 0", "[:1 :0]").await;
+        c.expect("WAITAOF 2 0 0", "-ERR value is out of range, must be between 0 and 1").await;
+        c.expect("BGSAVE", "+Background saving started").await;
+        c.expect("BGSAVE now", "-ERR syntax error").await;
+        c.expect("SET k 0123456789", "+OK").await;
+        let usage = show(&c.call(&["MEMORY", "USAGE", "k", "SAMPLES", "5"]).await);
+        assert!(usage[1..].parse::<u64>().is_ok_and(|bytes| bytes > 10), "{usage}");
+        c.expect("RANDOMKEY", "k").await;
+        c.expect("KEYS *", "[k]").await;
+    });
+}
