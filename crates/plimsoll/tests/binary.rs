@@ -51,6 +51,28 @@ fn two_servers_do_not_share_an_address() {
 }
 
 #[test]
+fn a_server_that_others_can_reach_has_a_password_or_says_that_it_has_none() {
+    let data = directory("password");
+    let output = plimsoll(&["serve", "--resp", "0.0.0.0:0", "--data", data.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told(&output).contains("--password-file") && told(&output).contains("--unprotected"));
+    let file = data.join("password");
+    let file = file.to_str().unwrap();
+    std::fs::write(file, "\n").unwrap();
+    let output = plimsoll(&["serve", "--password-file", file]);
+    assert!(output.status.code() == Some(2) && told(&output).contains("must not be empty"));
+    std::fs::write(file, "secret of mine\nmore\n").unwrap();
+    let printed = succeeds(&["serve", "--print-config", "--resp", "0.0.0.0:7", "--password-file", file]);
+    assert!(!printed.contains("secret"), "{printed}");
+    let server = start(&data, &["--resp", "0.0.0.0:0", "--password-file", file]);
+    let port = server.resp.rsplit(':').next().unwrap();
+    let lines = "GET k\r\nAUTH \"secret of mine\"\r\nGET k\r\nQUIT\r\n";
+    let answer = ask(&format!("127.0.0.1:{port}"), lines);
+    assert_eq!(answer, "-NOAUTH Authentication required.\r\n+OK\r\n$-1\r\n+OK\r\n");
+    server.stop();
+}
+
+#[test]
 fn metrics_health_and_the_page_are_served() {
     let server = start(&directory("admin"), &[]);
     ask(&server.resp, "SET k v\r\nGET k\r\nGET\r\nQUIT\r\n");
@@ -130,7 +152,7 @@ fn wrong_usage_is_told_with_two_and_failure_with_one() {
     assert_eq!(output.status.code(), Some(0));
     assert!(told(&output).contains("size = \"1GiB\"") && told(&output).contains("durability = \"async\""));
     let data = directory("address");
-    let told =
-        Server::refusal(&["--size", "64MiB", "--resp", "203.0.113.1:1", "--data", data.to_str().unwrap()]);
+    let elsewhere = ["--size", "64MiB", "--resp", "203.0.113.1:1", "--data", data.to_str().unwrap()];
+    let told = Server::refusal(&[&elsewhere[..], &["--unprotected"]].concat());
     assert!(told.contains("203.0.113.1:1"), "{told}");
 }

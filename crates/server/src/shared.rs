@@ -7,6 +7,7 @@
 //! Never: anything that a request has to wait for.
 
 use crate::command;
+use crate::config::Password;
 use crate::counters::{CoreCounters, Gauges};
 use crate::volume::Geometry;
 use plimsoll_kv::Durability;
@@ -21,6 +22,8 @@ pub struct Settings {
     pub durability: Durability,
     /// Connections at most.
     pub clients_max: u64,
+    /// What clients have to give before anything else.
+    pub password: Option<Password>,
     /// The directory of the data, for CONFIG GET dir.
     pub data_dir: String,
     /// The configuration file, if there is one.

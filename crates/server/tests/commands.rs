@@ -409,3 +409,19 @@ fn scan_goes_through_all_partitions() {
         c.expect("SCAN 18446744073709551615", "[0 []]").await;
     });
 }
+
+#[test]
+fn the_pages_name_what_is_served() {
+    let page = |name: &str| {
+        let path = format!("{}/../../{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    };
+    let table = plimsoll_server::command::TABLE;
+    assert!(page("README.md").contains(&format!("{} commands", table.len())), "README.md: {}", table.len());
+    let changes = page("CHANGELOG.md");
+    for spec in table {
+        let name = spec.name.to_ascii_uppercase();
+        let is_named = changes.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == name);
+        assert!(is_named, "CHANGELOG.md does not name {name}");
+    }
+}

@@ -8,7 +8,7 @@ mod sim;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use plimsoll_server::config::{Config, ConfigError, DurabilityName, Layer, Size};
+use plimsoll_server::config::{Config, ConfigError, DurabilityName, Layer, Password, Size};
 use plimsoll_server::serve;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -73,7 +73,13 @@ struct Serve {
     /// Connections at most [default: 10000].
     #[arg(long, value_name = "COUNT")]
     clients_max: Option<u64>,
-    /// Print the configuration in force and end.
+    /// A file whose first line is the password that clients have to give.
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Serve without a password even where others can reach it.
+    #[arg(long)]
+    unprotected: bool,
+    /// Print the configuration in force and end; a password is left out.
     #[arg(long)]
     print_config: bool,
 }
@@ -93,6 +99,8 @@ impl Serve {
             admin: self.admin,
             durability: self.durability,
             clients_max: self.clients_max,
+            password: self.password_file.as_deref().map(Password::read).transpose()?,
+            unprotected: self.unprotected.then_some(true),
             nvme: self.nvme,
             cache: self.cache,
         };

@@ -14,6 +14,7 @@ use plimsoll_kv::Durability;
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
+/// The parameters. A password is not one of them: it is told to nobody.
 fn parameters(core: &Core) -> Vec<(&'static str, String)> {
     let (settings, address) = (&core.shared.settings, core.address());
     let fixed = |text: &str| text.to_owned();

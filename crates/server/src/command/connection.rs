@@ -1,7 +1,7 @@
 //! PING, ECHO, QUIT, RESET, SELECT, HELLO, AUTH.
 //!
-//! Invariants: there is one user, `default`, without a password: any password is right for it, as
-//! in Redis; other users are unknown.
+//! Invariants: there is one user, `default`; without a password any is right for it, as in Redis; other
+//! users are unknown.
 
 use super::{Run, client, number};
 use crate::limits::DATABASES;
@@ -34,6 +34,7 @@ pub(super) fn reset(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     connection.database.set(ContainerId(0));
     connection.version.set(Version::Resp2);
     connection.no_evict.set(false);
+    connection.authenticated.set(connection.core.shared.settings.password.is_none());
     connection.identity.borrow_mut().name.clear();
     Run::Now(Reply::Simple("RESET"))
 }
@@ -54,20 +55,24 @@ pub(super) fn select(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     })
 }
 
-fn check_user(user: &[u8]) -> Result<(), Reply> {
-    if user == b"default" {
+/// Checks name and password; a user without a password takes any.
+fn authenticate(connection: &Connection, user: &[u8], password: &[u8]) -> Result<(), Reply> {
+    let wanted = connection.core.shared.settings.password.as_ref();
+    if user == b"default" && wanted.is_none_or(|wanted| wanted.is(password)) {
+        connection.authenticated.set(true);
         return Ok(());
     }
     Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
 }
 
-pub(super) fn auth(_: &Rc<Connection>, args: &Args<'_>) -> Run {
+pub(super) fn auth(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     Run::Now(match args.len() {
-        2 => Reply::error(
+        2 if connection.core.shared.settings.password.is_none() => Reply::error(
             "ERR AUTH <password> called without any password configured for the default user. \
              Are you sure your configuration is correct?",
         ),
-        3 => check_user(&args[1]).err().unwrap_or(Reply::Ok),
+        2 => authenticate(connection, b"default", &args[1]).err().unwrap_or(Reply::Ok),
+        3 => authenticate(connection, &args[1], &args[2]).err().unwrap_or(Reply::Ok),
         _ => super::syntax_error(),
     })
 }
@@ -78,7 +83,7 @@ struct Hello<'a> {
     name: Option<&'a [u8]>,
 }
 
-fn parse_hello<'a>(args: &Args<'a>) -> Result<Hello<'a>, Reply> {
+fn parse_hello<'a>(connection: &Connection, args: &Args<'a>) -> Result<Hello<'a>, Reply> {
     let mut hello = Hello { version: None, name: None };
     let mut words = args.iter().skip(1);
     if let Some(word) = words.next() {
@@ -91,9 +96,9 @@ fn parse_hello<'a>(args: &Args<'a>) -> Result<Hello<'a>, Reply> {
     }
     while let Some(word) = words.next() {
         if word.eq_ignore_ascii_case(b"auth")
-            && let (Some(user), Some(_)) = (words.next(), words.next())
+            && let (Some(user), Some(password)) = (words.next(), words.next())
         {
-            check_user(user)?;
+            authenticate(connection, user, password)?;
         } else if word.eq_ignore_ascii_case(b"setname")
             && let Some(name) = words.next()
         {
@@ -107,10 +112,17 @@ fn parse_hello<'a>(args: &Args<'a>) -> Result<Hello<'a>, Reply> {
 }
 
 pub(super) fn hello(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    let hello = match parse_hello(args) {
+    let hello = match parse_hello(connection, args) {
         Ok(hello) => hello,
         Err(reply) => return Run::Now(reply),
     };
+    if !connection.authenticated.get() {
+        return Run::Now(Reply::error(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+             AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+             version at the same time",
+        ));
+    }
     if let Some(name) = hello.name {
         connection.identity.borrow_mut().name = name.to_vec();
     }

@@ -109,6 +109,9 @@ fn has_arity(arity: i32, args: usize) -> bool {
     if arity >= 0 { count == arity } else { count >= -arity }
 }
 
+/// Commands of a client that has not given the password yet.
+const BEFORE_AUTHENTICATION: [&str; 4] = ["auth", "hello", "quit", "reset"];
+
 /// Begins a command; who is charged for it, if it is run.
 pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usize>, Run) {
     let name = &args[0];
@@ -131,6 +134,9 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
     };
     if !has_arity(spec.arity, args.len()) {
         return reject(wrong_arity(spec.name, None));
+    }
+    if !connection.authenticated.get() && !BEFORE_AUTHENTICATION.contains(&spec.name) {
+        return reject(Reply::error("NOAUTH Authentication required."));
     }
     let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
         return (Some(index), (spec.handler)(connection, args));
@@ -200,6 +206,6 @@ fn only_subcommands(_: &Rc<Connection>, _: &Args<'_>) -> Run {
 }
 
 /// Whether a long argument at this place is a value to be uploaded.
-pub(crate) fn takes_upload(name: &[u8], index: usize) -> bool {
-    name.eq_ignore_ascii_case(b"set") && index == 2
+pub(crate) fn takes_upload(connection: &Connection, name: &[u8], index: usize) -> bool {
+    connection.authenticated.get() && name.eq_ignore_ascii_case(b"set") && index == 2
 }

@@ -6,10 +6,12 @@
 //! Invariants: a key that is not known is an error that says which and where; a setting that this
 //! build cannot honour is refused in words, never ignored; what is printed is what is in force.
 
+mod password;
 mod size;
 #[cfg(test)]
 mod tests;
 
+pub use password::Password;
 pub use size::{Size, parse_cores};
 
 use plimsoll_kv::Durability;
@@ -45,6 +47,11 @@ pub struct Layer {
     pub durability: Option<DurabilityName>,
     /// See [`Config::clients_max`].
     pub clients_max: Option<u64>,
+    /// See [`Config::password`].
+    #[serde(skip_serializing)]
+    pub password: Option<Password>,
+    /// See [`Config::unprotected`].
+    pub unprotected: Option<bool>,
     /// Where NVMe/TCP is served: not yet.
     pub nvme: Option<String>,
     /// Bytes of the cache: not yet.
@@ -94,6 +101,11 @@ pub struct Config {
     pub durability: DurabilityName,
     /// Connections at most.
     pub clients_max: u64,
+    /// What clients have to give before anything else.
+    #[serde(skip)]
+    pub password: Option<Password>,
+    /// Serve without a password even where others can reach it.
+    pub unprotected: bool,
     /// Whether the size was asked for, and is not the default.
     #[serde(skip)]
     pub size_asked: bool,
@@ -125,6 +137,8 @@ impl Layer {
             admin: self.admin.or(below.admin),
             durability: self.durability.or(below.durability),
             clients_max: self.clients_max.or(below.clients_max),
+            password: self.password.or(below.password),
+            unprotected: self.unprotected.or(below.unprotected),
             nvme: self.nvme.or(below.nvme),
             cache: self.cache.or(below.cache),
         }
@@ -167,16 +181,26 @@ impl Config {
             return Err(ConfigError("clients-max: must be at least 1".to_owned()));
         }
         let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let resp = layer.resp.unwrap_or_else(|| local(6379));
+        let unprotected = layer.unprotected.unwrap_or(false);
+        if !resp.ip().is_loopback() && layer.password.is_none() && !unprotected {
+            return Err(ConfigError(format!(
+                "resp: others can reach {resp}, and there is no password: give one (--password-file), or say \
+                 --unprotected"
+            )));
+        }
         Ok(Config {
             data,
             device,
             size: layer.size.unwrap_or(Size(4 << 30)),
             size_asked: layer.size.is_some(),
             cores,
-            resp: layer.resp.unwrap_or_else(|| local(6379)),
+            resp,
             admin: layer.admin.unwrap_or_else(|| local(8379)),
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
             clients_max,
+            password: layer.password,
+            unprotected,
             file,
         })
     }

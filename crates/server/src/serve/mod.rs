@@ -152,6 +152,7 @@ async fn prepare(reactor: &Reactor, config: &Config) -> Result<(Superblock, Sett
     let settings = Settings {
         durability: config.durability.into(),
         clients_max: config.clients_max,
+        password: config.password.clone(),
         data_dir: config.data.display().to_string(),
         config_file: config.file.as_ref().map(|file| file.display().to_string()),
         run_id: hexadecimal(&[&random_id(reactor)[..], &random_id(reactor)[..4]].concat()),

@@ -9,6 +9,7 @@ fn shared() -> Shared {
     let settings = Settings {
         durability: Durability::Sync,
         clients_max: 10,
+        password: None,
         data_dir: String::new(),
         config_file: None,
         run_id: String::new(),

@@ -47,6 +47,8 @@ pub struct Connection {
     pub(crate) database: Cell<ContainerId>,
     pub(crate) version: Cell<Version>,
     pub(crate) no_evict: Cell<bool>,
+    /// It has given the password, if there is one.
+    pub(crate) authenticated: Cell<bool>,
     socket: Socket,
     peer: String,
     opened_ns: u64,
@@ -102,6 +104,7 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
         database: Cell::default(),
         version: Cell::default(),
         no_evict: Cell::new(false),
+        authenticated: Cell::new(core.shared.settings.password.is_none()),
         socket,
         peer,
         opened_ns: now_ns,

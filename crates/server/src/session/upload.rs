@@ -89,7 +89,7 @@ pub(super) async fn receive(
 ) -> Option<(Option<Account>, Run)> {
     let mut args = std::mem::take(&mut head.args);
     let name = args.first().cloned().unwrap_or_default();
-    let is_value = command::takes_upload(&name, head.index) && args.len() == 2;
+    let is_value = command::takes_upload(connection, &name, head.index) && args.len() == 2;
     let mut fate = if is_value {
         upload(input, connection, &args[1], head.length).await?
     } else {

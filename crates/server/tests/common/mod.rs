@@ -27,6 +27,7 @@ pub struct Setup {
     pub memory: MemoryOptions,
     pub delay: Delay,
     pub clients_max: u64,
+    pub password: Option<&'static str>,
 }
 
 impl Default for Setup {
@@ -38,6 +39,7 @@ impl Default for Setup {
             memory: MemoryOptions::default(),
             delay: Delay::default(),
             clients_max: 100,
+            password: None,
         }
     }
 }
@@ -56,10 +58,11 @@ fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 6379))
 }
 
-pub fn settings(clients_max: u64) -> Settings {
+fn settings(setup: &Setup) -> Settings {
     Settings {
         durability: Durability::Sync,
-        clients_max,
+        clients_max: setup.clients_max,
+        password: setup.password.map(|password| password.to_owned().try_into().unwrap()),
         data_dir: "/data".to_owned(),
         config_file: None,
         run_id: "0123456789012345678901234567890123456789".to_owned(),
@@ -77,7 +80,7 @@ pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) 
         value_bytes_max: memory.value_bytes_max,
         part_bytes: memory.part_bytes,
     };
-    let shared = Arc::new(Shared::new(settings(setup.clients_max), geometry, setup.cores));
+    let shared = Arc::new(Shared::new(settings(&setup), geometry, setup.cores));
     let ports: Vec<Option<Port<Message>>> = Mesh::ports(setup.cores).into_iter().map(Some).collect();
     let ports = RefCell::new(ports);
     let (memories, cores) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(Vec::new())));

@@ -122,6 +122,7 @@ fn settings(shape: &Shape) -> Settings {
     Settings {
         durability: shape.durability(0),
         clients_max: 100,
+        password: None,
         data_dir: "/data".to_owned(),
         config_file: None,
         run_id: "0".repeat(40),
