@@ -8,6 +8,7 @@
 //!
 //! Never: it opens devices or knows which kind they are.
 
+use crate::channels::Channels;
 use crate::limits::{CLIENT_BYTES_MAX, STALL_LOOK_NS, STOP_NS_MAX};
 use crate::session::{self, Connection};
 use crate::shared::Shared;
@@ -33,6 +34,8 @@ pub struct Core {
     connections: RefCell<BTreeMap<u64, Weak<Connection>>>,
     address: SocketAddr,
     stopping: Cell<bool>,
+    /// Who listens to what.
+    pub(crate) channels: RefCell<Channels>,
     /// What all connections hold.
     held_bytes: Cell<usize>,
     /// Woken when the core stops, and when a connection has ended.
@@ -60,6 +63,7 @@ pub fn serve_core(
         connections: RefCell::default(),
         address: listener.address(),
         stopping: Cell::new(false),
+        channels: RefCell::default(),
         held_bytes: Cell::new(0),
         changed: WaitList::default(),
     });
@@ -183,11 +187,37 @@ impl Core {
         }
     }
 
+    /// Hands a message to those who listen on this core; how many they are.
+    fn publish(&self, channel: &[u8], message: &[u8]) -> Vec<u8> {
+        let listeners = self.channels.borrow().listeners(channel);
+        let count = listeners.len() as i64;
+        for (listener, pattern) in listeners {
+            let connection = self.connections.borrow().get(&listener).and_then(Weak::upgrade);
+            if let Some(connection) = connection {
+                connection.hear(pattern, channel, message);
+            }
+        }
+        count.to_le_bytes().to_vec()
+    }
+
     fn answer(&self, question: Question) -> Vec<u8> {
         match question {
             Question::Clients => {
                 let now_ns = self.reactor.now_ns();
                 self.known_connections().iter().flat_map(|connection| connection.describe(now_ns)).collect()
+            }
+            Question::Publish { channel, message } => self.publish(&channel, &message),
+            Question::Channels(kind) => {
+                let channels = self.channels.borrow();
+                let mut bytes = Vec::new();
+                for name in channels.names(kind) {
+                    bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
+                    bytes.extend_from_slice(name);
+                }
+                bytes
+            }
+            Question::Listeners(channel) => {
+                (self.channels.borrow().count(&channel) as i64).to_le_bytes().to_vec()
             }
             Question::ResetCounters => {
                 self.shared.core(self.reactor.core()).reset();

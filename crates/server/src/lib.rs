@@ -10,6 +10,7 @@
 //! Never: it stores anything itself.
 #![forbid(unsafe_code)]
 
+mod channels;
 pub mod command;
 pub mod config;
 mod core;

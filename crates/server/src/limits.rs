@@ -44,6 +44,13 @@ pub const CLIENT_BYTES_MAX: usize = 256 << 20;
 /// Bytes of the name that a client gives itself: CLIENT LIST shows those of all.
 pub const CLIENT_NAME_BYTES_MAX: usize = 512;
 
+/// Bytes of the names of the channels and patterns that one client listens to.
+pub const SUBSCRIPTION_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that wait for a client that listens and does not read; above it its connection is cut, as Redis
+/// does (client-output-buffer-limit pubsub).
+pub const LISTENER_BYTES_MAX: usize = 32 << 20;
+
 /// How long a client that is being sent a value in parts may take none of it before its connection is
 /// cut: as long, the value keeps its space on the device, whatever became of its key.
 pub const STALL_NS_MAX: u64 = 60_000_000_000;

@@ -50,6 +50,10 @@ pub enum Reply {
     ArrayHeader(usize),
     /// Pairs; an array of twice as many in RESP2.
     Map(Vec<(Reply, Reply)>),
+    /// A message that is no reply to a command; an array in RESP2.
+    Push(Vec<Reply>),
+    /// Several replies, one after the other.
+    Several(Vec<Reply>),
     /// A set; an array in RESP2.
     Set(Vec<Reply>),
     /// Text for people; a bulk string in RESP2.
@@ -91,7 +95,9 @@ impl Reply {
         SMALL
             + match self {
                 Reply::Error(bytes) | Reply::Bulk(bytes) | Reply::Text(bytes) => bytes.capacity(),
-                Reply::Array(items) | Reply::Set(items) => items.iter().map(Reply::held_bytes).sum(),
+                Reply::Array(items) | Reply::Set(items) | Reply::Push(items) | Reply::Several(items) => {
+                    items.iter().map(Reply::held_bytes).sum()
+                }
                 Reply::Parts(pinned) => PINNED + pinned.key.capacity(),
                 Reply::Map(pairs) => pairs.iter().map(|(k, v)| k.held_bytes() + v.held_bytes()).sum(),
                 _ => 0,
@@ -116,6 +122,11 @@ impl Reply {
                 writer.array_header(items.len());
                 items.iter().for_each(|item| item.write(writer));
             }
+            Reply::Push(items) => {
+                writer.push_header(items.len());
+                items.iter().for_each(|item| item.write(writer));
+            }
+            Reply::Several(replies) => replies.iter().for_each(|reply| reply.write(writer)),
             Reply::Set(items) => {
                 writer.set_header(items.len());
                 items.iter().for_each(|item| item.write(writer));

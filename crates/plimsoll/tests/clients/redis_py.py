@@ -18,6 +18,25 @@ def raises(kind, call, *args):
     raise AssertionError(f"{kind.__name__} was expected")
 
 
+def messages(client, text):
+    """Publishing and listening, by name and by pattern."""
+    with client.pubsub(ignore_subscribe_messages=True) as listener:
+        listener.subscribe("news")
+        listener.psubscribe("n*")
+        deadline = time.monotonic() + 10
+        while client.publish("news", "first") < 2:
+            listener.get_message()
+            assert time.monotonic() < deadline, "nobody listens"
+        heard = set()
+        while len(heard) < 2:
+            message = listener.get_message(timeout=1)
+            assert time.monotonic() < deadline, f"only {heard} was heard"
+            if message is not None:
+                heard.add((message["type"], message["data"]))
+        assert heard == {("message", text("first")), ("pmessage", text("first"))}
+        assert client.pubsub_channels() == [text("news")] and client.pubsub_numpat() == 1
+
+
 def basics(client, text):
     """`text` makes what a reply holds of a string."""
     assert client.ping() is True
@@ -47,6 +66,19 @@ def basics(client, text):
     while client.get("a") is not None:
         assert time.monotonic() < deadline, "it does not expire"
     assert client.exists("a") == 0 and client.ttl("a") == -2
+
+    # Counting and changing.
+    assert client.incr("n") == 1 and client.incrby("n", 41) == 42 and client.decr("n", 2) == 40
+    assert abs(client.incrbyfloat("f", 1.5) - 1.5) < 1e-9
+    assert client.append("s", "Hello ") == 6 and client.append("s", "World") == 11
+    assert client.setrange("s", 6, "Redis") == 11 and client.get("s") == text("Hello Redis")
+    assert client.getrange("s", -5, -1) == text("Redis")
+    assert client.getdel("s") == text("Hello Redis") and client.getdel("s") is None
+    assert client.setnx("s", "1") and not client.setnx("s", "2")
+    assert client.setex("s", 100, "3") and client.getex("s", persist=True) == text("3") and client.ttl("s") == -1
+    assert sorted(client.keys("*")) == [text("f"), text("n"), text("s")]
+    assert client.randomkey() in client.keys() and client.touch("n", "absent") == 1
+    assert client.delete("n", "f", "s") == 3
 
     # A pipeline, replies in order, an error in its place.
     with client.pipeline(transaction=False) as pipeline:
@@ -112,11 +144,14 @@ def main():
     hello = default.execute_command("HELLO")
     assert hello[b"proto" if b"proto" in hello else "proto"] == 3, hello
     basics(default, str.encode)
+    messages(default, str.encode)
     large(default)
     basics(redis.Redis(protocol=2, **where), str.encode)
+    messages(redis.Redis(protocol=2, **where), str.encode)
     large(redis.Redis(protocol=2, **where))
     for protocol in (2, 3):
         basics(redis.Redis(protocol=protocol, decode_responses=True, **where), str)
+        messages(redis.Redis(protocol=protocol, decode_responses=True, **where), str)
     named = redis.Redis(client_name="somebody", db=3, **where)
     assert named.client_getname() in ("somebody", b"somebody")
     assert named.set("a", "1") and default.get("a") is None and named.dbsize() == 1

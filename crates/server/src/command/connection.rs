@@ -3,7 +3,7 @@
 //! Invariants: there is one user, `default`; without a password any is right for it, as in Redis; other
 //! users are unknown.
 
-use super::{Run, client, number};
+use super::{Run, client, number, pubsub};
 use crate::limits::DATABASES;
 use crate::reply::Reply;
 use crate::session::Connection;
@@ -14,8 +14,10 @@ use std::rc::Rc;
 /// The version of Redis whose behaviour is followed: clients decide by it what they may send.
 pub(super) const REDIS_VERSION: &str = "7.2.4";
 
-pub(super) fn ping(_: &Rc<Connection>, args: &Args<'_>) -> Run {
+pub(super) fn ping(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let listens = !connection.subscriptions.borrow().is_empty();
     Run::Now(match args.len() {
+        1 | 2 if listens && connection.version.get() == Version::Resp2 => pubsub::pong(args),
         1 => Reply::Simple("PONG"),
         2 => Reply::bulk(&args[1]),
         _ => super::wrong_arity("ping", None),
@@ -34,6 +36,7 @@ pub(super) fn reset(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     connection.database.set(ContainerId(0));
     connection.version.set(Version::Resp2);
     connection.no_evict.set(false);
+    pubsub::forget(connection);
     connection.authenticated.set(connection.core.shared.settings.password.is_none());
     connection.identity.borrow_mut().name.clear();
     Run::Now(Reply::Simple("RESET"))

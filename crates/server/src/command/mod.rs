@@ -20,6 +20,7 @@ mod introspect;
 mod keys;
 mod number;
 mod object;
+mod pubsub;
 mod range;
 mod replace;
 mod replication;
@@ -37,6 +38,7 @@ use plimsoll_resp::Args;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
+pub(crate) use pubsub::forget as forget_subscriptions;
 pub(crate) use set::set_uploaded;
 pub use table::TABLE;
 
@@ -137,6 +139,9 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
     }
     if !connection.authenticated.get() && !BEFORE_AUTHENTICATION.contains(&spec.name) {
         return reject(Reply::error("NOAUTH Authentication required."));
+    }
+    if let Err(reply) = pubsub::check_listening(connection, spec.name) {
+        return reject(reply);
     }
     let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
         return (Some(index), (spec.handler)(connection, args));

@@ -3,7 +3,7 @@
 use super::{Spec, Subcommand};
 use super::{
     client, compare, config, connection, edit, expire, info, introspect, keys, object, only_subcommands,
-    range, replace, replication, scan, server, set, string,
+    pubsub, range, replace, replication, scan, server, set, string,
 };
 
 const NO_KEYS: (i32, i32, i32) = (0, 0, 0);
@@ -15,6 +15,9 @@ const WRITE_FAST: &[&str] = &["write", "fast"];
 const WRITE_MEMORY: &[&str] = &["write", "denyoom"];
 const WRITE_MEMORY_FAST: &[&str] = &["write", "denyoom", "fast"];
 const CONNECTION: &[&str] = &["noscript", "loading", "stale", "fast"];
+const PUBSUB_FLAGS: &[&str] = &["pubsub", "loading", "stale", "fast"];
+const PUBSUB_LISTEN: &[&str] = &["pubsub", "noscript", "loading", "stale"];
+const PUBSUB_CATEGORIES: &[&str] = &["@pubsub", "@slow"];
 const ADMIN_SLOW: &[&str] = &["admin", "noscript"];
 const ADMIN_DANGEROUS: &[&str] = &["@admin", "@slow", "@dangerous"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
@@ -101,7 +104,11 @@ pub static TABLE: &[Spec] = &[
     spec!("pexpiretime", 2, READ_FAST, KEYSPACE_READ, ONE_KEY, expire::pexpiretime),
     spec!("ping", -1, &["fast"], FAST_CONNECTION, NO_KEYS, connection::ping),
     spec!("psetex", 4, WRITE_MEMORY, STRING_WRITE, ONE_KEY, replace::psetex),
+    spec!("psubscribe", -2, PUBSUB_LISTEN, PUBSUB_CATEGORIES, NO_KEYS, pubsub::psubscribe),
     spec!("pttl", 2, READ_FAST, KEYSPACE_READ, ONE_KEY, expire::pttl),
+    spec!("publish", 3, PUBSUB_FLAGS, &["@pubsub", "@fast"], NO_KEYS, pubsub::publish),
+    spec!("pubsub", -2, &[], &["@slow"], NO_KEYS, only_subcommands, PUBSUB),
+    spec!("punsubscribe", -1, PUBSUB_LISTEN, PUBSUB_CATEGORIES, NO_KEYS, pubsub::punsubscribe),
     spec!("quit", -1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::quit),
     spec!("randomkey", 1, &["readonly"], &["@keyspace", "@read", "@slow"], NO_KEYS, scan::randomkey),
     spec!("reset", 1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::reset),
@@ -114,12 +121,14 @@ pub static TABLE: &[Spec] = &[
     spec!("setnx", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, replace::setnx),
     spec!("setrange", 4, WRITE_MEMORY, STRING_WRITE, ONE_KEY, edit::setrange),
     spec!("strlen", 2, READ_FAST, STRING_READ, ONE_KEY, string::strlen),
+    spec!("subscribe", -2, PUBSUB_LISTEN, PUBSUB_CATEGORIES, NO_KEYS, pubsub::subscribe),
     spec!("substr", 4, &["readonly"], STRING_READ_SLOW, ONE_KEY, range::getrange),
     spec!("time", 1, &["loading", "stale", "fast"], &["@fast"], NO_KEYS, server::time),
     spec!("touch", -2, READ_FAST, KEYSPACE_READ, ALL_KEYS, keys::exists),
     spec!("ttl", 2, READ_FAST, KEYSPACE_READ, ONE_KEY, expire::ttl),
     spec!("type", 2, READ_FAST, KEYSPACE_READ, ONE_KEY, keys::kind),
     spec!("unlink", -2, WRITE_FAST, KEYSPACE_WRITE, ALL_KEYS, keys::del),
+    spec!("unsubscribe", -1, PUBSUB_LISTEN, PUBSUB_CATEGORIES, NO_KEYS, pubsub::unsubscribe),
     spec!("wait", 3, &["noscript"], SLOW_CONNECTION, NO_KEYS, replication::wait),
     spec!("waitaof", 4, &["noscript"], SLOW_CONNECTION, NO_KEYS, replication::waitaof),
 ];
@@ -161,4 +170,10 @@ const OBJECT: &[Subcommand] = &[
     sub!("encoding", 3, object::encoding, "<key>: Return the kind of internal representation of the value."),
     sub!("freq", 3, object::freq, "<key>: Return the access frequency: none is kept."),
     sub!("refcount", 3, object::refcount, "<key>: Return the number of references of the value."),
+];
+
+const PUBSUB: &[Subcommand] = &[
+    sub!("channels", -2, pubsub::channels, "[<pattern>]: Return the channels that somebody listens to."),
+    sub!("numpat", 2, pubsub::numpat, "Return the number of patterns that somebody listens by."),
+    sub!("numsub", -2, pubsub::numsub, "[<channel> ...]: Return how many listen to each channel."),
 ];

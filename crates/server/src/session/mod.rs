@@ -18,8 +18,10 @@ mod reader;
 mod upload;
 mod writer;
 
-use crate::command::Run;
+use crate::channels::Kind;
+use crate::command::{self, Run};
 use crate::core::Core;
+use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
 use plimsoll_kv::{ContainerId, LocalFuture};
 use plimsoll_reactor::sync::WaitList;
@@ -27,6 +29,7 @@ use plimsoll_reactor::{Socket, Work};
 use plimsoll_resp::Version;
 use queue::Queue;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::rc::Rc;
 pub(crate) use upload::Upload;
@@ -47,6 +50,8 @@ pub struct Connection {
     pub(crate) database: Cell<ContainerId>,
     pub(crate) version: Cell<Version>,
     pub(crate) no_evict: Cell<bool>,
+    /// The channels and patterns that it listens to.
+    pub(crate) subscriptions: RefCell<BTreeSet<(Kind, Vec<u8>)>>,
     /// It has given the password, if there is one.
     pub(crate) authenticated: Cell<bool>,
     socket: Socket,
@@ -104,6 +109,7 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
         database: Cell::default(),
         version: Cell::default(),
         no_evict: Cell::new(false),
+        subscriptions: RefCell::default(),
         authenticated: Cell::new(core.shared.settings.password.is_none()),
         socket,
         peer,
@@ -183,6 +189,7 @@ impl Connection {
         self.loops.set(self.loops.get() - 1);
         if self.loops.get() == 0 {
             self.core.hold(self.counted_bytes.replace(0), 0);
+            command::forget_subscriptions(self);
             self.core.ended(self.id);
         }
     }
@@ -220,6 +227,23 @@ impl Connection {
         self.queue.borrow_mut().push_ready(self.version.get(), reply);
         self.ready.wake_all();
         self.recount();
+    }
+
+    /// A message of a channel that this client listens to.
+    pub(crate) fn hear(&self, pattern: Option<Vec<u8>>, channel: &[u8], message: &[u8]) {
+        if self.dead.get() {
+            return;
+        }
+        let kind = if pattern.is_some() { "pmessage" } else { "message" };
+        let words = [Reply::bulk(kind)].into_iter().chain(pattern.map(Reply::Bulk));
+        let words = words.chain([Reply::bulk(channel), Reply::bulk(message)]).collect();
+        self.queue.borrow_mut().push_ready(self.version.get(), Reply::Push(words));
+        self.ready.wake_all();
+        self.recount();
+        if self.queue.borrow().ready_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
+            tracing::warn!(client = self.id, "a client that listens does not read: its connection is cut");
+            self.die();
+        }
     }
 
     /// The place of a reply that comes later.
@@ -311,15 +335,18 @@ impl Connection {
             .into_bytes();
         line.extend_from_slice(&identity.name);
         let flags = if self.no_evict.get() { "e" } else { "N" };
+        let subscriptions = |kind| self.subscriptions.borrow().iter().filter(|(of, _)| *of == kind).count();
         let queue = self.queue.borrow();
         let mut rest = String::new();
         // Writing to a string does not fail.
         let _ = write!(
             rest,
-            " age={age_s} idle={idle_s} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1 qbuf={} qbuf-free=0 \
+            " age={age_s} idle={idle_s} flags={flags} db={} sub={} psub={} ssub=0 multi=-1 qbuf={} qbuf-free=0 \
              argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll={} omem={} tot-mem={} events=r cmd={} user=default \
              redir=-1 resp={} lib-name=",
             self.database.get().0,
+            subscriptions(Kind::Channel),
+            subscriptions(Kind::Pattern),
             self.received_bytes.get(),
             self.sending_bytes.get(),
             queue.len(),

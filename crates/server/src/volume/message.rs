@@ -3,8 +3,10 @@
 //! Invariants: a number names one waiting request until its completion has come; the permit of a
 //! request is held that long, also when nobody waits for the completion any more.
 
+use crate::channels::Kind;
 use plimsoll_kv::{Completion, Request, Result};
 use plimsoll_reactor::sync::{Permit, Receiver, Sender, oneshot};
+use std::sync::Arc;
 
 /// A message between two cores.
 pub enum Message {
@@ -40,13 +42,24 @@ pub enum Message {
     },
 }
 
-/// What one core can ask another. Rare: for operators' commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What one core can ask another: for operators' commands, and for messages to those who listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// A line for each connection, as CLIENT LIST has it.
     Clients,
     /// Set the counters of commands to zero.
     ResetCounters,
+    /// Give this message to those who listen; how many there are, in eight bytes.
+    Publish {
+        /// Where it is published.
+        channel: Arc<[u8]>,
+        /// What.
+        message: Arc<[u8]>,
+    },
+    /// The channels or patterns that somebody listens to: each after its length in four bytes.
+    Channels(Kind),
+    /// How many listen to a channel by name, in eight bytes.
+    Listeners(Arc<[u8]>),
 }
 
 enum Entry {

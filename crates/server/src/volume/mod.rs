@@ -168,12 +168,14 @@ impl Volume {
         for core in 0..self.permits.len() {
             if core == usize::from(self.reactor.core().0) {
                 let answerer = self.answerer.borrow().clone();
-                answers.push(answerer.map(|answer| answer(question)).unwrap_or_default());
+                answers.push(answerer.map(|answer| answer(question.clone())).unwrap_or_default());
                 continue;
             }
             let permit = self.permits[core].acquire(1).await;
             let (id, receiver) = self.waiting.borrow_mut().question(permit);
-            self.mailbox.send(CoreId(core as u16), Message::Question { id, question }).await;
+            self.mailbox
+                .send(CoreId(core as u16), Message::Question { id, question: question.clone() })
+                .await;
             answers.push(receiver.await.unwrap_or_default());
         }
         answers
