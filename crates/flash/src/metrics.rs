@@ -56,6 +56,8 @@ pub struct PartitionMetrics {
     pub expired: u64,
     /// Stores refused for want of space.
     pub no_space: u64,
+    /// 1 if a write of the log failed and no more is written until the partition is opened again.
+    pub read_only: u64,
     /// Runs of keys in order.
     pub key_runs: u64,
     /// Names in them: a key counts in every run that knows it.

@@ -410,6 +410,7 @@ impl Partition {
             stored_bytes: self.counts.stored_bytes.get(),
             expired: self.counts.expired.get(),
             no_space: self.counts.no_space.get(),
+            read_only: u64::from(self.log.failure().is_some()),
             ..PartitionMetrics::default()
         };
         self.keys.count(&mut metrics);

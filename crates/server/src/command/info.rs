@@ -139,7 +139,8 @@ fn memory(text: &mut String, core: &Core) {
     );
 }
 
-fn persistence(text: &mut String, _: &Core) {
+fn persistence(text: &mut String, core: &Core) {
+    let failed = gauge(&core.shared, "read_only") > 0;
     lines!(text,
         "loading:0";
         "async_loading:0";
@@ -148,7 +149,7 @@ fn persistence(text: &mut String, _: &Core) {
         "rdb_last_bgsave_status:ok";
         "aof_enabled:1";
         "aof_rewrite_in_progress:0";
-        "aof_last_write_status:ok";
+        "aof_last_write_status:{}", if failed { "err" } else { "ok" };
     );
 }
 

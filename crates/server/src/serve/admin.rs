@@ -8,6 +8,7 @@ use crate::shared::Shared;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
@@ -35,7 +36,7 @@ pub(super) async fn listen(address: SocketAddr, shared: Arc<Shared>) -> Result<A
     let router = Router::new()
         .route("/", get(page))
         .route("/metrics", get(metrics_text))
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(health))
         .with_state(shared.clone());
     let serving = tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
@@ -43,6 +44,16 @@ pub(super) async fn listen(address: SocketAddr, shared: Arc<Shared>) -> Result<A
         }
     });
     Ok(Admin { address, tasks: [serving, tokio::spawn(process::watch(shared))] })
+}
+
+/// `ok`, or what a human has to look at.
+async fn health(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
+    let failed = metrics::labels_above_zero(&shared, "read_only");
+    if failed.is_empty() {
+        return (StatusCode::OK, "ok\n".to_owned());
+    }
+    let words = "read-only after a failed write; see the log, and start the server again";
+    (StatusCode::SERVICE_UNAVAILABLE, failed.iter().map(|label| format!("{label}: {words}\n")).collect())
 }
 
 async fn metrics_text(State(shared): State<Arc<Shared>>) -> impl IntoResponse {

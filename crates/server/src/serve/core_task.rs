@@ -63,7 +63,7 @@ const PUBLISH_NS: u64 = 1_000_000_000;
 /// I/Os of one core that are at the device at a time; others wait at the gate, first come, first served.
 const DEVICE_OUTSTANDING_MAX: usize = 256;
 
-const PARTITION_GAUGES: [&str; 16] = [
+const PARTITION_GAUGES: [&str; 23] = [
     "objects",
     "index_bytes",
     "live_bytes",
@@ -80,6 +80,13 @@ const PARTITION_GAUGES: [&str; 16] = [
     "stored_bytes",
     "expired",
     "no_space",
+    "read_only",
+    "key_runs",
+    "key_run_bytes",
+    "key_table_bytes",
+    "key_reads",
+    "key_written_bytes",
+    "key_rebuilds",
 ];
 const DEVICE_GAUGES: [&str; 5] = ["reads", "read_bytes", "writes", "written_bytes", "flushes"];
 
@@ -101,6 +108,13 @@ fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
         m.stored_bytes,
         m.expired,
         m.no_space,
+        m.read_only,
+        m.key_runs,
+        m.key_run_bytes,
+        m.key_table_bytes,
+        m.key_reads,
+        m.key_written_bytes,
+        m.key_rebuilds,
     ]
 }
 

@@ -11,7 +11,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Gauges that count, and so are told as counters.
-const COUNTING: [&str; 15] = [
+const COUNTING: [&str; 18] = [
     "frames",
     "record_reads",
     "unreadable",
@@ -22,6 +22,9 @@ const COUNTING: [&str; 15] = [
     "stored_bytes",
     "expired",
     "no_space",
+    "key_reads",
+    "key_written_bytes",
+    "key_rebuilds",
     "reads",
     "read_bytes",
     "writes",
@@ -56,6 +59,14 @@ pub(super) fn gauge_sum(shared: &Shared, name: &str) -> u64 {
     let gauges = shared.gauges();
     let values = gauges.iter().flat_map(|gauges| &gauges.values);
     values.filter(|(sought, _)| *sought == name).map(|(_, value)| value.get()).sum()
+}
+
+/// The labels of those whose gauge is above zero.
+pub(super) fn labels_above_zero(shared: &Shared, name: &str) -> Vec<String> {
+    let gauges = shared.gauges();
+    let above =
+        gauges.iter().filter(|gauges| gauges.values.iter().any(|(n, value)| *n == name && value.get() > 0));
+    above.map(|gauges| gauges.label.clone()).collect()
 }
 
 /// The whole text.

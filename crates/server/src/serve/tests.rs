@@ -49,6 +49,16 @@ fn every_metric_is_declared_once_and_before_its_samples() {
 }
 
 #[test]
+fn a_partition_that_failed_is_named() {
+    let shared = shared();
+    for (label, failed) in [("partition=\"0\"", 0), ("partition=\"1\"", 1)] {
+        shared.add_gauges(Gauges::new(label.to_owned(), &["read_only"])).publish(&[failed]);
+    }
+    assert_eq!(metrics::labels_above_zero(&shared, "read_only"), ["partition=\"1\""]);
+    assert!(metrics::labels_above_zero(&shared, "other").is_empty());
+}
+
+#[test]
 fn the_process_is_measured() {
     let stat = "42 (a) b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0";
     assert_eq!(process::processor_ms(stat, 100), Some((2500, 500)));
