@@ -206,6 +206,11 @@ impl Core {
                 let now_ns = self.reactor.now_ns();
                 self.known_connections().iter().flat_map(|connection| connection.describe(now_ns)).collect()
             }
+            Question::Kill(filter) => {
+                let known = self.known_connections();
+                let meant = known.iter().filter(|c| c.id != filter.asker && c.is_meant(&filter));
+                (meant.inspect(|connection| connection.die()).count() as i64).to_le_bytes().to_vec()
+            }
             Question::Publish { channel, message } => self.publish(&channel, &message),
             Question::Channels(kind) => {
                 let channels = self.channels.borrow();

@@ -98,6 +98,8 @@ pub(super) fn info(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
 enum Shown {
     All,
     None,
+    /// Those that listen to channels, or those that do not.
+    Listening(bool),
     Ids(Vec<i64>),
 }
 
@@ -106,9 +108,9 @@ fn parse_list(args: &Args<'_>) -> Result<Shown, Reply> {
     match args.get(3) {
         Some(kind) if option.eq_ignore_ascii_case(b"type") && args.len() == 4 => {
             let is = |name: &[u8]| kind.eq_ignore_ascii_case(name);
-            if is(b"normal") {
-                Ok(Shown::All)
-            } else if is(b"master") || is(b"replica") || is(b"slave") || is(b"pubsub") {
+            if is(b"normal") || is(b"pubsub") {
+                Ok(Shown::Listening(is(b"pubsub")))
+            } else if is(b"master") || is(b"replica") || is(b"slave") {
                 Ok(Shown::None)
             } else {
                 Err(Reply::Error([b"ERR Unknown client type '", kind, b"'"].concat()))
@@ -137,6 +139,10 @@ pub(super) fn list(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
             let is_shown = match &shown {
                 Shown::All => true,
                 Shown::None => false,
+                Shown::Listening(listening) => {
+                    let silent = b" sub=0 psub=0 ";
+                    line.windows(silent.len()).any(|bytes| bytes == silent) != *listening
+                }
                 Shown::Ids(ids) => id.and_then(number::integer).is_some_and(|id| ids.contains(&id)),
             };
             if is_shown {

@@ -18,6 +18,7 @@ mod expire;
 mod info;
 mod introspect;
 mod keys;
+mod kill;
 mod number;
 mod object;
 mod pubsub;
@@ -38,6 +39,7 @@ use plimsoll_resp::Args;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
+pub use kill::Filter as KillFilter;
 pub(crate) use pubsub::forget as forget_subscriptions;
 pub(crate) use set::set_uploaded;
 pub use table::TABLE;

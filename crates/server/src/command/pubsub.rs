@@ -75,7 +75,7 @@ pub(super) fn publish(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 }
 
 /// The sum of numbers that the cores answered, in eight bytes each.
-fn sum(answers: &[Vec<u8>]) -> i64 {
+pub(super) fn sum(answers: &[Vec<u8>]) -> i64 {
     answers.iter().filter_map(|bytes| Some(i64::from_le_bytes(bytes.as_slice().try_into().ok()?))).sum()
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Spec, Subcommand};
 use super::{
-    client, compare, config, connection, edit, expire, info, introspect, keys, object, only_subcommands,
-    pubsub, range, replace, replication, scan, server, set, string,
+    client, compare, config, connection, edit, expire, info, introspect, keys, kill, object,
+    only_subcommands, pubsub, range, replace, replication, scan, server, set, string,
 };
 
 const NO_KEYS: (i32, i32, i32) = (0, 0, 0);
@@ -137,6 +137,12 @@ const CLIENT: &[Subcommand] = &[
     sub!("getname", 2, client::getname, "Return the name of the current connection."),
     sub!("id", 2, client::id, "Return the ID of the current connection."),
     sub!("info", 2, client::info, "Return information about the current client connection."),
+    sub!(
+        "kill",
+        -3,
+        kill::kill,
+        "<ip:port>|<option> <value> ...: Kill connections by ID, ADDR, LADDR, TYPE, MAXAGE."
+    ),
     sub!("list", -2, client::list, "Return information about client connections."),
     sub!("no-evict", 3, client::no_evict, "(ON|OFF) Protect current client connection from eviction."),
     sub!("no-touch", 3, client::no_touch, "(ON|OFF) Will not touch LRU/LFU stats when this mode is on."),

@@ -4,6 +4,7 @@
 //! request is held that long, also when nobody waits for the completion any more.
 
 use crate::channels::Kind;
+use crate::command::KillFilter;
 use plimsoll_kv::{Completion, Request, Result};
 use plimsoll_reactor::sync::{Permit, Receiver, Sender, oneshot};
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub enum Question {
         /// What.
         message: Arc<[u8]>,
     },
+    /// End these connections, but not that of the asker; how many they were, in eight bytes.
+    Kill(Arc<KillFilter>),
     /// The channels or patterns that somebody listens to: each after its length in four bytes.
     Channels(Kind),
     /// How many listen to a channel by name, in eight bytes.
