@@ -21,8 +21,8 @@ use std::rc::Rc;
 
 /// Begins a section of the checkpoint's stream: its kind, then its length in 8 bytes.
 pub(crate) const SECTION_SNAPSHOT: u8 = b'S';
-/// A section of tables: the first frame they do not hold, the first slot, the number of slots,
-/// then for each slot the number of its entries and the entries.
+/// A section of tables: the first frame they do not hold, the first slot, the number of slots, the bits
+/// of a location, then the tables.
 pub(crate) const SECTION_TABLES: u8 = b'T';
 /// A section that names the runs of keys: those that the snapshot's frame has, or newer ones.
 pub(crate) const SECTION_KEYS: u8 = b'K';
@@ -44,30 +44,28 @@ impl ChunkWriter<'_> {
         self.stream.push(kind);
         self.stream.extend_from_slice(&(payload.len() as u64).to_le_bytes());
         self.stream.extend_from_slice(payload);
-        while self.stream.len() >= CHUNK_PAYLOAD_BYTES_MAX.min(self.chunk_bytes()) {
+        while self.stream.len() >= CHUNK_PAYLOAD_BYTES_MAX {
             self.write_chunk().await?;
         }
         Ok(())
     }
 
-    /// Bytes of a chunk's payload: several chunks fit a segment.
-    fn chunk_bytes(&self) -> usize {
-        (self.partition.layout.segment_bytes as usize / 4).min(CHUNK_PAYLOAD_BYTES_MAX)
-    }
-
+    /// Writes the next chunk: as long as a chunk may be, or as what is left of the segment.
     async fn write_chunk(&mut self) -> Result<()> {
         let layout = self.partition.layout;
-        let payload: Vec<u8> = self.stream.drain(..self.stream.len().min(self.chunk_bytes())).collect();
-        let mut bytes = Vec::with_capacity(CHUNK_HEADER_BYTES + payload.len());
-        encode(self.id, self.chunks, &payload, layout.identity, &mut bytes);
-        let length = round_up(bytes.len() as u64, layout.block_bytes);
-        if self.segments.is_empty() || self.offset + length > layout.segment_bytes {
+        if self.segments.is_empty() || self.offset == layout.segment_bytes {
             self.open_segment().await?;
         }
-        let mut buf = Buf::zeroed(length as usize);
+        let room = (layout.segment_bytes - self.offset).min(CHUNK_PAYLOAD_BYTES_MAX as u64);
+        let length = self.stream.len().min(room as usize - CHUNK_HEADER_BYTES);
+        let payload: Vec<u8> = self.stream.drain(..length).collect();
+        let mut bytes = Vec::with_capacity(CHUNK_HEADER_BYTES + payload.len());
+        encode(self.id, self.chunks, &payload, layout.identity, &mut bytes);
+        let mut buf = Buf::zeroed(round_up(bytes.len() as u64, layout.block_bytes) as usize);
         buf[..bytes.len()].copy_from_slice(&bytes);
         let segment = *self.segments.last().expect("a segment was opened");
-        self.write(layout.segment_offset(segment) + self.offset, buf).await?;
+        let (offset, length) = (layout.segment_offset(segment) + self.offset, buf.len() as u64);
+        self.write(offset, buf).await?;
         self.offset += length;
         self.chunks += 1;
         Ok(())
@@ -205,9 +203,11 @@ impl Partition {
         payload.extend_from_slice(&slot.to_le_bytes());
         payload.extend_from_slice(&0_u32.to_le_bytes());
         let state = self.state.borrow();
+        let location_bits = state.segments.location_bits();
+        payload.push(location_bits as u8);
         let mut next = slot;
         while next < end && payload.len() < TABLES_BYTES {
-            state.index.encode_slot(Slot(next as u16), payload);
+            state.index.encode_slot(Slot(next as u16), location_bits, payload);
             next += 1;
         }
         payload[12..16].copy_from_slice(&(next - slot).to_le_bytes());

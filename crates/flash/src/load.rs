@@ -8,7 +8,7 @@
 use crate::checkpoint::{SECTION_KEYS, SECTION_SNAPSHOT, SECTION_TABLES};
 use crate::format::checkpoint::{CHUNK_HEADER_BYTES, decode, decode_header};
 use crate::format::round_up;
-use crate::index::ENTRY_BYTES;
+use crate::index::LOCATION_BITS;
 use crate::recover::{OpenError, Recovery};
 use crate::snapshot::{self, Reader};
 use crate::state::State;
@@ -81,14 +81,15 @@ pub(crate) fn load_tables(section: &[u8], state: &mut State) -> bool {
     let (Some(frame), Some(first), Some(count)) = (reader.u64(), reader.u32(), reader.u32()) else {
         return false;
     };
+    let Some([location_bits]) = reader.take(1) else { return false };
+    let location_bits = u32::from(*location_bits);
     let slots = state.index.slots();
-    if first < slots.start || first.checked_add(count).is_none_or(|end| end > slots.end) {
+    let is_within = first >= slots.start && first.checked_add(count).is_some_and(|end| end <= slots.end);
+    if !is_within || !(1..=LOCATION_BITS).contains(&location_bits) {
         return false;
     }
     for slot in first..first + count {
-        let entries = reader.u32().and_then(|entries| reader.take(entries as usize * ENTRY_BYTES));
-        let Some(entries) = entries else { return false };
-        if !state.index.decode_slot(Slot(slot as u16), entries) {
+        if !state.index.decode_slot(Slot(slot as u16), location_bits, &mut reader.0) {
             return false;
         }
         let frames = state.slot_frames.as_mut().expect("recovery keeps the frame of each slot");

@@ -95,6 +95,7 @@ impl Partition {
             background: Bell::default(),
             anchor: RefCell::new(recovered.anchor),
             transitions_since: Cell::new(recovered.replayed),
+            reckoned: Cell::default(),
             hungry: Cell::new(0),
             stuck: Cell::new(false),
             closing: Cell::new(false),

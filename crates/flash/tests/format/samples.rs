@@ -54,7 +54,7 @@ pub(crate) fn all() -> Vec<Sample> {
         manifest(),
         key_of_part(),
         chunk(),
-        entry(),
+        table_sample(),
     ]
 }
 
@@ -367,22 +367,29 @@ fn chunk() -> Sample {
     }
 }
 
-fn entry() -> Sample {
-    let entry = Entry { fingerprint: 0xab_1112_1314, location: 0x2a_2122_2324, length: 0x3_5432 };
+/// Bits of a location in the sample of a table.
+pub(crate) const TABLE_LOCATION_BITS: u64 = 37;
+
+/// Entries of a table: two with the same fingerprint, and both ends of what there is.
+pub(crate) fn entries() -> [Entry; 5] {
+    let entry = |fingerprint, location, length| Entry { fingerprint, location, length };
+    [
+        entry(0, 1, 0x1112),
+        entry(0xab_1112_1314, 0x0a_3132_3334, 0x1112),
+        entry(0xab_1112_1314, 0x1a_2122_2324, 0x3_5432),
+        entry(0xab_1112_1315, 0x02_4142_4344, 0x2122),
+        entry(0xff_ffff_ffff, 0x1f_ffff_ffff, 0x3_ffff),
+    ]
+}
+
+pub(crate) fn table() -> Vec<u8> {
     let mut index = Index::new(0..1);
-    index.insert(Slot(0), entry);
+    entries().into_iter().rev().for_each(|entry| index.insert(Slot(0), entry));
     let mut bytes = Vec::new();
-    index.encode_slot(Slot(0), &mut bytes);
-    assert_eq!(bytes[..4], b4(1), "a slot's entries follow their number");
-    let high = 0xab | entry.length << 8 | 0x2a << 26;
-    Sample {
-        heading: "Index entry",
-        fields: vec![
-            ("fingerprint_low", b4(0x1112_1314)),
-            ("high", b4(high)),
-            ("location_low", b4(0x2122_2324)),
-        ],
-        crc: None,
-        bytes: bytes[4..].to_vec(),
-    }
+    index.encode_slot(Slot(0), TABLE_LOCATION_BITS as u32, &mut bytes);
+    bytes
+}
+
+fn table_sample() -> Sample {
+    Sample { heading: "Table", fields: Vec::new(), crc: None, bytes: table() }
 }
