@@ -45,7 +45,7 @@ fn right_tables() -> Vec<u8> {
     let mut bytes = [&9_u64.to_le_bytes()[..], &0_u32.to_le_bytes(), &64_u32.to_le_bytes(), &[17]].concat();
     (0..64).for_each(|slot| state.index.encode_slot(plimsoll_kv::Slot(slot), 17, &mut bytes));
     state.slot_frames = Some(vec![0; 64]);
-    assert!(load::load_tables(&bytes, &mut state));
+    assert!(load::load_tables(&bytes, 9, &mut state));
     bytes
 }
 

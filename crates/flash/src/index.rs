@@ -326,12 +326,11 @@ impl Index {
         self.longest = entries.iter().fold(self.longest, |longest, entry| longest.max(entry.length));
     }
 
-    /// Bytes that the tables take in a checkpoint at most.
+    /// Bytes that the table of a slot takes in a checkpoint at most.
     #[must_use]
-    pub fn encoded_bytes_max(&self, location_bits: u32) -> u64 {
-        let length_bits = bits_of(u64::from(self.longest));
-        let bytes = |table: &Table| coding::table_bytes_max(table.count, location_bits, length_bits);
-        self.tables.iter().map(bytes).sum()
+    pub fn encoded_bytes_max(&self, slot: u32, location_bits: u32) -> u64 {
+        let entries = self.tables[(slot - self.first_slot) as usize].count;
+        coding::table_bytes_max(entries, location_bits, bits_of(u64::from(self.longest)))
     }
 }
 

@@ -55,7 +55,7 @@ proptest! {
                 Step::Reload => {
                     let mut bytes = Vec::new();
                     index.encode_slot(slot, 7, &mut bytes);
-                    prop_assert!(bytes.len() as u64 <= index.encoded_bytes_max(7));
+                    prop_assert!(bytes.len() as u64 <= index.encoded_bytes_max(7, 7));
                     index = Index::new(7..8);
                     let mut rest = &bytes[..];
                     prop_assert!(index.decode_slot(slot, 7, &mut rest) && rest.is_empty());

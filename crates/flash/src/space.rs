@@ -9,14 +9,6 @@ use crate::partition::Partition;
 use crate::segments::KEPT_MIN;
 use plimsoll_kv::{Error, Result};
 
-/// Bytes of a checkpoint for each segment, and those that are always there.
-const SEGMENT_ENTRY_BYTES: u64 = 34;
-const CHECKPOINT_BASE_BYTES: u64 = 4096;
-/// What a checkpoint takes is reckoned anew after so many transitions, or one for so many entries.
-const RECKONED_TRANSITIONS: u64 = 64;
-const RECKONED_ENTRIES: u64 = 1024;
-/// Bytes by which a transition makes a checkpoint longer at most.
-const TRANSITION_BYTES: u64 = 40;
 /// Free segments that stores leave to cleaning, beyond those kept.
 const BACKGROUND_SEGMENTS: u32 = 3;
 /// Free segments below which deletes wait: cleaning takes one to clean into and one for the log, and
@@ -26,30 +18,6 @@ const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 const CLEANING_SEGMENTS: u32 = 6;
 
 impl Partition {
-    /// Bytes that one checkpoint takes at most: tables, and what it says of each segment.
-    pub(crate) fn checkpoint_bytes(&self) -> u64 {
-        let now = (self.anchor.borrow().generation, self.transitions_since.get());
-        let ((generation, transitions), bytes) = self.reckoned.get();
-        let entries = self.state.borrow().index.len();
-        let interval = RECKONED_TRANSITIONS + entries / RECKONED_ENTRIES;
-        if bytes > 0 && generation == now.0 && transitions.abs_diff(now.1) < interval {
-            return bytes;
-        }
-        let state = self.state.borrow();
-        let tables = state.index.encoded_bytes_max(state.segments.location_bits());
-        let bytes = tables
-            + u64::from(self.layout.segments) * SEGMENT_ENTRY_BYTES
-            + interval * TRANSITION_BYTES
-            + CHECKPOINT_BASE_BYTES;
-        self.reckoned.set((now, bytes));
-        bytes
-    }
-
-    /// Segments that one checkpoint takes.
-    pub(crate) fn checkpoint_segments(&self) -> u32 {
-        (self.checkpoint_bytes() / (self.layout.segment_bytes * 7 / 8)) as u32 + 1
-    }
-
     /// Free segments below which stores wait.
     pub(crate) fn store_reserve(&self) -> u32 {
         self.steady_reserve() + self.keys.wanted_segments()
@@ -63,7 +31,7 @@ impl Partition {
     /// Segments that only a checkpoint (with the flush of keys that it waits for) and the next
     /// opening may take.
     pub(crate) fn kept_segments(&self) -> u32 {
-        KEPT_MIN - 1 + self.checkpoint_segments() + self.keys.flush_segments()
+        KEPT_MIN - 1 + self.checkpoint_free_segments() + self.keys.flush_segments()
     }
 
     /// Units that may be live: the rest is what cleaning needs to make headway.

@@ -18,7 +18,8 @@ pub(crate) fn constants() -> Vec<(&'static str, u64)> {
         ("UNIT_BYTES", format::UNIT_BYTES),
         ("SUPERBLOCK_BYTES", superblock::SUPERBLOCK_BYTES as u64),
         ("ANCHOR_BYTES", anchor::ANCHOR_BYTES as u64),
-        ("CHECKPOINT_SEGMENTS_MAX", anchor::CHECKPOINT_SEGMENTS_MAX as u64),
+        ("PIECE_BYTES", anchor::PIECE_BYTES as u64),
+        ("PIECES_BYTES_MAX", anchor::PIECES_BYTES_MAX as u64),
         ("SEGMENT_HEADER_BYTES", segment::SEGMENT_HEADER_BYTES as u64),
         ("SEGMENT_FOOTER_BYTES", segment::SEGMENT_FOOTER_BYTES as u64),
         ("FRAME_HEADER_BYTES", frame::FRAME_HEADER_BYTES as u64),
@@ -114,6 +115,7 @@ fn drawn_structures_have_the_sizes_of_the_code() {
     let page = page();
     let sizes = [
         ("Superblock", 112),
+        ("Anchor: piece", anchor::PIECE_BYTES),
         ("Segment header", segment::SEGMENT_HEADER_BYTES),
         ("Segment footer", segment::SEGMENT_FOOTER_BYTES),
         ("Frame", frame::FRAME_HEADER_BYTES),
