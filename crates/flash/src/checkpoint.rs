@@ -2,14 +2,22 @@
 //!
 //! Place on the path: in the background, a chunk at a time, while requests go on.
 //!
+//! A checkpoint is written in pieces. When some tables are on flash, an anchor puts them in the place of
+//! the older tables of the same slots: with the old snapshot and the old beginning of replay, for tables
+//! say which frames they hold. So the old pieces go one after the other, and only a little more than one
+//! piece must be free. The last anchor names the new snapshot, in the piece with the last tables.
+//!
 //! Invariants:
 //! * the snapshot is taken at the edge of a frame, and each group of tables too: see `state`;
-//! * the anchor that names a checkpoint is written when all its chunks, and all the log that its
-//!   tables point to, are durable; only then the old checkpoint and its log are given up.
+//! * an anchor is written when all chunks that it names, and all the log that its tables point to, are
+//!   durable; only then what it does not name any more is given up, and the log with the last one alone.
 
-use crate::format::anchor::{ANCHOR_BYTES, Anchor, CHECKPOINT_SEGMENTS_MAX};
-use crate::format::checkpoint::{CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES_MAX, encode};
-use crate::format::{SegmentHeader, SegmentKind, round_up};
+mod room;
+mod writer;
+
+pub(crate) use room::Room;
+
+use crate::format::anchor::{ANCHOR_BYTES, Anchor, Piece};
 use crate::metrics::add;
 use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
@@ -18,97 +26,15 @@ use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result, Slot};
 use plimsoll_reactor::Buf;
 use std::rc::Rc;
+use writer::PieceWriter;
 
-/// Begins a section of the checkpoint's stream: its kind, then its length in 8 bytes.
+/// Begins a section of a piece's stream: its kind, then its length in 8 bytes.
 pub(crate) const SECTION_SNAPSHOT: u8 = b'S';
-/// A section of tables: the first frame they do not hold, the first slot, the number of slots,
-/// then for each slot the number of its entries and the entries.
+/// A section of tables: the first frame they do not hold, the first slot, the number of slots, the bits
+/// of a location, then the tables.
 pub(crate) const SECTION_TABLES: u8 = b'T';
 /// A section that names the runs of keys: those that the snapshot's frame has, or newer ones.
 pub(crate) const SECTION_KEYS: u8 = b'K';
-/// Bytes of tables in one section, roughly: encoded without a pause.
-const TABLES_BYTES: usize = 128 << 10;
-
-/// Cuts a stream of bytes into chunks in freshly allocated segments.
-struct ChunkWriter<'a> {
-    partition: &'a Partition,
-    id: u64,
-    stream: Vec<u8>,
-    chunks: u64,
-    segments: Vec<u32>,
-    offset: u64,
-}
-
-impl ChunkWriter<'_> {
-    async fn section(&mut self, kind: u8, payload: &[u8]) -> Result<()> {
-        self.stream.push(kind);
-        self.stream.extend_from_slice(&(payload.len() as u64).to_le_bytes());
-        self.stream.extend_from_slice(payload);
-        while self.stream.len() >= CHUNK_PAYLOAD_BYTES_MAX.min(self.chunk_bytes()) {
-            self.write_chunk().await?;
-        }
-        Ok(())
-    }
-
-    /// Bytes of a chunk's payload: several chunks fit a segment.
-    fn chunk_bytes(&self) -> usize {
-        (self.partition.layout.segment_bytes as usize / 4).min(CHUNK_PAYLOAD_BYTES_MAX)
-    }
-
-    async fn write_chunk(&mut self) -> Result<()> {
-        let layout = self.partition.layout;
-        let payload: Vec<u8> = self.stream.drain(..self.stream.len().min(self.chunk_bytes())).collect();
-        let mut bytes = Vec::with_capacity(CHUNK_HEADER_BYTES + payload.len());
-        encode(self.id, self.chunks, &payload, layout.identity, &mut bytes);
-        let length = round_up(bytes.len() as u64, layout.block_bytes);
-        if self.segments.is_empty() || self.offset + length > layout.segment_bytes {
-            self.open_segment().await?;
-        }
-        let mut buf = Buf::zeroed(length as usize);
-        buf[..bytes.len()].copy_from_slice(&bytes);
-        let segment = *self.segments.last().expect("a segment was opened");
-        self.write(layout.segment_offset(segment) + self.offset, buf).await?;
-        self.offset += length;
-        self.chunks += 1;
-        Ok(())
-    }
-
-    async fn open_segment(&mut self) -> Result<()> {
-        if self.segments.len() == CHECKPOINT_SEGMENTS_MAX {
-            return Err(Error::NoSpace);
-        }
-        let partition = self.partition;
-        let layout = partition.layout;
-        let (sequence, frame) = (partition.log.take_sequence(), partition.log.frame());
-        let allocated =
-            partition.state.borrow_mut().segments.allocate(SegmentKind::Checkpoint, sequence, frame, 0);
-        let segment = allocated.ok_or(Error::NoSpace)?;
-        self.segments.push(segment);
-        let header = SegmentHeader {
-            kind: SegmentKind::Checkpoint,
-            segment,
-            sequence,
-            epoch: partition.log.epoch(),
-            next_segment: 0,
-            log_number: 0,
-            first_frame: frame,
-            durable_frame: partition.log.durable(),
-            created_ms: partition.now_ms(),
-        };
-        let mut buf = Buf::zeroed(layout.block_bytes as usize);
-        let encoded = header.encode(layout.identity);
-        buf[..encoded.len()].copy_from_slice(&encoded);
-        self.write(layout.segment_offset(segment), buf).await?;
-        self.offset = layout.block_bytes;
-        Ok(())
-    }
-
-    async fn write(&self, offset: u64, buf: Buf) -> Result<()> {
-        add(&self.partition.counts.checkpoint_bytes, buf.len() as u64);
-        let written = self.partition.block.write(Origin::BACKGROUND, offset, Rc::new(buf), false).await;
-        written.map_err(|error| Error::ReadOnly(format!("writing a checkpoint: {error}")))
-    }
-}
 
 impl Partition {
     /// Writes a checkpoint; with `clean` the log is closed after it.
@@ -117,20 +43,12 @@ impl Partition {
         let with_keys = self.keys_to_be_named().await?;
         // The segment in which replay will begin must have its header on flash.
         self.log.seal(&self.state).await?;
-        let id = self.log.take_sequence();
-        let mut writer = ChunkWriter {
-            partition: self,
-            id,
-            stream: Vec::new(),
-            chunks: 0,
-            segments: Vec::new(),
-            offset: 0,
-        };
+        let mut writer = PieceWriter::new(self);
         let written = self.write_checkpoint(&mut writer, clean, with_keys).await;
         self.keys.end_checkpoint();
         if written.is_err() {
             let mut state = self.state.borrow_mut();
-            for segment in writer.segments {
+            for segment in writer.fresh {
                 state.segments.release(segment);
             }
         }
@@ -139,7 +57,7 @@ impl Partition {
 
     async fn write_checkpoint(
         &self,
-        writer: &mut ChunkWriter<'_>,
+        writer: &mut PieceWriter<'_>,
         clean: bool,
         with_keys: bool,
     ) -> Result<()> {
@@ -147,30 +65,19 @@ impl Partition {
         let frame_number = self.log.frame();
         let (log_segment, log_number) = self.log.position();
         let transitions_before = self.transitions_since.get();
-        let mut payload = Vec::new();
-        snapshot::encode(&self.state.borrow(), &mut payload);
+        let mut snapshot = Vec::new();
+        snapshot::encode(&self.state.borrow(), &mut snapshot);
         let frozen = with_keys.then(|| self.keys.freeze_for_checkpoint());
-        writer.section(SECTION_SNAPSHOT, &payload).await?;
-        let slots = self.state.borrow().index.slots();
-        let mut slot = slots.start;
-        while slot < slots.end {
-            slot = self.encode_tables(slot, slots.end, &mut payload);
-            writer.section(SECTION_TABLES, &payload).await?;
-        }
+        self.write_tables(writer).await?;
         let runs = self.named_runs(frozen).await?;
+        writer.section(SECTION_SNAPSHOT, &snapshot).await?;
         if let Some(runs) = &runs {
-            payload.clear();
-            crate::keys::encode_names(runs, &mut payload);
-            writer.section(SECTION_KEYS, &payload).await?;
+            let mut names = Vec::new();
+            crate::keys::encode_names(runs, &mut names);
+            writer.section(SECTION_KEYS, &names).await?;
         }
-        while !writer.stream.is_empty() {
-            writer.write_chunk().await?;
-        }
-        if !is_planted(Bug::CheckpointBeforeData) {
-            let flushed = self.block.flush(Origin::BACKGROUND).await;
-            flushed.map_err(|error| Error::ReadOnly(format!("flushing a checkpoint: {error}")))?;
-            self.log.flush().await?;
-        }
+        let end_slot = self.state.borrow().index.slots().end;
+        let checkpoint_id = writer.end_piece(end_slot).await?;
         let anchor = Anchor {
             generation: self.anchor.borrow().generation + 1,
             epoch: self.log.epoch(),
@@ -178,22 +85,78 @@ impl Partition {
             log_segment,
             log_number,
             frame_number,
-            checkpoint_id: writer.id,
-            checkpoint_chunks: writer.chunks,
-            checkpoint_segments: writer.segments.clone(),
+            checkpoint_id,
+            pieces: writer.written.clone(),
         };
-        // From here on recovery may find this anchor: if its writing fails, nobody may touch what
-        // it names.
-        writer.segments.clear();
-        if let Err(error) = write_anchor(&*self.block, &self.layout, &anchor, 0).await {
+        if !anchor.fits() {
+            return Err(Error::NoSpace);
+        }
+        if let Err(error) = self.write_anchor_of(writer, &anchor).await {
             self.keys.adopt_perhaps(runs.as_deref());
-            self.log.fail(&format!("writing an anchor of partition {}: {error}", self.layout.partition));
-            return Err(self.log.failure().expect("just failed"));
+            return Err(error);
         }
         self.transitions_since.set(self.transitions_since.get() - transitions_before);
         self.keys.adopt(runs.as_deref());
         self.adopt(anchor);
         add(&self.counts.checkpoints, 1);
+        Ok(())
+    }
+
+    /// Writes the tables. All but the last ones take the place of the old ones on the way.
+    async fn write_tables(&self, writer: &mut PieceWriter<'_>) -> Result<()> {
+        let before = self.anchor.borrow().clone();
+        let piece_bytes = self.piece_bytes();
+        let slots = self.state.borrow().index.slots();
+        let (mut slot, mut payload) = (slots.start, Vec::new());
+        while slot < slots.end {
+            slot = self.encode_tables(slot, slots.end, &mut payload);
+            writer.section(SECTION_TABLES, &payload).await?;
+            if slot < slots.end && writer.bytes() >= piece_bytes {
+                writer.end_piece(slot).await?;
+                self.replace_tables(writer, &before, slot).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the tables written so far, of the slots below `end_slot`, in the place of those that the
+    /// anchor from before this checkpoint names.
+    async fn replace_tables(
+        &self,
+        writer: &mut PieceWriter<'_>,
+        before: &Anchor,
+        end_slot: u32,
+    ) -> Result<()> {
+        assert!(!before.clean && before.epoch == self.log.epoch(), "the anchor of this life");
+        let stays = |piece: &&Piece| piece.id == before.checkpoint_id || piece.end_slot > end_slot;
+        let old = before.pieces.iter().filter(stays);
+        let anchor = Anchor {
+            generation: self.anchor.borrow().generation + 1,
+            pieces: old.chain(&writer.written).cloned().collect(),
+            ..before.clone()
+        };
+        // Without room in the anchor the old tables stay until more of them can go.
+        if anchor.fits() {
+            self.write_anchor_of(writer, &anchor).await?;
+            self.adopt(anchor);
+        }
+        Ok(())
+    }
+
+    /// Writes an anchor that names what was written, after all that it stands on is durable.
+    async fn write_anchor_of(&self, writer: &mut PieceWriter<'_>, anchor: &Anchor) -> Result<()> {
+        if !is_planted(Bug::CheckpointBeforeData) {
+            let flushed = self.block.flush(Origin::BACKGROUND).await;
+            flushed.map_err(|error| Error::ReadOnly(format!("flushing a checkpoint: {error}")))?;
+            self.log.flush().await?;
+        }
+        // From here on recovery may find this anchor: if its writing fails, nobody may touch what
+        // it names.
+        writer.fresh.clear();
+        if let Err(error) = write_anchor(&*self.block, &self.layout, anchor, 0).await {
+            self.log.fail(&format!("writing an anchor of partition {}: {error}", self.layout.partition));
+            return Err(self.log.failure().expect("just failed"));
+        }
         Ok(())
     }
 
@@ -205,26 +168,35 @@ impl Partition {
         payload.extend_from_slice(&slot.to_le_bytes());
         payload.extend_from_slice(&0_u32.to_le_bytes());
         let state = self.state.borrow();
+        let location_bits = state.segments.location_bits();
+        payload.push(location_bits as u8);
         let mut next = slot;
-        while next < end && payload.len() < TABLES_BYTES {
-            state.index.encode_slot(Slot(next as u16), payload);
+        let section_bytes = room::section_bytes(&self.layout) as usize;
+        while next < end && payload.len() < section_bytes {
+            state.index.encode_slot(Slot(next as u16), location_bits, payload);
             next += 1;
         }
         payload[12..16].copy_from_slice(&(next - slot).to_le_bytes());
         next
     }
 
-    /// Makes a written anchor the one in force: what the old one held is given up.
+    /// Makes a written anchor the one in force: what only the old one held is given up.
     fn adopt(&self, anchor: Anchor) {
+        let named = anchor.segments();
         let old = self.anchor.replace(anchor);
         let mut state = self.state.borrow_mut();
-        for segment in old.checkpoint_segments {
-            state.segments.release(segment);
+        let mut given_up = false;
+        for segment in old.segments().difference(&named) {
+            state.segments.release(*segment);
+            given_up = true;
         }
-        for segment in &self.anchor.borrow().checkpoint_segments {
+        for segment in &named {
             state.segments.close(*segment);
         }
         drop(state);
+        if given_up {
+            self.space.wake_all();
+        }
         self.reclaim();
     }
 

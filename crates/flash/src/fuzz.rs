@@ -165,7 +165,7 @@ pub fn checkpoint(data: &[u8]) {
     }
     let mut state = fresh();
     state.slot_frames = Some(vec![0; 64]);
-    let _ = load::load_tables(payload, &mut state);
+    let _ = load::load_tables(payload, 0, &mut state);
 }
 
 #[cfg(test)]

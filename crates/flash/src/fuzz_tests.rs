@@ -34,6 +34,21 @@ fn right_snapshot() -> Vec<u8> {
     bytes
 }
 
+fn right_tables() -> Vec<u8> {
+    let mut state = State::new(0..64, SegmentTable::new(32, 4096));
+    for number in 1..200_u64 {
+        let fingerprint = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
+        let entry =
+            crate::index::Entry { fingerprint, location: number * 70, length: 60 + number as u32 % 9 };
+        state.index.insert(plimsoll_kv::Slot(number as u16 % 3), entry);
+    }
+    let mut bytes = [&9_u64.to_le_bytes()[..], &0_u32.to_le_bytes(), &64_u32.to_le_bytes(), &[17]].concat();
+    (0..64).for_each(|slot| state.index.encode_slot(plimsoll_kv::Slot(slot), 17, &mut bytes));
+    state.slot_frames = Some(vec![0; 64]);
+    assert!(load::load_tables(&bytes, 9, &mut state));
+    bytes
+}
+
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(data in prop::collection::vec(any::<u8>(), 0..3000)) {
@@ -48,7 +63,7 @@ proptest! {
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in any::<prop::sample::Index>(),
     ) {
-        for right in [right_record(), right_snapshot()] {
+        for right in [right_record(), right_snapshot(), right_tables()] {
             let mut bytes = right;
             for (at, value) in &flips {
                 let at = at.index(bytes.len());

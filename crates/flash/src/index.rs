@@ -12,6 +12,9 @@
 //! Invariants: a location stands in a table at most once; different keys with one fingerprint have
 //! an entry each. Never: it reads no flash and does not know keys.
 
+mod coding;
+
+use crate::format::bits::bits_of;
 use plimsoll_kv::Slot;
 
 /// Bits of a fingerprint.
@@ -22,7 +25,7 @@ pub const LOCATION_BITS: u32 = 38;
 pub const LENGTH_BITS: u32 = 18;
 const _: () = assert!(FINGERPRINT_BITS + LOCATION_BITS + LENGTH_BITS == 96);
 
-/// Bytes of an entry in memory and in a checkpoint.
+/// Bytes of an entry in memory.
 pub const ENTRY_BYTES: usize = 12;
 
 /// A fingerprint, where its record is and how long it is, in units.
@@ -152,7 +155,7 @@ impl Table {
         Some(table)
     }
 
-    fn entries(&self) -> impl Iterator<Item = Packed> {
+    fn entries(&self) -> impl Iterator<Item = Packed> + Clone {
         self.cells.iter().copied().filter(|cell| !cell.is_empty())
     }
 
@@ -180,6 +183,10 @@ pub struct Index {
     first_slot: u32,
     tables: Vec<Table>,
     count: u64,
+    /// No entry since the last clear was longer.
+    longest: u32,
+    /// Reused from slot to slot while a checkpoint is loaded.
+    decoded: Vec<Entry>,
 }
 
 impl Index {
@@ -187,7 +194,8 @@ impl Index {
     #[must_use]
     pub fn new(slots: std::ops::Range<u32>) -> Index {
         let first_slot = slots.start;
-        Index { first_slot, tables: slots.map(|_| Table::default()).collect(), count: 0 }
+        let tables = slots.map(|_| Table::default()).collect();
+        Index { first_slot, tables, count: 0, longest: 0, decoded: Vec::new() }
     }
 
     /// The slots it covers.
@@ -242,6 +250,7 @@ impl Index {
         debug_assert!(!self.contains(slot, entry.fingerprint, entry.location));
         self.table_mut(slot).insert(entry);
         self.count += 1;
+        self.longest = self.longest.max(entry.length);
     }
 
     /// Points the entry for `previous` elsewhere; false if there is none.
@@ -249,6 +258,7 @@ impl Index {
         let table = self.table_mut(slot);
         let Some(at) = table.position(entry.fingerprint, previous) else { return false };
         table.cells[at] = Packed::pack(entry);
+        self.longest = self.longest.max(entry.length);
         true
     }
 
@@ -266,7 +276,7 @@ impl Index {
         for table in &mut self.tables {
             *table = Table::default();
         }
-        self.count = 0;
+        (self.count, self.longest) = (0, 0);
     }
 
     /// Removes everything in one slot.
@@ -284,41 +294,43 @@ impl Index {
             .map(|cell| cell.unpack())
     }
 
-    /// Appends a slot's entries to a checkpoint: their number, then 12 bytes each.
-    pub fn encode_slot(&self, slot: Slot, out: &mut Vec<u8>) {
-        let table = self.table(slot);
-        out.extend_from_slice(&table.count.to_le_bytes());
-        for packed in table.entries() {
-            for word in packed.0 {
-                out.extend_from_slice(&word.to_le_bytes());
-            }
-        }
+    /// Appends a slot's table to a checkpoint.
+    pub fn encode_slot(&self, slot: Slot, location_bits: u32, out: &mut Vec<u8>) {
+        coding::encode(self.table(slot).entries().map(Packed::unpack), location_bits, out);
     }
 
-    /// Loads a slot's entries; `entries` is what [`Index::encode_slot`] gave after the number.
-    /// False if they are out of order or not whole: the checkpoint was not written by this code.
+    /// Takes a slot's table, as [`Index::encode_slot`] gave it, off the front of `bytes`.
+    /// False if it makes no sense: the checkpoint was not written by this code.
     #[must_use]
-    pub fn decode_slot(&mut self, slot: Slot, entries: &[u8]) -> bool {
-        let (pieces, rest) = entries.as_chunks::<ENTRY_BYTES>();
-        let word = |piece: &[u8; ENTRY_BYTES], at: usize| {
-            u32::from_le_bytes([piece[at], piece[at + 1], piece[at + 2], piece[at + 3]])
-        };
-        let packed = pieces.iter().map(|piece| Packed([word(piece, 0), word(piece, 4), word(piece, 8)]));
-        let sorted = packed.clone().map(Packed::fingerprint).is_sorted();
-        if !rest.is_empty() || !sorted || packed.clone().any(Packed::is_empty) {
-            return false;
+    pub fn decode_slot(&mut self, slot: Slot, location_bits: u32, bytes: &mut &[u8]) -> bool {
+        let mut entries = std::mem::take(&mut self.decoded);
+        let decoded = coding::decode(bytes, location_bits, &mut entries).is_some();
+        if decoded {
+            self.load_slot(slot, &entries);
         }
-        let count = pieces.len();
+        self.decoded = entries;
+        decoded
+    }
+
+    fn load_slot(&mut self, slot: Slot, entries: &[Entry]) {
+        let count = entries.len();
         let mut homes = count * 10 / 9 + 4;
         let table = loop {
-            match Table::build(homes, packed.clone(), count as u32) {
+            match Table::build(homes, entries.iter().copied().map(Packed::pack), count as u32) {
                 Some(table) => break table,
                 None => homes += homes / 8 + 4,
             }
         };
         let replaced = std::mem::replace(self.table_mut(slot), table);
         self.count = self.count - u64::from(replaced.count) + count as u64;
-        true
+        self.longest = entries.iter().fold(self.longest, |longest, entry| longest.max(entry.length));
+    }
+
+    /// Bytes that the table of a slot takes in a checkpoint at most.
+    #[must_use]
+    pub fn encoded_bytes_max(&self, slot: u32, location_bits: u32) -> u64 {
+        let entries = self.tables[(slot - self.first_slot) as usize].count;
+        coding::table_bytes_max(entries, location_bits, bits_of(u64::from(self.longest)))
     }
 }
 

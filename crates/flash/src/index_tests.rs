@@ -54,9 +54,11 @@ proptest! {
                 }
                 Step::Reload => {
                     let mut bytes = Vec::new();
-                    index.encode_slot(slot, &mut bytes);
+                    index.encode_slot(slot, 7, &mut bytes);
+                    prop_assert!(bytes.len() as u64 <= index.encoded_bytes_max(7, 7));
                     index = Index::new(7..8);
-                    prop_assert!(index.decode_slot(slot, &bytes[4..]));
+                    let mut rest = &bytes[..];
+                    prop_assert!(index.decode_slot(slot, 7, &mut rest) && rest.is_empty());
                 }
             }
             prop_assert_eq!(index.len(), model.len() as u64);

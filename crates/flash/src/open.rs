@@ -19,6 +19,9 @@ use std::rc::Rc;
 /// Prepared free segments that opening waits for: enough to begin with, within the first second.
 const PREPARED_AT_OPEN: u32 = 6;
 
+/// Checkpoints tried at the end, if the keys cannot be named.
+const CLOSING_ATTEMPTS: u32 = 3;
+
 impl Partition {
     /// Recovers a partition and starts its background task.
     ///
@@ -95,6 +98,7 @@ impl Partition {
             background: Bell::default(),
             anchor: RefCell::new(recovered.anchor),
             transitions_since: Cell::new(recovered.replayed),
+            room: Cell::default(),
             hungry: Cell::new(0),
             stuck: Cell::new(false),
             closing: Cell::new(false),
@@ -135,7 +139,13 @@ impl Partition {
             return Err(error);
         }
         self.reclaim();
-        let written = self.checkpoint(true).await;
+        let mut written = self.checkpoint(true).await;
+        for _ in 1..CLOSING_ATTEMPTS {
+            // The keys were found damaged meanwhile, and built anew: now they can be named (seed 454).
+            if written == Err(Error::Overloaded) {
+                written = self.checkpoint(true).await;
+            }
+        }
         self.stop_keys().await;
         written?;
         self.log.close().await

@@ -69,6 +69,8 @@ pub struct Partition {
     pub(crate) anchor: RefCell<crate::format::Anchor>,
     /// Transitions since the last checkpoint began.
     pub(crate) transitions_since: Cell<u64>,
+    /// What the next checkpoint takes.
+    pub(crate) room: Cell<crate::checkpoint::Room>,
     /// Stores that wait for space: the background task must make some.
     pub(crate) hungry: Cell<u32>,
     /// Nothing can be cleaned: stores fail rather than wait.

@@ -83,6 +83,8 @@ pub(crate) struct Recovery<'a> {
     /// The last segment of the log, if it holds no transition: it may be written anew, so that
     /// lives that end early take no space.
     empty_tail: Option<Tail>,
+    /// The snapshot is loaded.
+    pub(crate) has_snapshot: bool,
     /// What the keys in order are found from.
     pub(crate) keys: KeysFound,
 }
@@ -126,14 +128,14 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
         replayed: 0,
         applied: 0,
         empty_tail: None,
+        has_snapshot: false,
         keys: KeysFound::default(),
     };
-    recovery.state.slot_frames = Some(vec![recovery.expected; slots.len()]);
-    if recovery.anchor.checkpoint_id != 0 {
-        recovery.load_checkpoint().await?;
-    } else {
+    recovery.state.slot_frames = Some(vec![0; slots.len()]);
+    if recovery.anchor.checkpoint_id == 0 {
         recovery.keys.runs = Some(Vec::new());
     }
+    recovery.load_checkpoint().await?;
     let tail = recovery.replay().await?;
     recovery.check_tables()?;
     Ok(recovery.finish(tail))
@@ -340,9 +342,9 @@ impl Recovery<'_> {
     /// Frees what nothing points to.
     fn finish(mut self, tail: Tail) -> Recovered {
         self.state.slot_frames = None;
-        let checkpoint = &self.anchor.checkpoint_segments;
-        for segment in checkpoint {
-            // The snapshot was taken before the checkpoint took its own segments.
+        let checkpoint = self.anchor.segments();
+        for segment in &checkpoint {
+            // The snapshot was taken before the checkpoint, or the next one, took its own segments.
             if self.state.segments.get(*segment).state == SegmentState::Free {
                 self.state.segments.open(*segment, SegmentKind::Checkpoint, self.anchor.checkpoint_id, 0);
             }

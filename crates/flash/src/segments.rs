@@ -10,6 +10,7 @@
 //!   point to.
 
 use crate::format::SegmentKind;
+use crate::format::bits::bits_of;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -106,6 +107,12 @@ impl SegmentTable {
     #[must_use]
     pub fn units_per_segment(&self) -> u64 {
         self.units_per_segment
+    }
+
+    /// Bits that the location of any record fits.
+    #[must_use]
+    pub fn location_bits(&self) -> u32 {
+        bits_of(self.segments.len() as u64 * self.units_per_segment - 1).max(1)
     }
 
     /// All segments, by place.

@@ -4,15 +4,11 @@
 //! that fails for want of space has changed nothing and may be tried again; deletes go on.
 
 use crate::format::UNIT_BYTES;
-use crate::index::ENTRY_BYTES;
 use crate::metrics::add;
 use crate::partition::Partition;
 use crate::segments::KEPT_MIN;
 use plimsoll_kv::{Error, Result};
 
-/// Bytes of a checkpoint for each slot's table, beside its entries, and for each segment.
-const TABLE_HEAD_BYTES: u64 = 4;
-const SEGMENT_ENTRY_BYTES: u64 = 34;
 /// Free segments that stores leave to cleaning, beyond those kept.
 const BACKGROUND_SEGMENTS: u32 = 3;
 /// Free segments below which deletes wait: cleaning takes one to clean into and one for the log, and
@@ -22,19 +18,6 @@ const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 const CLEANING_SEGMENTS: u32 = 6;
 
 impl Partition {
-    /// Bytes that one checkpoint takes, about: tables, and what it says of each segment.
-    pub(crate) fn checkpoint_bytes(&self) -> u64 {
-        let state = self.state.borrow();
-        let slots = state.index.slots().len() as u64;
-        let tables = state.index.len() * ENTRY_BYTES as u64 + slots * TABLE_HEAD_BYTES;
-        tables + u64::from(self.layout.segments) * SEGMENT_ENTRY_BYTES
-    }
-
-    /// Segments that one checkpoint takes.
-    pub(crate) fn checkpoint_segments(&self) -> u32 {
-        (self.checkpoint_bytes() / (self.layout.segment_bytes * 7 / 8)) as u32 + 1
-    }
-
     /// Free segments below which stores wait.
     pub(crate) fn store_reserve(&self) -> u32 {
         self.steady_reserve() + self.keys.wanted_segments()
@@ -48,7 +31,7 @@ impl Partition {
     /// Segments that only a checkpoint (with the flush of keys that it waits for) and the next
     /// opening may take.
     pub(crate) fn kept_segments(&self) -> u32 {
-        KEPT_MIN - 1 + self.checkpoint_segments() + self.keys.flush_segments()
+        KEPT_MIN - 1 + self.checkpoint_free_segments() + self.keys.flush_segments()
     }
 
     /// Units that may be live: the rest is what cleaning needs to make headway.

@@ -11,6 +11,7 @@
 //! Never: no I/O and no state.
 
 pub mod anchor;
+pub mod bits;
 pub mod chain;
 pub mod checkpoint;
 pub mod frame;

@@ -34,7 +34,7 @@ impl Recovery<'_> {
     /// The log never takes a segment that the anchor in force names. If it did, that one was replaced,
     /// and the anchors written since are lost (seed 9592).
     pub(super) fn check_anchor(&self, next_segment: u32) -> Result<(), OpenError> {
-        if self.anchor.checkpoint_segments.contains(&next_segment) || self.keys.names(next_segment) {
+        if self.anchor.segments().contains(&next_segment) || self.keys.names(next_segment) {
             return Err(self.damaged(format!(
                 "the log goes on in segment {next_segment}, which the anchor names: newer anchors are lost"
             )));

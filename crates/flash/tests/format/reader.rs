@@ -136,6 +136,41 @@ impl Reader<'_> {
         (0..self.integer(4)).map(|_| upload(self)).collect()
     }
 
+    /// The table of a slot: fingerprint, location and length of its entries.
+    pub(crate) fn slot_table(&mut self, location_bits: u64) -> Vec<(u64, u64, u64)> {
+        let entries = self.varint();
+        if entries == 0 {
+            return Vec::new();
+        }
+        let (length_bits, length_min) = (self.integer(1), self.varint());
+        let quotient_bits = u64::from(64 - (entries - 1).leading_zeros());
+        let (mut found, mut fingerprint, mut at) = (Vec::new(), 0, 0);
+        for _ in 0..entries {
+            let mut parts = Vec::new();
+            for row in &find(self.page, "Table", "part of an entry").rows {
+                parts.push(match row[2].as_str() {
+                    "unary" => (0..).take_while(|_| self.bits(&mut at, 1) == 1).count() as u64,
+                    "40 - q" => self.bits(&mut at, 40 - quotient_bits),
+                    "location_bits" => self.bits(&mut at, location_bits),
+                    "length_bits" => self.bits(&mut at, length_bits),
+                    other => panic!("the page has {other:?} for bits"),
+                });
+            }
+            fingerprint += parts[0] << (40 - quotient_bits) | parts[1];
+            found.push((fingerprint, parts[2], length_min + parts[3]));
+        }
+        self.rest = &self.rest[(at as usize).div_ceil(8)..];
+        found
+    }
+
+    /// A number of so many bits, the lowest first; moves `at` behind it.
+    fn bits(&self, at: &mut u64, count: u64) -> u64 {
+        let bit = |at: u64| u64::from(self.rest[(at / 8) as usize] >> (at % 8) & 1);
+        let value = (0..count).fold(0, |value, bit_number| value | bit(*at + bit_number) << bit_number);
+        *at += count;
+        value
+    }
+
     /// The section of keys: for each run its fields, its segments and its index blocks.
     pub(crate) fn runs(&mut self) -> Vec<(Read, Vec<Read>, Vec<Read>)> {
         let run = |reader: &mut Self| {

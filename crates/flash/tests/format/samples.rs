@@ -1,7 +1,7 @@
 //! One sample of each structure, with a different value in every field, and where its checksum
 //! comes from as the page says it.
 
-use plimsoll_flash::format::anchor::{ANCHOR_BYTES, Anchor};
+use plimsoll_flash::format::anchor::{ANCHOR_BYTES, Anchor, PIECE_BYTES, Piece};
 use plimsoll_flash::format::note::encode_note;
 use plimsoll_flash::format::record::{self, Manifest, RecordHeader, RecordKind, part_key};
 use plimsoll_flash::format::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
@@ -45,6 +45,7 @@ pub(crate) fn all() -> Vec<Sample> {
     vec![
         superblock(),
         anchor(),
+        piece(),
         segment_header(),
         segment_footer(),
         frame(),
@@ -54,7 +55,7 @@ pub(crate) fn all() -> Vec<Sample> {
         manifest(),
         key_of_part(),
         chunk(),
-        entry(),
+        table_sample(),
     ]
 }
 
@@ -103,8 +104,15 @@ fn superblock() -> Sample {
     }
 }
 
-fn anchor() -> Sample {
-    let value = Anchor {
+fn anchor_value() -> Anchor {
+    let piece = Piece {
+        id: 0x8182_8384_8586_8788,
+        chunks: 0x9192_9394,
+        offset: 0xa1a2_a3a4,
+        end_slot: 0xb1b2_b3b4,
+        segments: vec![0xc1c2_c3c4, 0xd1d2_d3d4],
+    };
+    Anchor {
         generation: 0x1112_1314_1516_1718,
         epoch: 0x2122_2324,
         clean: true,
@@ -112,12 +120,15 @@ fn anchor() -> Sample {
         log_number: 0x4142_4344_4546_4748,
         frame_number: 0x5152_5354_5556_5758,
         checkpoint_id: 0x6162_6364_6566_6768,
-        checkpoint_chunks: 0x7172_7374_7576_7778,
-        checkpoint_segments: vec![0x8182_8384, 0x9192_9394],
-    };
+        pieces: vec![piece.clone(), Piece { segments: vec![0xe1e2_e3e4], ..piece }],
+    }
+}
+
+fn anchor() -> Sample {
+    let value = anchor_value();
     let bytes = value.encode(IDENTITY).to_vec();
     assert_eq!(bytes.len(), ANCHOR_BYTES);
-    assert_eq!(bytes[68..72], b4(0x9192_9394), "the list goes on with four bytes an entry");
+    assert_eq!(Anchor::decode(&bytes, IDENTITY).as_ref(), Ok(&value));
     Sample {
         heading: "Anchor",
         fields: vec![
@@ -126,15 +137,33 @@ fn anchor() -> Sample {
             ("epoch", b4(value.epoch)),
             ("clean", b4(1)),
             ("log_segment", b4(value.log_segment)),
-            ("checkpoint_segments", b4(2)),
+            ("pieces", b4(2)),
             ("log_number", b8(value.log_number)),
             ("frame_number", b8(value.frame_number)),
             ("checkpoint_id", b8(value.checkpoint_id)),
-            ("checkpoint_chunks", b8(value.checkpoint_chunks)),
-            ("checkpoint_segment[0]", b4(0x8182_8384)),
         ],
         crc: Some(crc_over(&[&IDENTITY.to_le_bytes()], &bytes, 4)),
         bytes,
+    }
+}
+
+fn piece() -> Sample {
+    let value = anchor_value();
+    let bytes = value.encode(IDENTITY)[64..].to_vec();
+    let lists = [b4(0xc1c2_c3c4), b4(0xd1d2_d3d4), b4(0xe1e2_e3e4)].concat();
+    assert_eq!(bytes[2 * PIECE_BYTES..][..12], lists, "the segments of each piece follow the last one");
+    let piece = &value.pieces[0];
+    Sample {
+        heading: "Anchor: piece",
+        fields: vec![
+            ("id", b8(piece.id)),
+            ("chunks", b4(piece.chunks)),
+            ("offset", b4(piece.offset)),
+            ("end_slot", b4(piece.end_slot)),
+            ("segments", b4(2)),
+        ],
+        crc: None,
+        bytes: bytes[..PIECE_BYTES].to_vec(),
     }
 }
 
@@ -367,22 +396,29 @@ fn chunk() -> Sample {
     }
 }
 
-fn entry() -> Sample {
-    let entry = Entry { fingerprint: 0xab_1112_1314, location: 0x2a_2122_2324, length: 0x3_5432 };
+/// Bits of a location in the sample of a table.
+pub(crate) const TABLE_LOCATION_BITS: u64 = 37;
+
+/// Entries of a table: two with the same fingerprint, and both ends of what there is.
+pub(crate) fn entries() -> [Entry; 5] {
+    let entry = |fingerprint, location, length| Entry { fingerprint, location, length };
+    [
+        entry(0, 1, 0x1112),
+        entry(0xab_1112_1314, 0x0a_3132_3334, 0x1112),
+        entry(0xab_1112_1314, 0x1a_2122_2324, 0x3_5432),
+        entry(0xab_1112_1315, 0x02_4142_4344, 0x2122),
+        entry(0xff_ffff_ffff, 0x1f_ffff_ffff, 0x3_ffff),
+    ]
+}
+
+pub(crate) fn table() -> Vec<u8> {
     let mut index = Index::new(0..1);
-    index.insert(Slot(0), entry);
+    entries().into_iter().rev().for_each(|entry| index.insert(Slot(0), entry));
     let mut bytes = Vec::new();
-    index.encode_slot(Slot(0), &mut bytes);
-    assert_eq!(bytes[..4], b4(1), "a slot's entries follow their number");
-    let high = 0xab | entry.length << 8 | 0x2a << 26;
-    Sample {
-        heading: "Index entry",
-        fields: vec![
-            ("fingerprint_low", b4(0x1112_1314)),
-            ("high", b4(high)),
-            ("location_low", b4(0x2122_2324)),
-        ],
-        crc: None,
-        bytes: bytes[4..].to_vec(),
-    }
+    index.encode_slot(Slot(0), TABLE_LOCATION_BITS as u32, &mut bytes);
+    bytes
+}
+
+fn table_sample() -> Sample {
+    Sample { heading: "Table", fields: Vec::new(), crc: None, bytes: table() }
 }
