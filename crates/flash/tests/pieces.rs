@@ -1,12 +1,17 @@
-//! Checkpoints in pieces on a full device: there is room for the next one, wherever the tables grew.
+//! Checkpoints in pieces on a full device: there is room for the next one, wherever the tables grew, and
+//! nobody writes over a piece that an anchor names.
 
+use plimsoll_flash::format::Anchor;
+use plimsoll_flash::layout::Layout;
 use plimsoll_flash::{FormatOptions, Options, Partition, format, inspect};
+use plimsoll_kv::block::{IoFuture, Origin};
 use plimsoll_kv::{
     Block, Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value,
 };
 use plimsoll_reactor::sim::{ProcessId, World};
-use plimsoll_reactor::{FileOptions, Reactor, Work};
-use std::cell::Cell;
+use plimsoll_reactor::{Buf, File, FileOptions, Reactor, Work};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 
@@ -14,8 +19,84 @@ const SERVER: ProcessId = ProcessId(1);
 /// About a hundred segments. Records of 96 bytes: checkpoints take a tenth of the device.
 const DISK_BYTES: usize = 7 << 20;
 
+/// Segments, and how far each is written.
+type Written = BTreeMap<u32, u64>;
+
+/// Looks at every write: what an anchor names is not written again, whichever of its copies a crash
+/// would leave.
+struct Watched {
+    file: File,
+    layout: Cell<Option<Layout>>,
+    written: RefCell<Written>,
+    /// What each copy of the anchor names; while one is written, what it named and what it will name.
+    named: Rc<RefCell<[Vec<Written>; 2]>>,
+    anchors: Rc<Cell<u64>>,
+}
+
+impl Watched {
+    fn see_data(&self, layout: &Layout, offset: u64, length: u64) {
+        let segment = ((offset - layout.offset) / layout.segment_bytes) as u32;
+        let start = (offset - layout.offset) % layout.segment_bytes;
+        for named in self.named.borrow().iter().flatten() {
+            let end = named.get(&segment).copied().unwrap_or(0);
+            assert!(start >= end, "segment {segment} is written at {start}, and an anchor names it");
+        }
+        self.written.borrow_mut().insert(segment, start + length);
+    }
+
+    fn see_anchor(&self, layout: &Layout, copy: usize, bytes: &[u8]) {
+        let anchor = Anchor::decode(bytes, layout.identity).expect("an anchor is written");
+        let written = self.written.borrow();
+        // What an earlier life wrote is full.
+        let end = |segment: u32| (segment, written.get(&segment).copied().unwrap_or(u64::MAX));
+        self.named.borrow_mut()[copy].push(anchor.segments().into_iter().map(end).collect());
+        self.anchors.set(self.anchors.get() + 1);
+    }
+}
+
+impl Block for Watched {
+    fn size_bytes(&self) -> u64 {
+        Block::size_bytes(&self.file)
+    }
+    fn block_bytes(&self) -> u32 {
+        Block::block_bytes(&self.file)
+    }
+    fn read(&self, origin: Origin, offset: u64, len: usize) -> IoFuture<Buf> {
+        Block::read(&self.file, origin, offset, len)
+    }
+    fn write(&self, origin: Origin, offset: u64, buf: Rc<Buf>, durable: bool) -> IoFuture<()> {
+        let layout = self.layout.get();
+        let copy = layout.filter(|layout| offset < layout.offset).map(|_| (offset / 4096 - 1) as usize);
+        match (layout, copy) {
+            (Some(layout), Some(copy)) => self.see_anchor(&layout, copy, &buf),
+            (Some(layout), None) => self.see_data(&layout, offset, buf.len() as u64),
+            (None, _) => {}
+        }
+        let (write, named) = (Block::write(&self.file, origin, offset, buf, durable), self.named.clone());
+        Box::pin(async move {
+            write.await?;
+            if let Some(copy) = copy {
+                let copies = &mut named.borrow_mut()[copy];
+                let before = copies.len() - 1;
+                copies.drain(..before);
+            }
+            Ok(())
+        })
+    }
+    fn flush(&self, origin: Origin) -> IoFuture<()> {
+        Block::flush(&self.file, origin)
+    }
+}
+
 async fn open(reactor: &Reactor) -> Rc<Partition> {
-    let block: Rc<dyn Block> = Rc::new(reactor.open_file("disk", &FileOptions::default()).unwrap());
+    open_counted(reactor, Rc::default()).await
+}
+
+async fn open_counted(reactor: &Reactor, anchors: Rc<Cell<u64>>) -> Rc<Partition> {
+    let file = reactor.open_file("disk", &FileOptions::default()).unwrap();
+    let (layout, written, named) = (Cell::default(), RefCell::default(), Rc::default());
+    let watched = Rc::new(Watched { file, layout, written, named, anchors });
+    let block: Rc<dyn Block> = watched.clone();
     let format_options = FormatOptions {
         partitions: 1,
         segment_bytes: Some(64 << 10),
@@ -29,6 +110,7 @@ async fn open(reactor: &Reactor) -> Rc<Partition> {
         Ok(superblock) => superblock,
         Err(_) => format(&*block, &format_options).await.unwrap(),
     };
+    watched.layout.set(Some(Layout::new(&superblock, 0)));
     let options = Options { checkpoint_transitions_min: 2000, ..Options::default() };
     Partition::open(reactor, block, &superblock, 0, options).await.unwrap()
 }
@@ -118,7 +200,8 @@ fn a_full_device_goes_on_and_gives_everything_back() {
 }
 
 async fn overwrite(reactor: &Reactor, filled: &Cell<u64>) {
-    let partition = open(reactor).await;
+    let anchors = Rc::new(Cell::new(0));
+    let partition = open_counted(reactor, anchors.clone()).await;
     let full = fill(&partition, |number| format!("k{number}")).await;
     // An overwrite is let in as if it were a new record.
     filled.set(full * 39 / 40);
@@ -131,6 +214,8 @@ async fn overwrite(reactor: &Reactor, filled: &Cell<u64>) {
         store(&partition, format!("k{key}"), 2).await.expect("an overwrite");
     }
     assert!(partition.metrics().checkpoints > before + 1, "checkpoints go on on a full device");
+    let copies = 2 * partition.metrics().checkpoints;
+    assert!(anchors.get() > 8 * copies, "{} anchors: tables are replaced on the way", anchors.get());
     run(&partition, Op::Sync).await.unwrap();
     partition.check_accounts().unwrap();
 }
