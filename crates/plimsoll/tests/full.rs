@@ -116,3 +116,36 @@ fn a_full_device_refuses_stores_reads_on_and_takes_stores_after_deletes() {
     assert!(succeeds(&["device", "verify", device]).contains("read and proved"));
     std::fs::remove_file(path).unwrap();
 }
+
+/// A sceptic's finding: notes of expiry were not reckoned with in the room for a checkpoint, and a device
+/// full of them took neither deletes nor FLUSHALL.
+#[test]
+fn changes_of_expiry_do_not_wedge_a_full_device() {
+    let path = directory("full-expiry").join("device");
+    let device = path.to_str().unwrap();
+    let server = Server::start(&["--device", device, "--size", "36MiB", "--cores", &cores(1)]);
+    let mut client = server.client();
+    let value = vec![b'v'; 2100];
+    let keys: Vec<usize> = (0..KEYS_MAX).collect();
+    let sets = keys.iter().map(|n| vec![b"SET".to_vec(), key(*n).into_bytes(), value.clone()]);
+    let replies = pipeline(&mut client, &sets.collect::<Vec<_>>());
+    let stored: Vec<usize> =
+        keys.into_iter().zip(&replies).filter(|(_, reply)| **reply == ok()).map(|(n, _)| n).collect();
+    assert!(stored.len() < KEYS_MAX && replies.iter().any(is_out_of_memory), "it is full");
+    for round in 1..=3 {
+        let until = (100_000 + round).to_string().into_bytes();
+        let expire = |n: &usize| vec![b"EXPIRE".to_vec(), key(*n).into_bytes(), until.clone()];
+        for reply in pipeline(&mut client, &stored.iter().map(expire).collect::<Vec<_>>()) {
+            assert!(reply == Reply::Integer(1) || is_out_of_memory(&reply), "{reply:?}");
+        }
+    }
+    let delete = |n: &usize| vec![b"DEL".to_vec(), key(*n).into_bytes()];
+    let replies = pipeline(&mut client, &stored[..1000].iter().map(delete).collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| *reply == Reply::Integer(1)), "deletes go on");
+    assert_eq!(client.ask("DBSIZE"), Reply::Integer(stored.len() as i64 - 1000));
+    assert_eq!(client.ask("FLUSHALL"), ok());
+    assert_eq!(client.ask("SET k v"), ok());
+    server.stop();
+    assert!(succeeds(&["device", "verify", device]).contains("read and proved"));
+    std::fs::remove_file(path).unwrap();
+}
