@@ -159,3 +159,42 @@ fn locks_are_let_go_by_their_holder_alone() {
         c.expect("KEYS *", "[k]").await;
     });
 }
+
+#[test]
+fn the_scripts_of_locks_are_known() {
+    const RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
+    const EXTEND: &str = "a4e8783852e6b949f9ef3a97212805108459a890";
+    const REACQUIRE: &str = "1cac51482acf5858da00f6d685d68f886cd6b6b2";
+    run(Setup::default(), |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("SET lock a PX 10000", "+OK").await;
+        c.expect(&format!("EVALSHA {EXTEND} 1 lock b 5000 0"), ":0").await;
+        c.expect(&format!("EVALSHA {EXTEND} 1 lock a 5000 0"), ":1").await;
+        c.expect("TTL lock", ":15").await;
+        c.expect(&format!("EVALSHA {EXTEND} 1 lock a 7000 1"), ":1").await;
+        c.expect("TTL lock", ":7").await;
+        c.expect(&format!("EVALSHA {REACQUIRE} 1 lock a 9000"), ":1").await;
+        c.expect("TTL lock", ":9").await;
+        c.expect("PERSIST lock", ":1").await;
+        c.expect(&format!("EVALSHA {EXTEND} 1 lock a 5000 0"), ":0").await;
+        c.expect(&format!("EVALSHA {RELEASE} 1 lock b"), ":0").await;
+        c.expect(&format!("EVALSHA {} 1 lock a", RELEASE.to_uppercase()), ":1").await;
+        c.expect(&format!("EVALSHA {RELEASE} 1 lock a"), ":0").await;
+        c.expect(&format!("EVALSHA {RELEASE} 2 lock a b"), "-ERR this script takes one key and its token")
+            .await;
+        c.expect(&format!("EVALSHA {EXTEND} 1 lock a -1 0"), "-ERR the time of a lock must not be negative")
+            .await;
+        let unknown = "0".repeat(40);
+        c.expect(&format!("EVALSHA {unknown} 0"), "-NOSCRIPT No matching script. Please use EVAL.").await;
+        c.expect(&format!("SCRIPT EXISTS {RELEASE} {unknown}"), "[:1 :0]").await;
+        c.expect("SCRIPT FLUSH", "+OK").await;
+        c.expect("SET lock a", "+OK").await;
+        let text = "if redis.call('GET', KEYS[1]) == ARGV[1] then\n  return redis.call('DEL', KEYS[1])\nelse\n  \
+                    return 0\nend";
+        assert_eq!(show(&c.call(&["EVAL", text, "1", "lock", "b"]).await), ":0");
+        assert_eq!(show(&c.call(&["EVAL", text, "1", "lock", "a"]).await), ":1");
+        assert!(
+            show(&c.call(&["EVAL", "return 1", "0"]).await).starts_with("-ERR there are no scripts here")
+        );
+    });
+}

@@ -196,3 +196,14 @@ fn tables_are_read_as_they_are_written() {
     assert_eq!((tables[0].heading.as_str(), tables[1].heading.as_str()), ("One", "Two"));
     assert_eq!(tables[0].rows, [["1", "2"]]);
 }
+
+#[test]
+fn what_a_key_costs_is_what_the_page_for_redis_users_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/from-redis.md");
+    let page = std::fs::read_to_string(path).expect("docs/from-redis.md can be read");
+    for (value_bytes, cost) in [(100, "192 bytes"), (1024, "1120 bytes")] {
+        assert_eq!(format!("{} bytes", record::record_bytes(16, value_bytes)), cost);
+        let row = page.lines().find(|line| line.contains(&format!("with a value of {value_bytes} ")));
+        assert!(row.is_some_and(|row| row.contains(cost)), "a value of {value_bytes} bytes");
+    }
+}

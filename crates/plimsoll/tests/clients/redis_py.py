@@ -18,6 +18,20 @@ def raises(kind, call, *args):
     raise AssertionError(f"{kind.__name__} was expected")
 
 
+def locks(client):
+    """redis-py's lock: taken, kept from others, extended, let go."""
+    with client.lock("lock", timeout=10) as lock:
+        assert not client.lock("lock", timeout=10).acquire(blocking=False)
+        assert lock.extend(10) and 10 < client.ttl("lock") <= 20
+        assert lock.reacquire() and client.ttl("lock") <= 10
+    assert client.exists("lock") == 0
+    lost = client.lock("lock", timeout=10)
+    assert lost.acquire()
+    client.set("lock", "somebody else's")
+    raises(redis.exceptions.LockNotOwnedError, lost.release)
+    client.delete("lock")
+
+
 def messages(client, text):
     """Publishing and listening, by name and by pattern."""
     with client.pubsub(ignore_subscribe_messages=True) as listener:
@@ -145,9 +159,11 @@ def main():
     assert hello[b"proto" if b"proto" in hello else "proto"] == 3, hello
     basics(default, str.encode)
     messages(default, str.encode)
+    locks(default)
     large(default)
     basics(redis.Redis(protocol=2, **where), str.encode)
     messages(redis.Redis(protocol=2, **where), str.encode)
+    locks(redis.Redis(protocol=2, **where))
     large(redis.Redis(protocol=2, **where))
     for protocol in (2, 3):
         basics(redis.Redis(protocol=protocol, decode_responses=True, **where), str)

@@ -18,6 +18,8 @@ const CONNECTION: &[&str] = &["noscript", "loading", "stale", "fast"];
 const PUBSUB_FLAGS: &[&str] = &["pubsub", "loading", "stale", "fast"];
 const PUBSUB_LISTEN: &[&str] = &["pubsub", "noscript", "loading", "stale"];
 const PUBSUB_CATEGORIES: &[&str] = &["@pubsub", "@slow"];
+const SCRIPTING: &[&str] = &["noscript", "movablekeys"];
+const SCRIPTING_CATEGORIES: &[&str] = &["@slow", "@scripting"];
 const ADMIN_SLOW: &[&str] = &["admin", "noscript"];
 const ADMIN_DANGEROUS: &[&str] = &["@admin", "@slow", "@dangerous"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
@@ -70,6 +72,8 @@ pub static TABLE: &[Spec] = &[
     spec!("delex", -2, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delex),
     spec!("delifeq", 3, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delifeq),
     spec!("echo", 2, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, connection::echo),
+    spec!("eval", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, compare::eval),
+    spec!("evalsha", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, compare::evalsha),
     spec!("exists", -2, READ_FAST, KEYSPACE_READ, ALL_KEYS, keys::exists),
     spec!("expire", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expire),
     spec!("expireat", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expireat),
@@ -115,6 +119,7 @@ pub static TABLE: &[Spec] = &[
     spec!("role", 1, CONNECTION, &["@admin", "@fast", "@dangerous"], NO_KEYS, replication::role),
     spec!("save", 1, ADMIN_SLOW, ADMIN_DANGEROUS, NO_KEYS, replication::save),
     spec!("scan", -2, &["readonly"], &["@keyspace", "@read", "@slow"], NO_KEYS, scan::scan),
+    spec!("script", -2, &[], &["@slow"], NO_KEYS, only_subcommands, SCRIPT),
     spec!("select", 2, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, connection::select),
     spec!("set", -3, WRITE_MEMORY, STRING_WRITE, ONE_KEY, set::set),
     spec!("setex", 4, WRITE_MEMORY, STRING_WRITE, ONE_KEY, replace::setex),
@@ -182,4 +187,14 @@ const PUBSUB: &[Subcommand] = &[
     sub!("channels", -2, pubsub::channels, "[<pattern>]: Return the channels that somebody listens to."),
     sub!("numpat", 2, pubsub::numpat, "Return the number of patterns that somebody listens by."),
     sub!("numsub", -2, pubsub::numsub, "[<channel> ...]: Return how many listen to each channel."),
+];
+
+const SCRIPT: &[Subcommand] = &[
+    sub!(
+        "exists",
+        -3,
+        compare::script_exists,
+        "<sha1> [<sha1> ...]: Return which of these scripts are known."
+    ),
+    sub!("flush", -2, compare::script_flush, "[ASYNC|SYNC]: Forget what was loaded: nothing can be."),
 ];
