@@ -36,6 +36,7 @@ impl Partition {
 
     /// Units that may be live: the rest is what cleaning needs to make headway.
     pub(crate) fn live_units_max(&self) -> u64 {
+        // The checkpoint in force takes segments beside what the next one needs free.
         // Runs of keys take segments, and so does the one that they are merged into. Whether a
         // merge waits just now must not decide whether the device is full.
         let keys = self.keys.run_segments() + self.keys.merged_segments();

@@ -25,8 +25,9 @@ const SEGMENT_ENTRY_BYTES: u64 = 34;
 const BASE_BYTES: u64 = 1024;
 /// Bytes of names of runs for each of their segments.
 const RUN_SEGMENT_BYTES: u64 = 64;
-/// It is reckoned anew after so many transitions, and one more for so many entries.
-const RECKONED_TRANSITIONS: u64 = 64;
+/// It is reckoned anew after one transition for so many bytes of a segment and for so many entries: what
+/// may have come meanwhile is a small part of a segment and of the checkpoint.
+const RECKONED_SEGMENT_BYTES: u64 = 1024;
 const RECKONED_ENTRIES: u64 = 1024;
 /// Bytes by which a transition makes a checkpoint longer at most.
 const TRANSITION_BYTES: u64 = 40;
@@ -157,7 +158,8 @@ impl Partition {
         let at = (anchor.generation, self.transitions_since.get());
         let room = self.room.get();
         let state = self.state.borrow();
-        let interval = RECKONED_TRANSITIONS + state.index.len() / RECKONED_ENTRIES;
+        let interval =
+            self.layout.segment_bytes / RECKONED_SEGMENT_BYTES + state.index.len() / RECKONED_ENTRIES;
         if room.segments > 0 && room.at.0 == at.0 && room.at.1.abs_diff(at.1) < interval {
             return room;
         }
