@@ -17,6 +17,9 @@ use crate::walk::read_segment;
 use plimsoll_kv::Slot;
 use plimsoll_kv::block::Origin;
 
+/// A checkpoint of so many bytes takes seconds: progress is told.
+const LONG_BYTES: u64 = 512 << 20;
+
 /// The segment read last: the next piece may begin in it.
 struct Held {
     segment: u32,
@@ -27,8 +30,14 @@ impl Recovery<'_> {
     /// Loads tables and snapshot, piece by piece.
     pub(crate) async fn load_checkpoint(&mut self) -> Result<(), OpenError> {
         let mut held = Held { segment: u32::MAX, bytes: Vec::new() };
-        for piece in self.anchor.pieces.clone() {
-            self.load_piece(&piece, &mut held).await?;
+        let pieces = self.anchor.pieces.clone();
+        let bytes = self.anchor.segments().len() as u64 * self.layout.segment_bytes;
+        for (number, piece) in pieces.iter().enumerate() {
+            self.load_piece(piece, &mut held).await?;
+            if bytes >= LONG_BYTES {
+                let (partition, loaded) = (self.layout.partition, number + 1);
+                tracing::info!(partition, loaded, of = pieces.len(), bytes, "loading the checkpoint");
+            }
         }
         let frames = self.state.slot_frames.iter().flatten();
         // Without a snapshot replay begins with nothing: tables of some slots may be there already.

@@ -65,6 +65,9 @@ pub(crate) struct Recovered {
     pub(crate) version: Version,
 }
 
+/// Progress is told after so many segments of the log.
+const TOLD_SEGMENTS: u64 = 256;
+
 pub(crate) struct Recovery<'a> {
     pub(crate) block: &'a dyn Block,
     pub(crate) layout: Layout,
@@ -224,6 +227,10 @@ impl Recovery<'_> {
                 reserved: Some(header.next_segment),
             });
             open_end = walked.open_end;
+            if (log_number - self.anchor.log_number) % TOLD_SEGMENTS == TOLD_SEGMENTS - 1 {
+                let (partition, replayed) = (self.layout.partition, self.replayed);
+                tracing::info!(partition, replayed, log_segment = log_number, "replaying the log");
+            }
             (segment, log_number) = (walked.next_segment, walked.log_number);
             if segment >= self.layout.segments {
                 return Err(self.damaged(format!("a log segment names segment {segment} as the next")));

@@ -101,7 +101,10 @@ async fn verify_segment(
             Err(error) => report.find(format!("{place}, device offset {offset}: {error}")),
             Ok(header) if !is_live(state, layout, &bytes[at..], &header, location) => {}
             Ok(header) => match verify_value(&bytes[at..], &header) {
-                Err(error) => report.find(format!("{place}, device offset {offset}: {error}")),
+                Err(error) => {
+                    let of = named(&bytes[at..], &header);
+                    report.find(format!("{place}, device offset {offset}, {of}: {error}"));
+                }
                 Ok(_) => {
                     proved_units += header.record_bytes() / UNIT_BYTES;
                     report.records += 1;
@@ -114,6 +117,18 @@ async fn verify_segment(
     if missing > 0 {
         report.damaged_bytes += missing;
         report.find(format!("{place}: {missing} bytes of live records cannot be proved"));
+    }
+}
+
+/// Bytes of a key that a finding quotes.
+const QUOTED_BYTES_MAX: usize = 64;
+
+/// What a record whose head is proved holds.
+fn named(bytes: &[u8], header: &record::RecordHeader) -> String {
+    let key = record::key(bytes, header);
+    match header.kind {
+        RecordKind::Part => "a part of a long value".to_owned(),
+        _ => format!("key \"{}\"", key[..key.len().min(QUOTED_BYTES_MAX)].escape_ascii()),
     }
 }
 

@@ -416,3 +416,24 @@ fn a_damaged_head_hides_its_own_key_from_scans_and_no_other() {
         partition.close().await.unwrap();
     });
 }
+
+/// A sceptic's finding: who verified a device was not told which keys were damaged.
+#[test]
+fn verification_names_the_key_of_a_damaged_value() {
+    let world = world(DISK_BYTES);
+    live(&world, |reactor| async move {
+        let partition = open(&reactor).await;
+        run(&partition, Store::of(b"named").bytes(b"a value that is damaged")).await.unwrap();
+        partition.close().await.unwrap();
+    });
+    world.with_disk("disk", |disk| {
+        let sought = b"a value that is damaged";
+        let at = disk.durable().windows(sought.len()).position(|bytes| bytes == sought);
+        disk.flip_bit(at.expect("the record is on the disk"), 3);
+    });
+    live(&world, |reactor| async move {
+        let report = plimsoll_flash::verify(&disk(&reactor), |_, _| {}).await.unwrap();
+        let found = report.findings.iter().any(|finding| finding.contains("key \"named\": "));
+        assert!(found && report.damaged_bytes > 0, "{:?}", report.findings);
+    });
+}
