@@ -2,17 +2,16 @@
 //! One client a key at a time, so that the model is exact: a key holds the last acknowledged
 //! value, or one whose acknowledgement a crash cut off.
 
-use plimsoll_flash::{FormatOptions, Options, Partition, Superblock, format, inspect};
-use plimsoll_kv::{
-    Block, Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value,
-};
-use plimsoll_reactor::sim::{ProcessId, Random, World};
-use plimsoll_reactor::{FileOptions, Reactor, Work};
+mod opening;
+
+use opening::{SERVER, open_with};
+use plimsoll_flash::{Options, Partition};
+use plimsoll_kv::{Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value};
+use plimsoll_reactor::sim::{Random, World};
+use plimsoll_reactor::{Reactor, Work};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-
-const SERVER: ProcessId = ProcessId(1);
 
 /// What a key may hold: one of these (`None`: nothing).
 type Model = BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>;
@@ -42,25 +41,8 @@ fn classify(_: &[u8]) -> &'static str {
 }
 
 async fn open_partition(reactor: &Reactor, shape: Shape) -> Rc<Partition> {
-    let file = reactor.open_file("disk", &FileOptions::default()).expect("the disk exists");
-    let block: Rc<dyn Block> = Rc::new(file);
-    let superblock: Superblock = match inspect(&*block).await {
-        Ok(superblock) => superblock,
-        Err(_) => {
-            let options = FormatOptions {
-                partitions: 1,
-                segment_bytes: Some(64 << 10),
-                force: false,
-                written_ahead: true,
-                device_id: [7; 16],
-                hash_secret: 99,
-                created_ms: 1,
-            };
-            format(&*block, &options).await.expect("a blank disk can be formatted")
-        }
-    };
     let options = Options { fingerprint_bits: shape.fingerprint_bits, checkpoint_transitions_min: 300 };
-    Partition::open(reactor, block, &superblock, 0, options).await.expect("the partition opens")
+    open_with(reactor, 64 << 10, options).await
 }
 
 fn pick(random: &mut Random, shape: Shape) -> (Vec<u8>, u64) {

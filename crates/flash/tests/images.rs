@@ -2,6 +2,9 @@
 //! that run, the images that a power loss could have left: each is recovered, and every key holds
 //! what was acknowledged by then, or the one change that was under way.
 
+mod opening;
+
+use opening::format_options;
 use plimsoll_flash::{FormatOptions, Options, Partition, format, inspect};
 use plimsoll_kv::record::{Event, Images, RecordingBlock};
 use plimsoll_kv::{
@@ -175,15 +178,7 @@ async fn record_on(reactor: Reactor, path: String) -> Recorded {
     let file_options = FileOptions { create_bytes: Some(BYTES as u64), read_only: false };
     let file = reactor.open_file(&path, &file_options).expect("a file can be made");
     let block = RecordingBlock::new(Rc::new(file));
-    let format_options = FormatOptions {
-        partitions: 1,
-        segment_bytes: Some(SEGMENT_BYTES),
-        force: false,
-        written_ahead: false,
-        device_id: [7; 16],
-        hash_secret: 99,
-        created_ms: 1,
-    };
+    let format_options = FormatOptions { written_ahead: false, ..format_options(SEGMENT_BYTES) };
     let superblock = format(&*block, &format_options).await.expect("a new file can be formatted");
     let partition = Partition::open(&reactor, block.clone(), &superblock, 0, options()).await;
     let partition = partition.expect("a fresh partition opens");

@@ -1,21 +1,21 @@
 //! Checkpoints in pieces on a full device: there is room for the next one, wherever the tables grew, and
 //! nobody writes over a piece that an anchor names.
 
+mod opening;
+
+use opening::{disk, formatted, live, world};
 use plimsoll_flash::format::Anchor;
 use plimsoll_flash::layout::Layout;
-use plimsoll_flash::{FormatOptions, Options, Partition, format, inspect};
+use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::block::{IoFuture, Origin};
 use plimsoll_kv::{
     Block, Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value,
 };
-use plimsoll_reactor::sim::{ProcessId, World};
-use plimsoll_reactor::{Buf, File, FileOptions, Reactor, Work};
+use plimsoll_reactor::{Buf, File, Reactor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::rc::Rc;
 
-const SERVER: ProcessId = ProcessId(1);
 /// About a hundred segments. Records of 96 bytes: checkpoints take a tenth of the device.
 const DISK_BYTES: usize = 7 << 20;
 
@@ -93,42 +93,14 @@ async fn open(reactor: &Reactor) -> Rc<Partition> {
 }
 
 async fn open_counted(reactor: &Reactor, anchors: Rc<Cell<u64>>) -> Rc<Partition> {
-    let file = reactor.open_file("disk", &FileOptions::default()).unwrap();
+    let file = disk(reactor);
     let (layout, written, named) = (Cell::default(), RefCell::default(), Rc::default());
     let watched = Rc::new(Watched { file, layout, written, named, anchors });
     let block: Rc<dyn Block> = watched.clone();
-    let format_options = FormatOptions {
-        partitions: 1,
-        segment_bytes: Some(64 << 10),
-        force: false,
-        written_ahead: true,
-        device_id: [7; 16],
-        hash_secret: 99,
-        created_ms: 1,
-    };
-    let superblock = match inspect(&*block).await {
-        Ok(superblock) => superblock,
-        Err(_) => format(&*block, &format_options).await.unwrap(),
-    };
+    let superblock = formatted(&*block, 64 << 10).await;
     watched.layout.set(Some(Layout::new(&superblock, 0)));
     let options = Options { checkpoint_transitions_min: 2000, ..Options::default() };
     Partition::open(reactor, block, &superblock, 0, options).await.unwrap()
-}
-
-/// Runs one life of the server to its end, which is a power loss.
-fn live<F: Future<Output = ()> + 'static>(world: &World, life: impl Fn(Reactor) -> F + 'static) {
-    let life = Rc::new(life);
-    let done = Rc::new(Cell::new(false));
-    let ended = done.clone();
-    world.start_process(SERVER, 1, move |reactor| {
-        let (inner, life, ended) = (reactor.clone(), life.clone(), ended.clone());
-        reactor.spawn(Work::Control, async move {
-            life(inner).await;
-            ended.set(true);
-        });
-    });
-    assert!(world.run_until(world.now_ns() + 3_600_000_000_000, || done.get()), "the life does not end");
-    world.kill(SERVER, true);
 }
 
 async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output, Error> {
@@ -176,8 +148,7 @@ async fn holds(partition: &Rc<Partition>, key: String, fill: u8) {
 
 #[test]
 fn a_full_device_goes_on_and_gives_everything_back() {
-    let world = World::new(1, |_| "other");
-    world.add_disk("disk", DISK_BYTES);
+    let world = world(DISK_BYTES);
     let count = Rc::new(Cell::new(0));
     let filled = count.clone();
     live(&world, move |reactor| {
@@ -223,8 +194,7 @@ async fn overwrite(reactor: &Reactor, filled: &Cell<u64>) {
 /// Keys of one slot, then of another, each time until the device is full: the tables grow in one
 /// place and shrink in another.
 fn moves_from_slot_to_slot(tags: [&'static str; 4]) {
-    let world = World::new(1, |_| "other");
-    world.add_disk("disk", DISK_BYTES);
+    let world = world(DISK_BYTES);
     let count = Rc::new(Cell::new(0));
     for (place, tag) in tags.into_iter().enumerate() {
         let (before, count) = (place.checked_sub(1).map(|place| tags[place]), count.clone());

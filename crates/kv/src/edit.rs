@@ -96,13 +96,13 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// Bytes of the longest text of a float.
+/// Bytes of the longest text of a float that is written, and read.
 const FLOAT_BYTES_MAX: u64 = 350;
 
 /// A decimal number without blanks: what C's `strtold` takes whole, without hexadecimal.
 #[must_use]
 pub fn float(bytes: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty() && text.len() <= 256)?;
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= FLOAT_BYTES_MAX)?;
     text.parse().ok().filter(|number: &f64| !number.is_nan())
 }
 

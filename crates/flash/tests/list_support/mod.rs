@@ -1,13 +1,13 @@
 //! What tests of listing share: pages and opening.
 
-use plimsoll_flash::{FormatOptions, Options, Partition, Superblock, format, inspect};
+#[path = "../opening/mod.rs"]
+mod opening;
+
+pub(crate) use opening::SERVER;
+use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Block, ContainerId, Device, Durability, ListPage, Op, Output, Request};
 use plimsoll_reactor::Reactor;
-use plimsoll_reactor::sim::ProcessId;
 use std::rc::Rc;
-
-/// The process that serves.
-pub(crate) const SERVER: ProcessId = ProcessId(1);
 
 /// One page, looked over.
 pub(crate) async fn page(
@@ -56,21 +56,6 @@ pub(crate) async fn open_on(
     segment_bytes: u32,
     checkpoint_transitions_min: u64,
 ) -> Rc<Partition> {
-    let superblock: Superblock = match inspect(&*block).await {
-        Ok(superblock) => superblock,
-        Err(_) => {
-            let options = FormatOptions {
-                partitions: 1,
-                segment_bytes: Some(segment_bytes),
-                force: false,
-                written_ahead: true,
-                device_id: [7; 16],
-                hash_secret: 99,
-                created_ms: 1,
-            };
-            format(&*block, &options).await.expect("a blank disk can be formatted")
-        }
-    };
     let options = Options { fingerprint_bits, checkpoint_transitions_min };
-    Partition::open(reactor, block, &superblock, 0, options).await.expect("the partition opens")
+    opening::open_on(reactor, block, segment_bytes, options).await
 }

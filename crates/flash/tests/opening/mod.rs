@@ -1,7 +1,7 @@
 //! A partition on a simulated disk, opened for one life after the other: what tests of single rules share.
 #![allow(dead_code, unreachable_pub)] // Each test binary uses a part.
 
-use plimsoll_flash::{FormatOptions, Options, Partition, format, inspect};
+use plimsoll_flash::{FormatOptions, Options, Partition, Superblock, format, inspect};
 use plimsoll_kv::{Block, Device, Durability, Op, Output, Request, Result};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{FileOptions, Reactor, Work};
@@ -28,14 +28,28 @@ pub fn disk(reactor: &Reactor) -> plimsoll_reactor::File {
     reactor.open_file("disk", &FileOptions::default()).unwrap()
 }
 
-/// Opens the partition of the disk, which is formatted if it is blank.
-pub async fn open_with(reactor: &Reactor, segment_bytes: u32, options: Options) -> Rc<Partition> {
-    let block: Rc<dyn Block> = Rc::new(disk(reactor));
-    let superblock = match inspect(&*block).await {
+/// What a device is; it is formatted if it is blank.
+pub async fn formatted(block: &dyn Block, segment_bytes: u32) -> Superblock {
+    match inspect(block).await {
         Ok(superblock) => superblock,
-        Err(_) => format(&*block, &format_options(segment_bytes)).await.unwrap(),
-    };
-    Partition::open(reactor, block, &superblock, 0, options).await.unwrap()
+        Err(_) => format(block, &format_options(segment_bytes)).await.expect("a blank disk can be formatted"),
+    }
+}
+
+/// Opens the partition of a device, which is formatted if it is blank.
+pub async fn open_on(
+    reactor: &Reactor,
+    block: Rc<dyn Block>,
+    segment_bytes: u32,
+    options: Options,
+) -> Rc<Partition> {
+    let superblock = formatted(&*block, segment_bytes).await;
+    Partition::open(reactor, block, &superblock, 0, options).await.expect("the partition opens")
+}
+
+/// Opens the partition of the disk.
+pub async fn open_with(reactor: &Reactor, segment_bytes: u32, options: Options) -> Rc<Partition> {
+    open_on(reactor, Rc::new(disk(reactor)), segment_bytes, options).await
 }
 
 pub async fn open(reactor: &Reactor) -> Rc<Partition> {
@@ -48,18 +62,19 @@ pub fn world(disk_bytes: usize) -> World {
     world
 }
 
-/// Runs one life of the server to its end.
-pub fn live<F: Future<Output = ()> + 'static>(world: &World, life: impl Fn(Reactor) -> F + 'static + Copy) {
+/// Runs one life of the server to its end, which is a power loss.
+pub fn live<F: Future<Output = ()> + 'static>(world: &World, life: impl Fn(Reactor) -> F + 'static) {
+    let life = Rc::new(life);
     let done = Rc::new(Cell::new(false));
     let ended = done.clone();
     world.start_process(SERVER, 1, move |reactor| {
-        let (inner, ended) = (reactor.clone(), ended.clone());
+        let (inner, life, ended) = (reactor.clone(), life.clone(), ended.clone());
         reactor.spawn(Work::Control, async move {
             life(inner).await;
             ended.set(true);
         });
     });
-    assert!(world.run_until(world.now_ns() + 60_000_000_000, || done.get()), "the life does not end");
+    assert!(world.run_until(world.now_ns() + 3_600_000_000_000, || done.get()), "the life does not end");
     world.kill(SERVER, true);
 }
 

@@ -3,6 +3,7 @@
 use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
 use plimsoll_flash::Superblock;
+use plimsoll_flash::format::superblock::PARTITIONS_MAX;
 use plimsoll_reactor::FileOptions;
 use plimsoll_server::config::Size;
 use plimsoll_server::serve::{self, FormatAsked};
@@ -18,7 +19,7 @@ pub(super) enum Command {
         #[arg(long)]
         force: bool,
         /// Partitions, fixed for good [default: one for each processor].
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+        #[arg(long, value_name = "N", value_parser = partition_counts())]
         partitions: Option<u16>,
         /// Bytes of a segment [default: by the size of the device].
         #[arg(long, value_name = "SIZE")]
@@ -131,4 +132,9 @@ fn verify(cpu: usize, path: String) -> Result<()> {
         bail!("{name}: {} bytes of live records are damaged", report.damaged_bytes);
     }
     Ok(())
+}
+
+/// How many partitions a device may have.
+fn partition_counts() -> impl clap::builder::TypedValueParser<Value = u16> {
+    clap::value_parser!(u16).range(1..=i64::from(PARTITIONS_MAX))
 }

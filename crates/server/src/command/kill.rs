@@ -4,31 +4,10 @@
 
 use super::{Run, number, syntax_error};
 use crate::reply::Reply;
-use crate::session::Connection;
+use crate::session::{Connection, Filter};
 use crate::volume::Question;
 use plimsoll_resp::Args;
 use std::rc::Rc;
-
-/// Which connections are meant. What is not said holds for all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// The connection's number.
-    pub id: Option<u64>,
-    /// Its peer's address.
-    pub address: Option<String>,
-    /// The address it came to.
-    pub local_address: Option<String>,
-    /// Only those that listen to channels, or only those that do not.
-    pub listens: Option<bool>,
-    /// Only those that are so many seconds old.
-    pub age_s_min: Option<u64>,
-    /// Nobody: what was asked for does not exist here.
-    pub nobody: bool,
-    /// The connection that asks.
-    pub asker: u64,
-    /// Whether it is left alone.
-    pub skips_asker: bool,
-}
 
 fn text(word: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(word).into_owned())

@@ -19,6 +19,7 @@ mod info;
 mod introspect;
 mod keys;
 mod kill;
+mod lock_script;
 mod number;
 mod object;
 mod pubsub;
@@ -39,7 +40,6 @@ use plimsoll_resp::Args;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-pub use kill::Filter as KillFilter;
 pub(crate) use pubsub::forget as forget_subscriptions;
 pub(crate) use set::set_uploaded;
 pub use table::TABLE;

@@ -2,7 +2,7 @@
 
 use super::{Spec, Subcommand};
 use super::{
-    client, compare, config, connection, edit, expire, info, introspect, keys, kill, object,
+    client, compare, config, connection, edit, expire, info, introspect, keys, kill, lock_script, object,
     only_subcommands, pubsub, range, replace, replication, scan, server, set, string,
 };
 
@@ -72,8 +72,8 @@ pub static TABLE: &[Spec] = &[
     spec!("delex", -2, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delex),
     spec!("delifeq", 3, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delifeq),
     spec!("echo", 2, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, connection::echo),
-    spec!("eval", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, compare::eval),
-    spec!("evalsha", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, compare::evalsha),
+    spec!("eval", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, lock_script::eval),
+    spec!("evalsha", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, lock_script::evalsha),
     spec!("exists", -2, READ_FAST, KEYSPACE_READ, ALL_KEYS, keys::exists),
     spec!("expire", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expire),
     spec!("expireat", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expireat),
@@ -193,8 +193,8 @@ const SCRIPT: &[Subcommand] = &[
     sub!(
         "exists",
         -3,
-        compare::script_exists,
+        lock_script::script_exists,
         "<sha1> [<sha1> ...]: Return which of these scripts are known."
     ),
-    sub!("flush", -2, compare::script_flush, "[ASYNC|SYNC]: Forget what was loaded: nothing can be."),
+    sub!("flush", -2, lock_script::script_flush, "[ASYNC|SYNC]: Forget what was loaded: nothing can be."),
 ];

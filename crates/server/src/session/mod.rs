@@ -13,16 +13,18 @@
 //!
 //! Never: it waits for a device on behalf of another connection.
 
+mod filter;
 mod queue;
 mod reader;
 mod upload;
 mod writer;
 
 use crate::channels::Kind;
-use crate::command::{self, KillFilter, Run};
+use crate::command::{self, Run};
 use crate::core::Core;
 use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
+pub use filter::Filter;
 use plimsoll_kv::{ContainerId, LocalFuture};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Socket, Work};
@@ -324,18 +326,6 @@ impl Connection {
             }
         }
         true
-    }
-
-    /// Whether CLIENT KILL with this filter ends it.
-    pub(crate) fn is_meant(&self, filter: &KillFilter) -> bool {
-        let age_s = self.core.reactor.now_ns().saturating_sub(self.opened_ns) / 1_000_000_000;
-        let spared = filter.nobody || self.dead.get() || (filter.skips_asker && filter.asker == self.id);
-        !spared
-            && filter.id.is_none_or(|id| id == self.id)
-            && filter.address.as_ref().is_none_or(|address| *address == self.peer)
-            && filter.local_address.as_ref().is_none_or(|address| *address == self.core.address().to_string())
-            && filter.listens.is_none_or(|listens| listens != self.subscriptions.borrow().is_empty())
-            && filter.age_s_min.is_none_or(|least| age_s >= least)
     }
 
     /// A line of CLIENT LIST.

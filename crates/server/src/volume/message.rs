@@ -4,7 +4,7 @@
 //! request is held that long, also when nobody waits for the completion any more.
 
 use crate::channels::Kind;
-use crate::command::KillFilter;
+use crate::session::Filter;
 use plimsoll_kv::{Completion, Request, Result};
 use plimsoll_reactor::sync::{Permit, Receiver, Sender, oneshot};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub enum Question {
         message: Arc<[u8]>,
     },
     /// End these connections, but not that of the asker; how many they were, in eight bytes.
-    Kill(Arc<KillFilter>),
+    Kill(Arc<Filter>),
     /// The channels or patterns that somebody listens to: each after its length in four bytes.
     Channels(Kind),
     /// How many listen to a channel by name, in eight bytes.

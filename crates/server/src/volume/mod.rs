@@ -22,6 +22,7 @@ mod tests;
 pub use message::{Message, Question};
 
 use crate::limits::{LOCAL_IN_FLIGHT_MAX, REMOTE_IN_FLIGHT_MAX};
+use futures_util::future::join_all;
 use message::Waiting;
 use plimsoll_kv::{Completion, Device, Error, LocalFuture, Op, Request, Result, Slot};
 use plimsoll_reactor::sync::Permits;
@@ -164,20 +165,20 @@ impl Volume {
 
     /// Asks every core, this one too; the answers in the order of the cores.
     pub async fn ask_all(self: &Rc<Self>, question: Question) -> Vec<Vec<u8>> {
-        let mut answers = Vec::with_capacity(self.permits.len());
-        for core in 0..self.permits.len() {
-            if core == usize::from(self.reactor.core().0) {
-                let answerer = self.answerer.borrow().clone();
-                answers.push(answerer.map(|answer| answer(question.clone())).unwrap_or_default());
-                continue;
-            }
-            let permit = self.permits[core].acquire(1).await;
+        let here = usize::from(self.reactor.core().0);
+        let mut receivers = Vec::with_capacity(self.permits.len());
+        for (core, permits) in self.permits.iter().enumerate().filter(|(core, _)| *core != here) {
+            let permit = permits.acquire(1).await;
             let (id, receiver) = self.waiting.borrow_mut().question(permit);
-            self.mailbox
-                .send(CoreId(core as u16), Message::Question { id, question: question.clone() })
-                .await;
-            answers.push(receiver.await.unwrap_or_default());
+            let question = question.clone();
+            self.mailbox.send(CoreId(core as u16), Message::Question { id, question }).await;
+            receivers.push(receiver);
         }
+        let answerer = self.answerer.borrow().clone();
+        let own = answerer.map(|answer| answer(question)).unwrap_or_default();
+        let others = join_all(receivers).await.into_iter().map(Option::unwrap_or_default);
+        let mut answers: Vec<Vec<u8>> = others.collect();
+        answers.insert(here, own);
         answers
     }
 

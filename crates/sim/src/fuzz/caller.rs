@@ -5,14 +5,15 @@
 //!
 //! Invariants: one command at a time; what is sent is in the journal before it is sent.
 
+mod long;
+
 use super::journal::{Asked, Journal, ScanSeen, Trouble, VersionSeen};
 use super::shape::Shape;
 use super::workload::{Command, Key, Workload};
 use crate::checker::{self, Input, Lifetime, ValueId};
 use futures_util::future::{Either, select};
 use plimsoll_kv::{
-    Condition, ContainerId, Device, Durability, Error, Expiry, Item, Op, Output, Request, UploadId, Value,
-    Version,
+    Condition, ContainerId, Device, Durability, Error, Expiry, Item, Op, Output, Request, Value, Version,
 };
 use plimsoll_reactor::Reactor;
 use std::cell::RefCell;
@@ -176,56 +177,6 @@ impl Caller {
         self.made(key, asked, ended, version, value);
     }
 
-    /// Uploads a value part by part.
-    async fn upload(&self, key: &Key, bytes: &[u8], parts: usize) -> Result<UploadId, Error> {
-        let (container, name) = (container(key), key.name.1.clone());
-        let begin = Op::UploadBegin { container, key: name.clone(), length: bytes.len() as u64 };
-        let Output::Upload(upload) = self.call(Durability::Sync, begin).await? else {
-            return Err(Error::Unsupported("an upload was begun and has no number"));
-        };
-        for part in bytes.chunks(self.device.part_bytes()).take(parts) {
-            let op = Op::UploadPart { upload, key: name.clone(), bytes: part.to_vec() };
-            if let Err(error) = self.call(Durability::Sync, op).await {
-                let abort = Op::UploadAbort { upload, key: name };
-                drop(self.call(Durability::Sync, abort).await);
-                return Err(error);
-            }
-        }
-        Ok(upload)
-    }
-
-    async fn set_long(&self, key: &Key, length: usize, when: checker::Condition, until: checker::Expiry) {
-        let (value, bytes) = self.new_value(key, length);
-        let input = Input::Set { value, condition: when, expiry: until, get_old: false };
-        let asked = self.begin(key, input);
-        let upload = match self.upload(key, &bytes, usize::MAX).await {
-            Ok(upload) => upload,
-            Err(error) => return self.failed(&asked, Some(&error), true),
-        };
-        let op = store(key, Value::Upload(upload), condition(when), expiry(until), false);
-        let called = self.call(self.shape.durability(key.number), op).await;
-        if called.is_err() {
-            let abort = Op::UploadAbort { upload, key: key.name.1.clone() };
-            drop(self.call(Durability::Sync, abort).await);
-        }
-        self.stored(key, &asked, value, Some(called), false);
-    }
-
-    async fn abandon(&self, key: &Key, length: usize) {
-        let asked = self.journal.watch(|| format!("client {} abandons an upload", self.client));
-        let bytes = vec![7; length.max(1)];
-        match self.upload(key, &bytes, 2).await {
-            Ok(upload) => {
-                let op = Op::UploadAbort { upload, key: key.name.1.clone() };
-                match self.call(Durability::Sync, op).await {
-                    Ok(_) => self.journal.withdraw(&asked, "done"),
-                    Err(error) => self.failed(&asked, Some(&error), false),
-                }
-            }
-            Err(error) => self.failed(&asked, Some(&error), true),
-        }
-    }
-
     /// Reads a key; its value and deadline, unless the read failed.
     pub(super) async fn get(&self, key: &Key) -> Option<checker::Held> {
         let asked = self.begin(key, Input::Get);
@@ -267,31 +218,6 @@ impl Caller {
                 None
             }
         }
-    }
-
-    /// Reads a pinned value part by part.
-    async fn read_parts(&self, key: &Key, item: &Item) -> Result<(Vec<u8>, Item), Error> {
-        let upload = item.upload.expect("asked for a value in parts");
-        let part_bytes = self.device.part_bytes() as u64;
-        let (mut bytes, mut failed) = (Vec::new(), None);
-        for part in 0..item.length.div_ceil(part_bytes) as u32 {
-            let op = Op::RetrievePart { upload, key: key.name.1.clone(), part };
-            match self.call(Durability::Sync, op).await {
-                Ok(Output::Found(piece)) => bytes.extend_from_slice(&piece.bytes),
-                Err(Error::NotFound) => {
-                    let text = format!("part {part} of a pinned value of {} bytes is gone", item.length);
-                    failed = Some(Error::Unreadable(text));
-                    break;
-                }
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-                Ok(_) => failed = Some(Error::Unsupported("a part gave something else")),
-            }
-        }
-        self.call(Durability::Sync, Op::Unpin { upload, key: key.name.1.clone() }).await?;
-        failed.map_or(Ok((bytes, item.clone())), Err)
     }
 
     async fn range(&self, key: &Key, first: u64, blocks: u64) {
