@@ -11,7 +11,6 @@ use crate::format::{RecordKind, UNIT_BYTES};
 use crate::index::Entry;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::planted::{Bug, is_planted};
-use crate::state::UploadState;
 use plimsoll_kv::{ContainerId, Error, Item, Output, Result, Slot, Stats, UploadId};
 use std::rc::Rc;
 
@@ -175,8 +174,7 @@ impl Partition {
     pub(crate) async fn retrieve_part(&self, upload: UploadId, part: u32) -> Result<Output> {
         let part_location = {
             let state = self.state.borrow();
-            let upload = state.uploads.get(&upload.0).filter(|upload| upload.state != UploadState::Open);
-            upload.and_then(|upload| upload.parts.get(&part).copied())
+            state.uploads.get(&upload.0).and_then(|upload| upload.parts.get(&part).copied())
         };
         let (location, length) = part_location.ok_or(Error::NotFound)?;
         let entry = Entry { fingerprint: 0, location, length };

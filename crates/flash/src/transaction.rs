@@ -42,6 +42,8 @@ pub(crate) struct Transactions {
     open: RefCell<BTreeMap<TransactionId, Holding>>,
     /// Units that the writes of prepared transactions will take.
     promised_units: Cell<u64>,
+    /// Those that were known when the partition was opened.
+    recovered: RefCell<Vec<TransactionId>>,
 }
 
 /// What a transaction holds.

@@ -120,7 +120,7 @@ pub enum Op {
         /// If the value stands in parts, keep them until `Unpin`, whatever happens to the key.
         pin: bool,
     },
-    /// Reads a part of a pinned value.
+    /// Reads a part of a pinned value, or of an upload that was begun.
     RetrievePart {
         /// Of which upload.
         upload: UploadId,

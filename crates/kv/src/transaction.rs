@@ -72,7 +72,8 @@ pub enum Action {
     Forget,
     /// How far the transaction is here.
     Status,
-    /// The transactions that have prepared or applied here and are not forgotten. Needs no identity.
+    /// The transactions that had prepared or been applied here when the device was opened, and are not
+    /// forgotten. Needs no identity.
     Outstanding,
 }
 

@@ -12,6 +12,7 @@ use crate::channels::Channels;
 use crate::limits::{CLIENT_BYTES_MAX, STALL_LOOK_NS, STOP_NS_MAX};
 use crate::session::{self, Connection};
 use crate::shared::Shared;
+use crate::transaction::{self, Forgetting};
 use crate::volume::{Message, Question, Volume};
 use futures_util::future::{Either, select};
 use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
@@ -36,6 +37,8 @@ pub struct Core {
     stopping: Cell<bool>,
     /// Who listens to what.
     pub(crate) channels: RefCell<Channels>,
+    /// Transactions that are applied and not forgotten.
+    pub(crate) forgetting: Forgetting,
     /// What all connections hold.
     held_bytes: Cell<usize>,
     /// Woken when the core stops, and when a connection has ended.
@@ -64,6 +67,7 @@ pub fn serve_core(
         address: listener.address(),
         stopping: Cell::new(false),
         channels: RefCell::default(),
+        forgetting: Forgetting::default(),
         held_bytes: Cell::new(0),
         changed: WaitList::default(),
     });
@@ -73,6 +77,10 @@ pub fn serve_core(
     }));
     reactor.spawn(Work::Network, accept(core.clone(), listener));
     reactor.spawn(Work::Control, watch(core.clone()));
+    reactor.spawn(Work::Control, transaction::forget_applied(core.clone()));
+    for partition in volume.local().keys() {
+        reactor.spawn(Work::Control, transaction::resolve(core.clone(), *partition));
+    }
     Ok(core)
 }
 
@@ -176,6 +184,7 @@ impl Core {
     pub async fn stop(self: &Rc<Self>) {
         self.stopping.set(true);
         self.changed.wake_all();
+        self.forgetting.wake();
         for connection in self.known_connections() {
             connection.finish();
         }

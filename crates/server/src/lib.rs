@@ -16,11 +16,13 @@ pub mod config;
 mod core;
 pub mod counters;
 mod glob;
+mod keyspace;
 pub mod limits;
 pub mod reply;
 pub mod serve;
 pub mod session;
 pub mod shared;
+mod transaction;
 pub mod volume;
 
 pub use crate::core::{Core, serve_core};

@@ -44,6 +44,8 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// No such value.
     Null,
+    /// An EXEC that did nothing.
+    NullArray,
     /// An array.
     Array(Vec<Reply>),
     /// The header of an array whose elements are the replies that follow.
@@ -116,6 +118,7 @@ impl Reply {
             Reply::Integer(value) => writer.integer(*value),
             Reply::Bulk(bytes) => writer.bulk(bytes),
             Reply::Null => writer.null(),
+            Reply::NullArray => writer.null_array(),
             Reply::ArrayHeader(len) => writer.array_header(*len),
             Reply::Text(text) => writer.verbatim(*b"txt", text),
             Reply::Array(items) => {

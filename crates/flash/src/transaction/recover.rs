@@ -8,13 +8,14 @@ use crate::format::Intent;
 use crate::index::Entry;
 use crate::partition::Extent;
 use plimsoll_kv::transaction::{Held, Outstanding, Status};
-use plimsoll_kv::{Error, Output, Result, TransactionId};
+use plimsoll_kv::{Error, Output, Result};
 use std::rc::Rc;
 
 impl Partition {
     /// Holds the keys of the transactions that had prepared and were not applied.
     pub(crate) async fn hold_prepared(&self) -> Result<()> {
         let known = self.state.borrow().transactions.clone();
+        *self.transactions.recovered.borrow_mut() = known.keys().copied().collect();
         for (id, prepared) in known {
             if prepared.applied {
                 continue;
@@ -36,11 +37,11 @@ impl Partition {
         Ok(())
     }
 
-    /// The transactions that are known here.
+    /// The transactions that were known when the partition was opened, and still are.
     pub(super) async fn outstanding(self: &Rc<Self>) -> Result<Output> {
-        let known: Vec<TransactionId> = self.state.borrow().transactions.keys().copied().collect();
-        let mut outstanding = Vec::with_capacity(known.len());
-        for id in known {
+        let recovered = self.transactions.recovered.borrow().clone();
+        let mut outstanding = Vec::with_capacity(recovered.len());
+        for id in recovered {
             let prepared = self.state.borrow().transactions.get(&id).copied();
             let Some(prepared) = prepared else { continue };
             let participants = match self.transactions.with_promise(id, |p| p.intent.participants.clone()) {

@@ -114,13 +114,14 @@ impl Memory {
 
     fn run(&self, op: Op) -> Result<Output> {
         check(&op)?;
+        let mut state = self.state.borrow_mut();
+        state.wall_ms = state.wall_ms.max(self.reactor.wall_ms());
         if let Op::Transaction { partition, id, action } = op {
+            drop(state);
             let done = self.transact(partition, id, action);
             self.ended.wake_all();
             return done;
         }
-        let mut state = self.state.borrow_mut();
-        state.wall_ms = state.wall_ms.max(self.reactor.wall_ms());
         match op {
             op @ (Op::Store { .. } | Op::Delete { .. } | Op::SetExpiry { .. }) => {
                 state.write(op, &self.options)

@@ -37,6 +37,7 @@ pub(super) fn reset(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     connection.version.set(Version::Resp2);
     connection.no_evict.set(false);
     pubsub::forget(connection);
+    super::transaction::discard_all(connection);
     connection.authenticated.set(connection.core.shared.settings.password.is_none());
     connection.identity.borrow_mut().name.clear();
     Run::Now(Reply::Simple("RESET"))

@@ -1,10 +1,10 @@
 //! COMMAND and its subcommands: the table as clients read it.
 
-use super::{Run, Spec, TABLE, find, has_arity, syntax_error};
+use super::{Run, Spec, TABLE, find, has_arity, places, syntax_error};
 use crate::glob;
 use crate::reply::Reply;
 use crate::session::Connection;
-use plimsoll_resp::Args;
+use plimsoll_resp::{Args, OwnedArgs};
 use std::rc::Rc;
 
 fn describe(spec: &Spec) -> Reply {
@@ -82,18 +82,19 @@ pub(super) fn list(_: &Rc<Connection>, args: &Args<'_>) -> Run {
 }
 
 pub(super) fn getkeys(_: &Rc<Connection>, args: &Args<'_>) -> Run {
-    let count = args.len() - 2;
     let Some(spec) = find(&args[2]).map(|index| &TABLE[index]) else {
         return Run::Now(Reply::error("ERR Invalid command specified"));
     };
-    let (first, last, step) = spec.keys;
-    if first == 0 {
+    let command = OwnedArgs::new(args.iter().skip(2));
+    let command = command.args();
+    if spec.keys.0 == 0 && !spec.flags.contains(&"movablekeys") {
         return Run::Now(Reply::error("ERR The command has no key arguments"));
     }
-    if !has_arity(spec.arity, count) {
+    if !has_arity(spec.arity, command.len()) {
         return Run::Now(Reply::error("ERR Invalid number of arguments specified for command"));
     }
-    let last = if last < 0 { count as i32 + last } else { last };
-    let places = (first..=last).step_by(step as usize);
-    Run::Now(Reply::Array(places.map(|place| Reply::bulk(&args[2 + place as usize])).collect()))
+    let Some((places, step)) = places::key_arguments(spec, &command) else {
+        return Run::Now(Reply::error("ERR Invalid arguments specified for command"));
+    };
+    Run::Now(Reply::Array(places.step_by(step).map(|place| Reply::bulk(&command[place])).collect()))
 }

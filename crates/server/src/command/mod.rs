@@ -20,10 +20,13 @@ mod introspect;
 mod keys;
 mod kill;
 mod lock_script;
+mod many;
 mod number;
 mod object;
+mod places;
 mod pubsub;
 mod range;
+mod rename;
 mod replace;
 mod replication;
 mod rewrite;
@@ -32,6 +35,7 @@ mod server;
 mod set;
 mod string;
 mod table;
+mod transaction;
 
 use crate::reply::Reply;
 use crate::session::Connection;
@@ -43,6 +47,7 @@ use std::rc::Rc;
 pub(crate) use pubsub::forget as forget_subscriptions;
 pub(crate) use set::set_uploaded;
 pub use table::TABLE;
+pub(crate) use transaction::{Multi, Watched, spoil};
 
 /// How a session runs a command.
 pub enum Run {
@@ -59,6 +64,8 @@ pub enum Run {
         /// What to do with each; gets its place in the first poll.
         one: fn(&Rc<Connection>, Vec<u8>) -> LocalFuture<Reply>,
     },
+    /// As `Alone`, with several replies, which leave together: at least one.
+    Many(LocalFuture<Vec<Reply>>),
     /// The connection ends after this reply.
     Close(Reply),
     /// The connection ends at once.
@@ -128,32 +135,52 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
             );
             return (None, Run::Abort);
         }
+        transaction::spoil(connection);
         let views: Vec<&[u8]> = args.iter().take(ARGS_QUOTED_MAX).collect();
         return (None, Run::Now(unknown(&views)));
     };
-    let spec = &TABLE[index];
-    let reject = |reply| {
+    if let Err(reply) = check(connection, &TABLE[index], args) {
         connection.core.shared.core(connection.core.reactor.core()).commands[index].rejected.add(1);
-        (None, Run::Now(reply))
-    };
+        transaction::spoil(connection);
+        return (None, Run::Now(reply));
+    }
+    match transaction::queue(connection, index, args) {
+        Some(reply) => (None, Run::Now(reply)),
+        None => (Some(index), start(connection, index, args)),
+    }
+}
+
+/// Looks whether a client may send a command, and whether it makes sense.
+fn check(connection: &Connection, spec: &Spec, args: &Args<'_>) -> Result<(), Reply> {
     if !has_arity(spec.arity, args.len()) {
-        return reject(wrong_arity(spec.name, None));
+        return Err(wrong_arity(spec.name, None));
     }
     if !connection.authenticated.get() && !BEFORE_AUTHENTICATION.contains(&spec.name) {
-        return reject(Reply::error("NOAUTH Authentication required."));
+        return Err(Reply::error("NOAUTH Authentication required."));
     }
-    if let Err(reply) = pubsub::check_listening(connection, spec.name) {
-        return reject(reply);
+    pubsub::check_listening(connection, spec.name)?;
+    let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else { return Ok(()) };
+    match subcommand(spec, name) {
+        None if name.eq_ignore_ascii_case(b"help") => Ok(()),
+        None => Err(unknown_subcommand(spec, name)),
+        Some(sub) if !has_arity(sub.arity, args.len()) => Err(wrong_arity(spec.name, Some(sub.name))),
+        Some(_) => Ok(()),
     }
-    let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
-        return (Some(index), (spec.handler)(connection, args));
-    };
-    let sought = |sub: &&Subcommand| compare_ignoring_case(sub.name, name).is_eq();
-    match spec.subcommands.iter().find(sought) {
-        None if name.eq_ignore_ascii_case(b"help") => (Some(index), Run::Now(help(spec))),
-        None => reject(unknown_subcommand(spec, name)),
-        Some(sub) if !has_arity(sub.arity, args.len()) => reject(wrong_arity(spec.name, Some(sub.name))),
-        Some(sub) => (Some(index), (sub.handler)(connection, args)),
+}
+
+fn subcommand(spec: &Spec, name: &[u8]) -> Option<&'static Subcommand> {
+    spec.subcommands.iter().find(|sub| compare_ignoring_case(sub.name, name).is_eq())
+}
+
+/// Starts a command that makes sense.
+fn start(connection: &Rc<Connection>, index: usize, args: &Args<'_>) -> Run {
+    let spec = &TABLE[index];
+    match args.get(1).filter(|_| !spec.subcommands.is_empty()) {
+        None => (spec.handler)(connection, args),
+        Some(name) => match subcommand(spec, name) {
+            Some(sub) => (sub.handler)(connection, args),
+            None => Run::Now(help(spec)),
+        },
     }
 }
 

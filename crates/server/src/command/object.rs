@@ -55,10 +55,10 @@ pub(super) fn usage(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// A command that looks at a key and the beginning of its value.
 fn look(connection: &Rc<Connection>, key: &[u8], reply: fn(Option<Item>) -> Reply) -> Run {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let op = Op::Retrieve { container, key: key.to_vec(), range: Some((0, 20)), pin: false };
     Run::Overlap(Box::pin(async move {
-        match core.execute(op).await {
+        match keyspace.execute(op).await {
             Ok(Output::Found(item)) => reply(Some(item)),
             Ok(_) => unreachable!("a retrieve gives what it found"),
             Err(Error::NotFound) => reply(None),

@@ -2,10 +2,13 @@
 
 use super::{Spec, Subcommand};
 use super::{
-    client, compare, config, connection, edit, expire, info, introspect, keys, kill, lock_script, object,
-    only_subcommands, pubsub, range, replace, replication, scan, server, set, string,
+    client, compare, config, connection, edit, expire, info, introspect, keys, kill, lock_script, many,
+    object, only_subcommands, pubsub, range, rename, replace, replication, scan, server, set, string,
+    transaction,
 };
 
+const PAIRS: (i32, i32, i32) = (1, -1, 2);
+const TWO_KEYS: (i32, i32, i32) = (1, 2, 1);
 const NO_KEYS: (i32, i32, i32) = (0, 0, 0);
 const ONE_KEY: (i32, i32, i32) = (1, 1, 1);
 const ALL_KEYS: (i32, i32, i32) = (1, -1, 1);
@@ -23,6 +26,10 @@ const SCRIPTING_CATEGORIES: &[&str] = &["@slow", "@scripting"];
 const ADMIN_SLOW: &[&str] = &["admin", "noscript"];
 const ADMIN_DANGEROUS: &[&str] = &["@admin", "@slow", "@dangerous"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
+
+const TRANSACTION_FAST: &[&str] = &["noscript", "loading", "stale", "fast"];
+const TRANSACTION_SLOW: &[&str] = &["noscript", "loading", "stale", "skip_slowlog"];
+const TRANSACTION_CATEGORIES_FAST: &[&str] = &["@fast", "@transaction"];
 
 const KEYSPACE_READ: &[&str] = &["@keyspace", "@read", "@fast"];
 const KEYSPACE_WRITE: &[&str] = &["@keyspace", "@write", "@fast"];
@@ -65,15 +72,18 @@ pub static TABLE: &[Spec] = &[
     spec!("client", -2, CONNECTION, SLOW_CONNECTION, NO_KEYS, only_subcommands, CLIENT),
     spec!("command", -1, &["loading", "stale"], SLOW_CONNECTION, NO_KEYS, introspect::all, COMMAND),
     spec!("config", -2, ADMIN, ADMIN_DANGEROUS, NO_KEYS, only_subcommands, CONFIG),
+    spec!("copy", -3, WRITE_MEMORY, &["@keyspace", "@write", "@slow"], TWO_KEYS, rename::copy),
     spec!("dbsize", 1, READ_FAST, KEYSPACE_READ, NO_KEYS, server::dbsize),
     spec!("decr", 2, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::decr),
     spec!("decrby", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::decrby),
     spec!("del", -2, &["write"], &["@keyspace", "@write", "@slow"], ALL_KEYS, keys::del),
     spec!("delex", -2, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delex),
     spec!("delifeq", 3, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delifeq),
+    spec!("discard", 1, TRANSACTION_FAST, TRANSACTION_CATEGORIES_FAST, NO_KEYS, transaction::discard),
     spec!("echo", 2, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, connection::echo),
     spec!("eval", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, lock_script::eval),
     spec!("evalsha", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, lock_script::evalsha),
+    spec!("exec", 1, TRANSACTION_SLOW, &["@slow", "@transaction"], NO_KEYS, transaction::exec),
     spec!("exists", -2, READ_FAST, KEYSPACE_READ, ALL_KEYS, keys::exists),
     spec!("expire", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expire),
     spec!("expireat", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expireat),
@@ -101,6 +111,9 @@ pub static TABLE: &[Spec] = &[
     ),
     spec!("memory", -2, &["readonly"], &["@read", "@slow"], NO_KEYS, only_subcommands, MEMORY),
     spec!("mget", -2, READ_FAST, STRING_READ, ALL_KEYS, string::mget),
+    spec!("mset", -3, WRITE_MEMORY, STRING_WRITE, PAIRS, many::mset),
+    spec!("msetnx", -3, WRITE_MEMORY, STRING_WRITE, PAIRS, many::msetnx),
+    spec!("multi", 1, TRANSACTION_FAST, TRANSACTION_CATEGORIES_FAST, NO_KEYS, transaction::multi),
     spec!("object", -2, &["readonly"], &["@keyspace", "@read", "@slow"], NO_KEYS, only_subcommands, OBJECT),
     spec!("persist", 2, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::persist),
     spec!("pexpire", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::pexpire),
@@ -115,6 +128,8 @@ pub static TABLE: &[Spec] = &[
     spec!("punsubscribe", -1, PUBSUB_LISTEN, PUBSUB_CATEGORIES, NO_KEYS, pubsub::punsubscribe),
     spec!("quit", -1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::quit),
     spec!("randomkey", 1, &["readonly"], &["@keyspace", "@read", "@slow"], NO_KEYS, scan::randomkey),
+    spec!("rename", 3, &["write"], &["@keyspace", "@write", "@slow"], TWO_KEYS, rename::rename),
+    spec!("renamenx", 3, WRITE_FAST, KEYSPACE_WRITE, TWO_KEYS, rename::renamenx),
     spec!("reset", 1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::reset),
     spec!("role", 1, CONNECTION, &["@admin", "@fast", "@dangerous"], NO_KEYS, replication::role),
     spec!("save", 1, ADMIN_SLOW, ADMIN_DANGEROUS, NO_KEYS, replication::save),
@@ -134,8 +149,10 @@ pub static TABLE: &[Spec] = &[
     spec!("type", 2, READ_FAST, KEYSPACE_READ, ONE_KEY, keys::kind),
     spec!("unlink", -2, WRITE_FAST, KEYSPACE_WRITE, ALL_KEYS, keys::del),
     spec!("unsubscribe", -1, PUBSUB_LISTEN, PUBSUB_CATEGORIES, NO_KEYS, pubsub::unsubscribe),
+    spec!("unwatch", 1, TRANSACTION_FAST, TRANSACTION_CATEGORIES_FAST, NO_KEYS, transaction::unwatch),
     spec!("wait", 3, &["noscript"], SLOW_CONNECTION, NO_KEYS, replication::wait),
     spec!("waitaof", 4, &["noscript"], SLOW_CONNECTION, NO_KEYS, replication::waitaof),
+    spec!("watch", -2, TRANSACTION_FAST, TRANSACTION_CATEGORIES_FAST, ALL_KEYS, transaction::watch),
 ];
 
 const CLIENT: &[Subcommand] = &[

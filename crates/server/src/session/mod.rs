@@ -20,10 +20,12 @@ mod upload;
 mod writer;
 
 use crate::channels::Kind;
-use crate::command::{self, Run};
+use crate::command::{self, Multi, Run, Watched};
 use crate::core::Core;
+use crate::keyspace::Keyspace;
 use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
+use crate::transaction::Transaction;
 pub use filter::Filter;
 use plimsoll_kv::{ContainerId, LocalFuture};
 use plimsoll_reactor::sync::WaitList;
@@ -52,6 +54,12 @@ pub struct Connection {
     pub(crate) database: Cell<ContainerId>,
     pub(crate) version: Cell<Version>,
     pub(crate) no_evict: Cell<bool>,
+    /// The commands that wait for EXEC, after MULTI.
+    pub(crate) multi: RefCell<Option<Multi>>,
+    /// The keys that WATCH looks after.
+    pub(crate) watched: RefCell<Vec<Watched>>,
+    /// The transaction in which commands run now.
+    pub(crate) transaction: RefCell<Option<Rc<Transaction>>>,
     /// The channels and patterns that it listens to.
     pub(crate) subscriptions: RefCell<BTreeSet<(Kind, Vec<u8>)>>,
     /// It has given the password, if there is one.
@@ -111,6 +119,9 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
         database: Cell::default(),
         version: Cell::default(),
         no_evict: Cell::new(false),
+        multi: RefCell::default(),
+        watched: RefCell::default(),
+        transaction: RefCell::default(),
         subscriptions: RefCell::default(),
         authenticated: Cell::new(core.shared.settings.password.is_none()),
         socket,
@@ -140,6 +151,11 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
 }
 
 impl Connection {
+    /// Where the commands of this connection find their keys now.
+    pub(crate) fn keyspace(&self) -> Keyspace {
+        Keyspace::new(&self.core, self.transaction.borrow().clone())
+    }
+
     /// Takes no further command; ends when the replies to those begun have left.
     pub(crate) fn finish(&self) {
         self.closing.set(true);
@@ -164,6 +180,7 @@ impl Connection {
     pub(crate) fn held_bytes(&self) -> usize {
         self.received_bytes.get()
             + self.request_bytes.get()
+            + self.multi.borrow().as_ref().map_or(0, |multi| multi.bytes)
             + self.sending_bytes.get()
             + self.queue.borrow().ready_bytes()
     }
@@ -239,7 +256,7 @@ impl Connection {
         let kind = if pattern.is_some() { "pmessage" } else { "message" };
         let words = [Reply::bulk(kind)].into_iter().chain(pattern.map(Reply::Bulk));
         let words = words.chain([Reply::bulk(channel), Reply::bulk(message)]).collect();
-        self.queue.borrow_mut().push_ready(self.version.get(), Reply::Push(words));
+        self.queue.borrow_mut().push_message(self.version.get(), Reply::Push(words));
         self.ready.wake_all();
         self.recount();
         if self.queue.borrow().ready_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
@@ -292,7 +309,7 @@ impl Connection {
     async fn perform(self: &Rc<Self>, account: Option<Account>, run: Run) -> bool {
         // Until its reply has come, what a command was given is held.
         let account = match run {
-            Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } => account.inspect(|account| {
+            Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } | Run::Many(_) => account.inspect(|account| {
                 self.request_bytes.set(self.request_bytes.get() + account.request_bytes);
             }),
             _ => account,
@@ -307,7 +324,8 @@ impl Connection {
                 self.fill(place, account, reply);
             }
             Run::Each { keys, one } => {
-                self.reply(None, Reply::ArrayHeader(keys.len()));
+                self.queue.borrow_mut().push_header(self.version.get(), keys.len());
+                self.ready.wake_all();
                 let last = keys.len() - 1;
                 for (index, key) in keys.into_iter().enumerate() {
                     if !self.wait_for_room_within().await {
@@ -315,6 +333,13 @@ impl Connection {
                     }
                     self.begin(account.filter(|_| index == last), one(self, key));
                 }
+            }
+            Run::Many(future) => {
+                self.wait_until_alone().await;
+                let place = self.reserve();
+                let mut replies = future.await.into_iter();
+                self.fill(place, account, replies.next().expect("there is a reply"));
+                replies.for_each(|reply| self.reply(None, reply));
             }
             Run::Close(reply) => {
                 self.reply(account, reply);
@@ -343,12 +368,13 @@ impl Connection {
         // Writing to a string does not fail.
         let _ = write!(
             rest,
-            " age={age_s} idle={idle_s} flags={flags} db={} sub={} psub={} ssub=0 multi=-1 qbuf={} qbuf-free=0 \
+            " age={age_s} idle={idle_s} flags={flags} db={} sub={} psub={} ssub=0 multi={} qbuf={} qbuf-free=0 \
              argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll={} omem={} tot-mem={} events=r cmd={} user=default \
              redir=-1 resp={} lib-name=",
             self.database.get().0,
             subscriptions(Kind::Channel),
             subscriptions(Kind::Pattern),
+            self.multi.borrow().as_ref().map_or(-1, |multi| multi.queued.len() as i64),
             self.received_bytes.get(),
             self.sending_bytes.get(),
             queue.len(),

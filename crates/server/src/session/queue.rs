@@ -1,6 +1,7 @@
 //! The replies of a connection in order: those that are ready and those that will be.
 //!
-//! Invariants: a place is filled once; places leave from the front, each when it is filled; the
+//! Invariants: a place is filled once; places leave from the front, each when it is filled; nothing stands
+//! between the elements of an array; the
 //! number of places, of commands under way and of bytes is bounded by [`Queue::has_room`], which
 //! reckons with what the commands under way may bring, from what recent replies brought.
 
@@ -26,6 +27,10 @@ pub(super) struct Queue {
     ready_bytes: usize,
     /// About the largest of the recent replies.
     expected_bytes: usize,
+    /// Elements of the last array that have no place yet.
+    elements_due: usize,
+    /// Messages that came meanwhile: they must not stand inside of the array.
+    messages: Vec<(Version, Reply)>,
     /// The connection is gone: replies are dropped.
     forgotten: bool,
 }
@@ -38,6 +43,8 @@ impl Default for Queue {
             in_flight: 0,
             ready_bytes: 0,
             expected_bytes: REPLY_BYTES_EXPECTED,
+            elements_due: 0,
+            messages: Vec::new(),
             forgotten: false,
         }
     }
@@ -71,10 +78,34 @@ impl Queue {
         self.places.push_back(Place { version, reply: Some(reply) });
     }
 
+    /// The header of an array whose elements get their places one after the other.
+    pub(super) fn push_header(&mut self, version: Version, elements: usize) {
+        self.push_ready(version, Reply::ArrayHeader(elements));
+        self.elements_due = elements;
+    }
+
+    /// A message that is no reply.
+    pub(super) fn push_message(&mut self, version: Version, message: Reply) {
+        if self.elements_due == 0 {
+            return self.push_ready(version, message);
+        }
+        self.ready_bytes += message.held_bytes();
+        self.messages.push((version, message));
+    }
+
     pub(super) fn push_pending(&mut self, version: Version) -> u64 {
         self.in_flight += 1;
         self.places.push_back(Place { version, reply: None });
-        self.first + self.places.len() as u64 - 1
+        let place = self.first + self.places.len() as u64 - 1;
+        if self.elements_due > 0 {
+            self.elements_due -= 1;
+            let messages =
+                if self.elements_due == 0 { std::mem::take(&mut self.messages) } else { Vec::new() };
+            for (version, reply) in messages {
+                self.places.push_back(Place { version, reply: Some(reply) });
+            }
+        }
+        place
     }
 
     /// Fills a place; true if it is the first, so that it can leave.
@@ -120,6 +151,7 @@ impl Queue {
     pub(super) fn forget(&mut self) -> Vec<Reply> {
         self.forgotten = true;
         self.ready_bytes = 0;
+        self.messages.clear();
         self.places.drain(..).filter_map(|place| place.reply).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! What cores send each other, and who waits for what comes back.
 //!
 //! Invariants: a number names one waiting request until its completion has come; the permit of a
-//! request is held that long, also when nobody waits for the completion any more.
+//! request, if it has one of its own, is held that long, also when nobody waits for the completion any more.
 
 use crate::channels::Kind;
 use crate::session::Filter;
@@ -67,7 +67,7 @@ pub enum Question {
 
 enum Entry {
     Free,
-    Request(Sender<Result<Completion>>, Permit),
+    Request(Sender<Result<Completion>>, Option<Permit>),
     Question(Sender<Vec<u8>>, Permit),
 }
 
@@ -97,7 +97,7 @@ impl Waiting {
         std::mem::replace(&mut self.entries[id as usize], Entry::Free)
     }
 
-    pub(super) fn request(&mut self, permit: Permit) -> (u32, Receiver<Result<Completion>>) {
+    pub(super) fn request(&mut self, permit: Option<Permit>) -> (u32, Receiver<Result<Completion>>) {
         let (sender, receiver) = oneshot();
         (self.insert(Entry::Request(sender, permit)), receiver)
     }

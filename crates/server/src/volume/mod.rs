@@ -18,14 +18,15 @@ mod everywhere;
 mod message;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 pub use message::{Message, Question};
 
-use crate::limits::{LOCAL_IN_FLIGHT_MAX, REMOTE_IN_FLIGHT_MAX};
+use crate::limits::{LOCAL_IN_FLIGHT_MAX, REMOTE_IN_FLIGHT_MAX, STEPS_IN_FLIGHT_MAX, TRANSACTIONS_MAX};
 use futures_util::future::join_all;
 use message::Waiting;
 use plimsoll_kv::{Completion, Device, Error, LocalFuture, Op, Request, Result, Slot};
-use plimsoll_reactor::sync::Permits;
+use plimsoll_reactor::sync::{Permit, Permits};
 use plimsoll_reactor::{CoreId, Mailbox, Port, Reactor, Work};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -67,6 +68,10 @@ pub struct Volume {
     local: BTreeMap<u16, Rc<dyn Device>>,
     /// What may be under way at each core.
     permits: Vec<Rc<Permits>>,
+    /// Steps of transactions that may be under way at each core.
+    steps: Vec<Rc<Permits>>,
+    /// Transactions that may be under way.
+    transactions: Rc<Permits>,
     waiting: RefCell<Waiting>,
     mailbox: Rc<Mailbox<Message>>,
     answerer: RefCell<Option<Answerer>>,
@@ -101,6 +106,8 @@ impl Volume {
                 geometry,
                 local,
                 permits: (0..cores).map(permits_at).collect(),
+                steps: (0..cores).map(|_| Permits::new(STEPS_IN_FLIGHT_MAX)).collect(),
+                transactions: Permits::new(TRANSACTIONS_MAX),
                 waiting: RefCell::default(),
                 mailbox,
                 answerer: RefCell::default(),
@@ -158,6 +165,17 @@ impl Volume {
             drop(permit);
             return result;
         }
+        self.send(owner, partition, request, Some(permit)).await
+    }
+
+    /// Sends a request to another core, and waits for what becomes of it.
+    async fn send(
+        &self,
+        owner: CoreId,
+        partition: u16,
+        request: Request,
+        permit: Option<Permit>,
+    ) -> Result<Completion> {
         let (id, receiver) = self.waiting.borrow_mut().request(permit);
         self.mailbox.send(owner, Message::Request { id, partition, request }).await;
         receiver.await.unwrap_or(Err(Error::ShuttingDown))
@@ -185,6 +203,9 @@ impl Volume {
     /// The partition that serves a request, if one alone does.
     fn partition_of(&self, op: &Op) -> Result<Option<u16>> {
         let of_key = |key: &[u8]| Slot::of(key).partition(self.geometry.partitions);
+        if let Op::Transaction { partition, .. } = op {
+            return Ok(Some(*partition));
+        }
         let Op::Batch(ops) = op else { return Ok(op.key().map(of_key)) };
         let mut partition = None;
         for op in ops {
