@@ -254,7 +254,7 @@ fn unknown_commands_are_told_so() {
 #[test]
 fn command_tells_the_table() {
     with_client(|_, mut c| async move {
-        c.expect("COMMAND COUNT", ":70").await;
+        c.expect("COMMAND COUNT", ":83").await;
         let reply = show(&c.call(&["COMMAND"]).await);
         assert!(
             reply.contains("[get :2 [+readonly +fast] :1 :1 :1 [+@read +@string +@fast] [] [] []]"),
@@ -262,7 +262,7 @@ fn command_tells_the_table() {
         );
         c.expect("COMMAND INFO nope", "[nil]").await;
         assert!(show(&c.call(&["COMMAND", "INFO", "CLIENT"]).await).contains("[client|setname :3 "));
-        c.expect("COMMAND DOCS", "[]").await;
+        c.expect("COMMAND DOCS nope", "[]").await;
         c.expect("COMMAND LIST FILTERBY PATTERN P*TTL", "[pttl]").await;
         c.expect("COMMAND LIST FILTERBY ACLCAT string", "[append decr decrby delex delifeq get getdel getex getrange getset incr incrby incrbyfloat mget psetex set setex setnx setrange strlen substr]").await;
         c.expect("COMMAND LIST FOO", "-ERR syntax error").await;

@@ -9,19 +9,27 @@
 //!
 //! Never: a command that is in the table and does nothing.
 
+mod absent;
+mod acl;
 mod client;
 mod compare;
 mod config;
 mod connection;
+mod debug;
+mod docs;
 mod edit;
 mod expire;
 mod info;
 mod introspect;
 mod keys;
 mod kill;
+mod latency;
 mod lock_script;
+mod memory;
+mod monitor;
 mod number;
 mod object;
+mod pause;
 mod pubsub;
 mod range;
 mod replace;
@@ -30,7 +38,11 @@ mod rewrite;
 mod scan;
 mod server;
 mod set;
+mod shutdown;
+mod slowlog;
+mod sparkline;
 mod string;
+mod subcommands;
 mod table;
 
 use crate::reply::Reply;
@@ -108,6 +120,20 @@ pub fn find(name: &[u8]) -> Option<usize> {
     TABLE.binary_search_by(|spec| compare_ignoring_case(spec.name, name)).ok()
 }
 
+/// Whether a command is not shown to those who watch all commands, as in Redis.
+pub(crate) fn is_administrative(command: usize) -> bool {
+    TABLE[command].flags.contains(&"admin")
+}
+
+/// Commands beside those that write which a pause of writes holds, as in Redis.
+const HELD_WITH_WRITES: [&str; 4] = ["publish", "eval", "evalsha", "script"];
+
+/// Whether a pause of writes holds a command.
+pub(crate) fn may_write(name: &[u8]) -> bool {
+    let spec = find(name).map(|index| &TABLE[index]);
+    spec.is_some_and(|spec| spec.flags.contains(&"write") || HELD_WITH_WRITES.contains(&spec.name))
+}
+
 fn has_arity(arity: i32, args: usize) -> bool {
     let count = i32::try_from(args).unwrap_or(i32::MAX);
     if arity >= 0 { count == arity } else { count >= -arity }
@@ -142,7 +168,10 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
     if !connection.authenticated.get() && !BEFORE_AUTHENTICATION.contains(&spec.name) {
         return reject(Reply::error("NOAUTH Authentication required."));
     }
-    if let Err(reply) = pubsub::check_listening(connection, spec.name) {
+    let checked = pubsub::check_listening(connection, spec.name)
+        .and_then(|()| monitor::check(connection, spec))
+        .and_then(|()| debug::check(connection, spec));
+    if let Err(reply) = checked {
         return reject(reply);
     }
     let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {

@@ -13,7 +13,9 @@
 //!
 //! Never: it waits for a device on behalf of another connection.
 
+mod account;
 mod filter;
+mod modes;
 mod queue;
 mod reader;
 mod upload;
@@ -24,7 +26,9 @@ use crate::command::{self, Run};
 use crate::core::Core;
 use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
+use account::{Account, DeviceTime, timed};
 pub use filter::Filter;
+pub(crate) use modes::Replies;
 use plimsoll_kv::{ContainerId, LocalFuture};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Socket, Work};
@@ -54,6 +58,12 @@ pub struct Connection {
     pub(crate) no_evict: Cell<bool>,
     /// The channels and patterns that it listens to.
     pub(crate) subscriptions: RefCell<BTreeSet<(Kind, Vec<u8>)>>,
+    /// Which replies its client wants.
+    pub(crate) replies: Cell<Replies>,
+    /// The reply to the command that begins is not wanted.
+    muted: Cell<bool>,
+    /// It watches all commands.
+    monitors: Cell<bool>,
     /// It has given the password, if there is one.
     pub(crate) authenticated: Cell<bool>,
     socket: Socket,
@@ -91,15 +101,6 @@ pub struct Connection {
     end: WaitList,
 }
 
-/// Who is charged for a reply: the command's place in the table, when it was parsed, how long it was.
-#[derive(Clone, Copy)]
-struct Account {
-    command: usize,
-    start_ns: u64,
-    /// Bytes of the command.
-    request_bytes: usize,
-}
-
 /// Starts the loops of a connection that was accepted.
 pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
     let peer = socket.peer().map(|address| address.to_string()).unwrap_or_default();
@@ -112,6 +113,9 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
         version: Cell::default(),
         no_evict: Cell::new(false),
         subscriptions: RefCell::default(),
+        replies: Cell::default(),
+        muted: Cell::new(false),
+        monitors: Cell::new(false),
         authenticated: Cell::new(core.shared.settings.password.is_none()),
         socket,
         peer,
@@ -192,6 +196,7 @@ impl Connection {
         if self.loops.get() == 0 {
             self.core.hold(self.counted_bytes.replace(0), 0);
             command::forget_subscriptions(self);
+            self.set_monitor(false);
             self.core.ended(self.id);
         }
     }
@@ -225,7 +230,10 @@ impl Connection {
         if self.dead.get() {
             return;
         }
-        self.charge(account, &reply);
+        self.charge(account, &reply, 0);
+        if self.muted.get() {
+            return;
+        }
         self.queue.borrow_mut().push_ready(self.version.get(), reply);
         self.ready.wake_all();
         self.recount();
@@ -250,25 +258,27 @@ impl Connection {
 
     /// The place of a reply that comes later.
     fn reserve(&self) -> u64 {
-        self.queue.borrow_mut().push_pending(self.version.get())
+        self.queue.borrow_mut().push_pending(self.version.get(), self.muted.get())
     }
 
     /// Begins a command whose reply gets the next place.
-    fn begin(self: &Rc<Self>, account: Option<Account>, future: LocalFuture<Reply>) {
+    fn begin(self: &Rc<Self>, account: Option<Account>, device_time: DeviceTime, future: LocalFuture<Reply>) {
         let place = self.reserve();
         let connection = self.clone();
         self.core.reactor.spawn(Work::Kv, async move {
-            let reply = future.await;
-            connection.fill(place, account, reply);
+            let reply = timed(&connection, future, &device_time).await;
+            connection.fill(place, account, device_time.get(), reply);
         });
     }
 
     /// The reply for a reserved place has come.
-    fn fill(&self, place: u64, account: Option<Account>, reply: Reply) {
-        self.charge(account, &reply);
-        if let Some(account) = account {
+    fn fill(&self, place: u64, account: Option<Account>, device_ns: u64, reply: Reply) {
+        if let Some(account) = &account {
             self.request_bytes.set(self.request_bytes.get() - account.request_bytes);
         }
+        self.charge(account, &reply, device_ns);
+        let is_muted = self.queue.borrow().is_muted(place);
+        let reply = if is_muted { Reply::Several(Vec::new()) } else { reply };
         let first = self.queue.borrow_mut().fill(place, reply);
         if first {
             self.ready.wake_all();
@@ -279,17 +289,9 @@ impl Connection {
         self.recount();
     }
 
-    fn charge(&self, account: Option<Account>, reply: &Reply) {
-        let counters = self.core.shared.core(self.core.reactor.core());
-        counters.errors.add(u64::from(reply.is_error()));
-        if let Some(account) = account {
-            let latency_ns = self.core.reactor.now_ns().saturating_sub(account.start_ns);
-            counters.commands[account.command].ran(latency_ns, reply.is_error());
-        }
-    }
-
     /// Runs a command to the point from which the next may begin; false to begin no more.
     async fn perform(self: &Rc<Self>, account: Option<Account>, run: Run) -> bool {
+        self.count_command();
         // Until its reply has come, what a command was given is held.
         let account = match run {
             Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } => account.inspect(|account| {
@@ -299,21 +301,23 @@ impl Connection {
         };
         match run {
             Run::Now(reply) => self.reply(account, reply),
-            Run::Overlap(future) => self.begin(account, future),
+            Run::Overlap(future) => self.begin(account, DeviceTime::default(), future),
             Run::Alone(future) => {
                 self.wait_until_alone().await;
                 let place = self.reserve();
-                let reply = future.await;
-                self.fill(place, account, reply);
+                let device_time = DeviceTime::default();
+                let reply = timed(self, future, &device_time).await;
+                self.fill(place, account, device_time.get(), reply);
             }
             Run::Each { keys, one } => {
                 self.reply(None, Reply::ArrayHeader(keys.len()));
-                let last = keys.len() - 1;
+                let (last, mut account, device_time) = (keys.len() - 1, account, DeviceTime::default());
                 for (index, key) in keys.into_iter().enumerate() {
                     if !self.wait_for_room_within().await {
                         return false;
                     }
-                    self.begin(account.filter(|_| index == last), one(self, key));
+                    let charged = if index == last { account.take() } else { None };
+                    self.begin(charged, device_time.clone(), one(self, key));
                 }
             }
             Run::Close(reply) => {
@@ -336,7 +340,11 @@ impl Connection {
         let mut line = format!("id={} addr={} laddr={} fd=-1 name=", self.id, self.peer, self.core.address())
             .into_bytes();
         line.extend_from_slice(&identity.name);
-        let flags = if self.no_evict.get() { "e" } else { "N" };
+        let flags = match (self.monitors.get(), self.no_evict.get()) {
+            (true, _) => "O",
+            (false, true) => "e",
+            (false, false) => "N",
+        };
         let subscriptions = |kind| self.subscriptions.borrow().iter().filter(|(of, _)| *of == kind).count();
         let queue = self.queue.borrow();
         let mut rest = String::new();

@@ -13,6 +13,7 @@ use super::{Account, Connection};
 use crate::command::{self, Run};
 use crate::core::Core;
 use crate::reply::Reply;
+use crate::slow_log;
 use plimsoll_kv::{ContainerId, Op, Output, Result, UploadId};
 use plimsoll_reactor::Work;
 use plimsoll_resp::{LargeArg, Step};
@@ -89,6 +90,7 @@ pub(super) async fn receive(
 ) -> Option<(Option<Account>, Run)> {
     let mut args = std::mem::take(&mut head.args);
     let name = args.first().cloned().unwrap_or_default();
+    connection.wait_while_paused(Some(&name)).await;
     let is_value = command::takes_upload(connection, &name, head.index) && args.len() == 2;
     let mut fate = if is_value {
         upload(input, connection, &args[1], head.length).await?
@@ -117,7 +119,15 @@ pub(super) async fn receive(
         Fate::Refused(reply) => Run::Now(reply),
         Fate::Uploaded(upload) => command::set_uploaded(connection, upload, &args[3..]),
     };
-    Some((Some(connection.account(index, args.iter().map(Vec::len).sum())), run))
+    args[head.index] = format!("... ({} bytes)", head.length).into_bytes();
+    let views = args.iter().map(Vec::as_slice);
+    connection.show(views.clone());
+    let words = if slow_log::is_on(&connection.core.shared) {
+        connection.core.slow_log.capture(views)
+    } else {
+        Vec::new()
+    };
+    Some((Some(connection.account(index, args.iter().map(Vec::len).sum(), words)), run))
 }
 
 enum Rest {
