@@ -107,7 +107,7 @@ impl CommandCounters {
 /// Counters of one core.
 #[derive(Debug)]
 pub struct CoreCounters {
-    /// By the command's place in the table.
+    /// By the command's slot ([`crate::command::SLOTS`]).
     pub commands: Vec<CommandCounters>,
     /// Connections accepted.
     pub accepted: Counter,

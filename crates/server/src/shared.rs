@@ -108,7 +108,7 @@ impl Shared {
             monitors: AtomicU64::new(0),
             settings,
             geometry,
-            cores: (0..cores).map(|_| CoreCounters::new(command::TABLE.len())).collect(),
+            cores: (0..cores).map(|_| CoreCounters::new(command::SLOTS.len())).collect(),
             loads: OnceLock::new(),
             process: ProcessGauges::default(),
             gauges: Mutex::new(Vec::new()),

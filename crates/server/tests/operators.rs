@@ -123,7 +123,7 @@ fn several_parameters_are_set_all_or_not_at_all() {
         .await;
         other.expect("CONFIG GET timeout", "[timeout 0]").await;
         c.expect("CONFIG SET timeout 5 latency-monitor-threshold 7", "+OK").await;
-        other.expect("CONFIG GET timeout latency-*", "[latency-monitor-threshold 7 timeout 5]").await;
+        other.expect("CONFIG GET timeout latency-m*", "[latency-monitor-threshold 7 timeout 5]").await;
         c.expect("CONFIG REWRITE", "-ERR The server is running without a config file").await;
     });
 }
@@ -210,6 +210,7 @@ fn histograms_and_percentiles_are_those_of_the_commands() {
         assert!(info.contains("latency_percentiles_usec_get:p50=3"), "{info}");
         let info = show(&c.call(&["INFO", "commandstats", "errorstats"]).await);
         assert!(info.contains("cmdstat_get:calls=8,"), "{info}");
+        assert!(info.contains("cmdstat_latency|histogram:calls=1,"), "{info}");
         assert!(!info.contains("errorstat_"), "{info}");
         c.expect("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: ").await;
         c.expect("AUTH a b", "-WRONGPASS invalid username-password pair or user is disabled.").await;

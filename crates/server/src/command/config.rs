@@ -39,6 +39,8 @@ fn fixed_parameters(core: &Core) -> Vec<(&'static str, String)> {
                 DebugCommand::Yes => "yes",
             }),
         ),
+        ("latency-tracking", fixed("yes")),
+        ("latency-tracking-info-percentiles", fixed("50 99 99.9")),
         ("maxmemory", fixed("0")),
         ("maxmemory-clients", (CLIENT_BYTES_MAX * core.shared.cores.len()).to_string()),
         ("maxmemory-policy", fixed("noeviction")),

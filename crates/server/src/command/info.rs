@@ -4,7 +4,7 @@
 //! come from the control thread, so that a simulated run gives the same text twice.
 
 use super::connection::REDIS_VERSION;
-use super::{Run, TABLE, pubsub};
+use super::{Run, SLOTS, pubsub};
 use crate::channels::Kind;
 use crate::core::Core;
 use crate::counters::ERROR_CODES;
@@ -78,7 +78,7 @@ fn begin_section(text: &mut String, name: &str) {
     if !text.is_empty() {
         text.push_str("\r\n");
     }
-    let (first, rest) = name.split_at(1);
+    let (first, rest) = name.split_at(if name == "cpu" { 3 } else { 1 });
     line(text, format_args!("# {}{rest}", first.to_ascii_uppercase()));
 }
 
@@ -259,7 +259,7 @@ fn plimsoll(text: &mut String, core: &Core, _: &Facts) {
 }
 
 fn commandstats(text: &mut String, core: &Core, _: &Facts) {
-    for (index, spec) in TABLE.iter().enumerate() {
+    for (index, slot) in SLOTS.iter().enumerate() {
         let sum = |counter: fn(&crate::counters::CommandCounters) -> u64| {
             core.shared.sum(|counters| counter(&counters.commands[index]))
         };
@@ -271,7 +271,7 @@ fn commandstats(text: &mut String, core: &Core, _: &Facts) {
         let usec_per_call = usec as f64 / calls.max(1) as f64;
         lines!(text,
             "cmdstat_{}:calls={},usec={},usec_per_call={:.2},rejected_calls={},failed_calls={}",
-            spec.name, calls, usec, usec_per_call, rejected, sum(|c| c.failed.get());
+            slot.name, calls, usec, usec_per_call, rejected, sum(|c| c.failed.get());
         );
     }
 }
@@ -286,15 +286,15 @@ fn errorstats(text: &mut String, core: &Core, _: &Facts) {
 }
 
 fn latencystats(text: &mut String, core: &Core, _: &Facts) {
-    for (index, spec) in TABLE.iter().enumerate() {
-        let distribution = super::latency::distribution(&core.shared, index);
-        if distribution.total() == 0 {
+    for (index, slot) in SLOTS.iter().enumerate() {
+        if core.shared.sum(|counters| counters.commands[index].calls.get()) == 0 {
             continue;
         }
+        let distribution = super::latency::distribution(&core.shared, index);
         let us = |thousandths| distribution.percentile_ns(thousandths) as f64 / 1000.0;
         lines!(text,
             "latency_percentiles_usec_{}:p50={:.3},p99={:.3},p99.9={:.3}",
-            spec.name, us(500), us(990), us(999);
+            slot.name, us(500), us(990), us(999);
         );
     }
 }

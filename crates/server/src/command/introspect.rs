@@ -5,6 +5,7 @@ use crate::glob;
 use crate::reply::Reply;
 use crate::session::Connection;
 use plimsoll_resp::Args;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 fn describe(spec: &Spec) -> Reply {
@@ -48,7 +49,8 @@ pub(super) fn count(_: &Rc<Connection>, _: &Args<'_>) -> Run {
 
 /// What is known of each of these commands, or of all.
 pub(super) fn docs(_: &Rc<Connection>, args: &Args<'_>) -> Run {
-    let indices: Vec<usize> = if args.len() == 2 {
+    // Each once, however often it is named.
+    let indices: BTreeSet<usize> = if args.len() == 2 {
         (0..TABLE.len()).collect()
     } else {
         args.iter().skip(2).filter_map(find).collect()

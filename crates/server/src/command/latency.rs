@@ -2,8 +2,9 @@
 //!
 //! Invariant: what is told was measured: from a command's parsing to its reply, waiting included.
 
+use super::Run;
+use super::slots::{SLOTS, slots_named};
 use super::sparkline::{self, Point};
-use super::{Run, TABLE, find};
 use crate::core::Core;
 use crate::histogram::Distribution;
 use crate::latency::{Event, Series, merge};
@@ -13,7 +14,7 @@ use crate::session::Connection;
 use crate::shared::Shared;
 use crate::volume::Question;
 use plimsoll_resp::Args;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -149,28 +150,29 @@ pub(super) fn doctor(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     }))
 }
 
-/// The latencies of a command, on all cores.
-pub(super) fn distribution(shared: &Shared, command: usize) -> Distribution {
-    Distribution::new(shared.cores.iter().filter_map(|core| core.commands[command].histogram()))
+/// The latencies of a slot, on all cores.
+pub(super) fn distribution(shared: &Shared, slot: usize) -> Distribution {
+    Distribution::new(shared.cores.iter().filter_map(|core| core.commands[slot].histogram()))
 }
 
 pub(super) fn histogram(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let shared = &connection.core.shared;
-    let calls = |index: usize| shared.sum(|core| core.commands[index].calls.get());
-    let indices: Vec<usize> = if args.len() == 2 {
-        (0..TABLE.len()).collect()
+    // Each once, however often it is named.
+    let slots: BTreeSet<usize> = if args.len() == 2 {
+        (0..SLOTS.len()).collect()
     } else {
-        args.iter().skip(2).filter_map(find).collect()
+        args.iter().skip(2).flat_map(slots_named).collect()
     };
-    let pairs = indices.into_iter().filter(|index| calls(*index) > 0).map(|index| {
-        let distribution = distribution(shared, index);
+    let was_run = |slot: &usize| shared.sum(|core| core.commands[*slot].calls.get()) > 0;
+    let pairs = slots.into_iter().filter(was_run).map(|slot| {
+        let distribution = distribution(shared, slot);
         let buckets = distribution.cumulative_us().into_iter();
         let pair = |(bound_us, count)| (Reply::Integer(bound_us as i64), Reply::Integer(count as i64));
         let description = vec![
             (Reply::bulk("calls"), Reply::Integer(distribution.total() as i64)),
             (Reply::bulk("histogram_usec"), Reply::Map(buckets.map(pair).collect())),
         ];
-        (Reply::bulk(TABLE[index].name), Reply::Map(description))
+        (Reply::bulk(&SLOTS[slot].name), Reply::Map(description))
     });
     Run::Now(Reply::Map(pairs.collect()))
 }

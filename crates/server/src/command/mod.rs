@@ -39,6 +39,7 @@ mod scan;
 mod server;
 mod set;
 mod shutdown;
+mod slots;
 mod slowlog;
 mod sparkline;
 mod string;
@@ -54,6 +55,7 @@ use std::rc::Rc;
 
 pub(crate) use pubsub::forget as forget_subscriptions;
 pub(crate) use set::set_uploaded;
+pub use slots::{SLOTS, Slot};
 pub use table::TABLE;
 
 /// How a session runs a command.
@@ -121,8 +123,13 @@ pub fn find(name: &[u8]) -> Option<usize> {
 }
 
 /// Whether a command is not shown to those who watch all commands, as in Redis.
-pub(crate) fn is_administrative(command: usize) -> bool {
-    TABLE[command].flags.contains(&"admin")
+pub(crate) fn is_administrative(slot: usize) -> bool {
+    SLOTS[slot].spec().flags.contains(&"admin")
+}
+
+/// The slot of a command.
+pub(crate) fn slot_of(command: usize) -> usize {
+    slots::slot_of(command, None)
 }
 
 /// Commands beside those that write which a pause of writes holds, as in Redis.
@@ -142,7 +149,7 @@ fn has_arity(arity: i32, args: usize) -> bool {
 /// Commands of a client that has not given the password yet.
 const BEFORE_AUTHENTICATION: [&str; 4] = ["auth", "hello", "quit", "reset"];
 
-/// Begins a command; who is charged for it, if it is run.
+/// Begins a command; the slot that is charged for it, if it is run.
 pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usize>, Run) {
     let name = &args[0];
     let Some(index) = find(name) else {
@@ -158,32 +165,40 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
         return (None, Run::Now(unknown(&views)));
     };
     let spec = &TABLE[index];
-    let reject = |reply| {
-        connection.core.shared.core(connection.core.reactor.core()).commands[index].rejected.add(1);
+    let own = slots::slot_of(index, None);
+    let reject = |slot: usize, reply| {
+        connection.core.shared.core(connection.core.reactor.core()).commands[slot].rejected.add(1);
         (None, Run::Now(reply))
     };
     if !has_arity(spec.arity, args.len()) {
-        return reject(wrong_arity(spec.name, None));
+        return reject(own, wrong_arity(spec.name, None));
     }
     if !connection.authenticated.get() && !BEFORE_AUTHENTICATION.contains(&spec.name) {
-        return reject(Reply::error("NOAUTH Authentication required."));
+        return reject(own, Reply::error("NOAUTH Authentication required."));
     }
     let checked = pubsub::check_listening(connection, spec.name)
         .and_then(|()| monitor::check(connection, spec))
         .and_then(|()| debug::check(connection, spec));
     if let Err(reply) = checked {
-        return reject(reply);
+        return reject(own, reply);
     }
     let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
-        return (Some(index), (spec.handler)(connection, args));
+        connection.runs(own);
+        return (Some(own), (spec.handler)(connection, args));
     };
-    let sought = |sub: &&Subcommand| compare_ignoring_case(sub.name, name).is_eq();
-    match spec.subcommands.iter().find(sought) {
-        None if name.eq_ignore_ascii_case(b"help") => (Some(index), Run::Now(help(spec))),
-        None => reject(unknown_subcommand(spec, name)),
-        Some(sub) if !has_arity(sub.arity, args.len()) => reject(wrong_arity(spec.name, Some(sub.name))),
-        Some(sub) => (Some(index), (sub.handler)(connection, args)),
+    let sought = |sub: &Subcommand| compare_ignoring_case(sub.name, name).is_eq();
+    let Some(number) = spec.subcommands.iter().position(sought) else {
+        if name.eq_ignore_ascii_case(b"help") {
+            return (Some(own), Run::Now(help(spec)));
+        }
+        return reject(own, unknown_subcommand(spec, name));
+    };
+    let (sub, slot) = (&spec.subcommands[number], slots::slot_of(index, Some(number)));
+    if !has_arity(sub.arity, args.len()) {
+        return reject(slot, wrong_arity(spec.name, Some(sub.name)));
     }
+    connection.runs(slot);
+    (Some(slot), (sub.handler)(connection, args))
 }
 
 /// Bytes of a client's words that an error quotes.

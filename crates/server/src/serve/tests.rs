@@ -26,7 +26,7 @@ fn every_metric_is_declared_once_and_before_its_samples() {
     for label in ["partition=\"0\"", "partition=\"1\"", "core=\"0\""] {
         shared.add_gauges(Gauges::new(label.to_owned(), &["objects", "reads"])).publish(&[3, 4]);
     }
-    let append = crate::command::find(b"append").unwrap();
+    let append = crate::command::slot_of(crate::command::find(b"append").unwrap());
     shared.cores[1].commands[append].ran(1_500_000, true);
     shared.loads.set(vec![plimsoll_reactor::Load::default(); 2]).unwrap();
     let text = metrics::render(&shared);

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// Who is charged for a reply.
 pub(super) struct Account {
-    /// The command's place in the table.
+    /// The command's slot.
     pub(super) command: usize,
     /// When it was parsed.
     pub(super) start_ns: u64,
@@ -44,10 +44,14 @@ pub(super) async fn timed(
 }
 
 impl Connection {
+    /// A command of this slot begins.
+    pub(crate) fn runs(&self, slot: usize) {
+        self.last_command.set(Some(slot));
+    }
+
     /// Who is charged for a command.
     pub(super) fn account(&self, command: usize, request_bytes: usize, words: Vec<u8>) -> Account {
         let start_ns = self.core.reactor.now_ns();
-        self.last_command.set(Some(command));
         self.last_ns.set(start_ns);
         Account { command, start_ns, request_bytes: request_bytes + words.capacity(), words }
     }
@@ -74,7 +78,7 @@ impl Connection {
         let (latency_ms, threshold_ms) =
             (latency_ns / 1_000_000, core.shared.parameters.get(Parameter::LatencyMonitorThreshold));
         if threshold_ms > 0 && latency_ms >= threshold_ms as u64 {
-            let is_fast = crate::command::TABLE[account.command].flags.contains(&"fast");
+            let is_fast = crate::command::SLOTS[account.command].spec().flags.contains(&"fast");
             let event = if is_fast { Event::FastCommand } else { Event::Command };
             let time_s = core.reactor.wall_ms() / 1000;
             core.latency.borrow_mut().add(event, Sample { time_s, latency_ms });

@@ -362,7 +362,7 @@ impl Connection {
             queue.len(),
             queue.ready_bytes(),
             self.held_bytes(),
-            self.last_command.get().map_or("NULL", |index| crate::command::TABLE[index].name),
+            self.last_command.get().map_or("NULL", |slot| crate::command::SLOTS[slot].name.as_str()),
             if self.version.get() == Version::Resp3 { 3 } else { 2 },
         );
         line.extend_from_slice(rest.as_bytes());

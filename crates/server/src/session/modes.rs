@@ -51,8 +51,8 @@ impl Connection {
 
     /// Tells those who watch of a command that this client has begun.
     #[inline]
-    pub(super) fn show<'a>(&self, args: impl ExactSizeIterator<Item = &'a [u8]> + Clone) {
-        if self.core.shared.monitors.load(Relaxed) > 0 {
+    pub(super) fn show<'a>(&self, slot: usize, args: impl ExactSizeIterator<Item = &'a [u8]> + Clone) {
+        if self.core.shared.monitors.load(Relaxed) > 0 && !crate::command::is_administrative(slot) {
             let wall_ms = self.core.reactor.wall_ms();
             let line = crate::monitors::line(wall_ms, self.database.get().0, &self.peer, args);
             self.core.show_command(&line);

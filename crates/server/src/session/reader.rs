@@ -123,9 +123,7 @@ impl Input {
             Step::Command(parsed) => {
                 let (command, run) = command::begin(connection, &parsed.args);
                 let account = command.map(|command| {
-                    if !command::is_administrative(command) {
-                        connection.show(parsed.args.iter());
-                    }
+                    connection.show(command, parsed.args.iter());
                     connection.account(command, consumed, modes::capture(connection, &parsed.args))
                 });
                 Parsed::Command(account, run)

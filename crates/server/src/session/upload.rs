@@ -119,15 +119,16 @@ pub(super) async fn receive(
         Fate::Refused(reply) => Run::Now(reply),
         Fate::Uploaded(upload) => command::set_uploaded(connection, upload, &args[3..]),
     };
+    connection.runs(command::slot_of(index));
     args[head.index] = format!("... ({} bytes)", head.length).into_bytes();
     let views = args.iter().map(Vec::as_slice);
-    connection.show(views.clone());
+    connection.show(command::slot_of(index), views.clone());
     let words = if slow_log::is_on(&connection.core.shared) {
         connection.core.slow_log.capture(views)
     } else {
         Vec::new()
     };
-    Some((Some(connection.account(index, args.iter().map(Vec::len).sum(), words)), run))
+    Some((Some(connection.account(command::slot_of(index), args.iter().map(Vec::len).sum(), words)), run))
 }
 
 enum Rest {
