@@ -51,6 +51,9 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 1 << 20;
 /// does (client-output-buffer-limit pubsub).
 pub const LISTENER_BYTES_MAX: usize = 32 << 20;
 
+/// Names of one COMMAND INFO: each costs a few bytes to ask and a kilobyte to answer.
+pub const COMMAND_NAMES_MAX: usize = 4096;
+
 /// Bytes of a line of MONITOR; what a command has beyond is left out of it.
 pub const MONITOR_LINE_BYTES_MAX: usize = 64 << 10;
 

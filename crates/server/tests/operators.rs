@@ -293,6 +293,8 @@ fn what_there_is_none_of_is_said_to_be_none() {
         let docs = show(&c.call(&["COMMAND", "DOCS", "get", "nosuch"]).await);
         assert_eq!(docs, "[get [summary Get the value of a key. since 1.0.0 group string complexity O(1)]]");
         assert!(items(c.call(&["COMMAND", "DOCS"]).await).len() > 100);
+        c.expect(&format!("COMMAND INFO{}", " get".repeat(4097)), "-ERR at most 4096 names can be asked for")
+            .await;
         c.expect("COMMAND GETKEYSANDFLAGS MGET a b", "[[a [+RO +access]] [b [+RO +access]]]").await;
     });
 }

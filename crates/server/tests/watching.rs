@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Client, Setup, encoded, run, show};
+use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_server::limits::LISTENER_BYTES_MAX;
 
 async fn line(client: &mut Client) -> String {
@@ -95,6 +96,37 @@ fn a_pause_holds_writes_or_all_on_every_core_until_its_end() {
             assert!((2_900..3_500).contains(&waited_ms), "{waited_ms}");
         });
     }
+}
+
+#[test]
+fn inline_commands_and_long_values_are_held_and_shown_too() {
+    let memory = MemoryOptions { value_bytes_max: 4096, part_bytes: 16 << 10, ..MemoryOptions::default() };
+    run(Setup { cores: 2, memory, ..Setup::default() }, |bench| async move {
+        let (mut c, mut inline, mut long, mut monitor) =
+            (bench.client().await, bench.client().await, bench.client().await, bench.client().await);
+        monitor.expect("MONITOR", "+OK").await;
+        c.expect("CONFIG SET timeout 2", "+OK").await;
+        c.expect("CLIENT PAUSE 60000 WRITE", "+OK").await;
+        inline.send(b"GET a\r\nSET a 'x y'\r\nGET a\r\n".to_vec()).await;
+        assert_eq!(show(&inline.next().await.unwrap()), "nil");
+        let value = "v".repeat(100_000);
+        long.send(encoded(&["SET", "b", &value])).await;
+        bench.pause_ms(5_000).await;
+        c.expect("EXISTS a b", ":0").await;
+        c.expect("CLIENT UNPAUSE", "+OK").await;
+        assert_eq!(show(&inline.next().await.unwrap()), "+OK");
+        assert_eq!(show(&inline.next().await.unwrap()), "x y");
+        assert_eq!(show(&long.next().await.unwrap()), "+OK");
+        c.expect("STRLEN b", ":100000").await;
+        let mut lines = Vec::new();
+        while lines.len() < 8 {
+            lines.push(line(&mut monitor).await);
+        }
+        let lines = lines.join("\n");
+        assert!(lines.contains(r#""SET" "a" "x y""#), "{lines}");
+        assert!(lines.contains(r#""SET" "b" "... (100000 bytes)""#), "{lines}");
+        assert!(lines.contains(r#""CLIENT" "UNPAUSE""#), "{lines}");
+    });
 }
 
 #[test]

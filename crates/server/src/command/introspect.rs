@@ -2,6 +2,7 @@
 
 use super::{Run, Spec, TABLE, docs, find, has_arity, syntax_error};
 use crate::glob;
+use crate::limits::COMMAND_NAMES_MAX;
 use crate::reply::Reply;
 use crate::session::Connection;
 use plimsoll_resp::Args;
@@ -73,6 +74,9 @@ pub(super) fn docs(_: &Rc<Connection>, args: &Args<'_>) -> Run {
 pub(super) fn info(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     if args.len() == 2 {
         return all(connection, args);
+    }
+    if args.len() > COMMAND_NAMES_MAX + 2 {
+        return Run::Now(Reply::error(format!("ERR at most {COMMAND_NAMES_MAX} names can be asked for")));
     }
     let of = |name: &[u8]| find(name).map_or(Reply::Null, |index| describe(&TABLE[index]));
     Run::Now(Reply::Array(args.iter().skip(2).map(of).collect()))

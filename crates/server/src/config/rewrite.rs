@@ -3,7 +3,7 @@
 //! Role: what the process does for the command, on a thread that may wait for a disk. Place on the path:
 //! none.
 //!
-//! Invariants: comments, order and everything else in the file stay; the file is the old one or the new
+//! Invariants: one at a time; comments, order and everything else in the file stay; the file is the old one or the new
 //! one, whatever happens meanwhile; its permissions stay.
 //!
 //! Never: it writes what was not changed.
@@ -40,7 +40,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 fn write_new(path: &Path, new: &Path, text: &str) -> Result<()> {
-    let mut file = File::create_new(new)?;
+    let mut file = File::create(new)?;
     file.set_permissions(std::fs::metadata(path)?.permissions())?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;

@@ -3,12 +3,13 @@
 //! Role: ends the server, makes room for descriptors, writes the configuration file. Place on the path:
 //! none.
 //!
-//! Invariants: a core that asks does not wait for a disk; the control thread alone ends the server.
+//! Invariants: a core that asks does not wait for a disk; one thread writes at a time; the control thread alone ends the server.
 
 use crate::config::rewrite;
 use crate::parameters::Spec;
 use crate::shared::Host;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
@@ -22,6 +23,8 @@ pub(super) struct Process {
     pub(super) file: Option<PathBuf>,
     /// Told when a client wants the server to stop.
     pub(super) stop: Arc<Notify>,
+    /// The file is being written.
+    pub(super) rewrites: Arc<AtomicBool>,
 }
 
 /// Asks for as many descriptors as the connections need, as far as the system grants them; for how many
@@ -57,14 +60,24 @@ impl Host for Process {
 
     fn rewrite(&self, changed: Vec<(&'static Spec, i64)>) -> Arc<OnceLock<Result<(), String>>> {
         let answer = Arc::new(OnceLock::new());
-        let (told, file) = (answer.clone(), self.file.clone());
-        std::thread::spawn(move || {
-            let result = match file {
-                Some(file) => rewrite::rewrite(&file, &changed).map_err(|error| error.to_string()),
-                None => Err("there is no configuration file".to_owned()),
-            };
+        let refuse = |what: &str| {
+            answer.set(Err(what.to_owned())).expect("a rewrite ends once");
+            answer.clone()
+        };
+        let Some(file) = self.file.clone() else { return refuse("there is no configuration file") };
+        if self.rewrites.swap(true, AcqRel) {
+            return refuse("it is being rewritten already");
+        }
+        let (told, rewrites) = (answer.clone(), self.rewrites.clone());
+        let started = std::thread::Builder::new().name("rewrite".to_owned()).spawn(move || {
+            let result = rewrite::rewrite(&file, &changed).map_err(|error| error.to_string());
+            rewrites.store(false, Release);
             told.set(result).expect("a rewrite ends once");
         });
+        if let Err(error) = started {
+            self.rewrites.store(false, Release);
+            return refuse(&error.to_string());
+        }
         answer
     }
 }

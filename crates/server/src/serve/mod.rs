@@ -288,7 +288,8 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
     };
     let shared = Arc::new(Shared::new(settings, geometry, cores));
     let stop_asked = Arc::new(Notify::new());
-    let process = host::Process { file: config.file.clone(), stop: stop_asked.clone() };
+    let process =
+        host::Process { file: config.file.clone(), stop: stop_asked.clone(), rewrites: Arc::default() };
     let hosted = shared.host.set(Box::new(process));
     assert!(hosted.is_ok(), "set once");
     let (control, control_ports) = Control::ports(cores);

@@ -25,7 +25,7 @@ pub(super) struct Account {
     pub(super) words: Vec<u8>,
 }
 
-/// Nanoseconds that the operations of a command were with their partitions, so far.
+/// Nanoseconds that the operations of all keys of a command were with their partitions, so far.
 pub(super) type DeviceTime = Rc<Cell<u64>>;
 
 /// Polls a command to its end, and adds up the device time of the operations that come back in its polls.

@@ -262,12 +262,19 @@ impl Connection {
     }
 
     /// Begins a command whose reply gets the next place.
-    fn begin(self: &Rc<Self>, account: Option<Account>, device_time: DeviceTime, future: LocalFuture<Reply>) {
+    fn begin(
+        self: &Rc<Self>,
+        account: Option<Account>,
+        shared_time: Option<DeviceTime>,
+        future: LocalFuture<Reply>,
+    ) {
         let place = self.reserve();
         let connection = self.clone();
         self.core.reactor.spawn(Work::Kv, async move {
-            let reply = timed(&connection, future, &device_time).await;
-            connection.fill(place, account, device_time.get(), reply);
+            let own_time = Cell::new(0);
+            let time = shared_time.as_deref().unwrap_or(&own_time);
+            let reply = timed(&connection, future, time).await;
+            connection.fill(place, account, time.get(), reply);
         });
     }
 
@@ -301,11 +308,11 @@ impl Connection {
         };
         match run {
             Run::Now(reply) => self.reply(account, reply),
-            Run::Overlap(future) => self.begin(account, DeviceTime::default(), future),
+            Run::Overlap(future) => self.begin(account, None, future),
             Run::Alone(future) => {
                 self.wait_until_alone().await;
                 let place = self.reserve();
-                let device_time = DeviceTime::default();
+                let device_time = Cell::new(0);
                 let reply = timed(self, future, &device_time).await;
                 self.fill(place, account, device_time.get(), reply);
             }
@@ -317,7 +324,7 @@ impl Connection {
                         return false;
                     }
                     let charged = if index == last { account.take() } else { None };
-                    self.begin(charged, device_time.clone(), one(self, key));
+                    self.begin(charged, Some(device_time.clone()), one(self, key));
                 }
             }
             Run::Close(reply) => {
