@@ -3,8 +3,8 @@
 //! Role: what the process does for the command, on a thread that may wait for a disk. Place on the path:
 //! none.
 //!
-//! Invariants: one at a time; comments, order and everything else in the file stay; the file is the old one or the new
-//! one, whatever happens meanwhile; its permissions stay.
+//! Invariants: one at a time; comments, order and everything else in the file stay; the file is the old
+//! one or the new one, whatever happens meanwhile; its permissions stay.
 //!
 //! Never: it writes what was not changed.
 

@@ -3,7 +3,8 @@
 //! Role: ends the server, makes room for descriptors, writes the configuration file. Place on the path:
 //! none.
 //!
-//! Invariants: a core that asks does not wait for a disk; one thread writes at a time; the control thread alone ends the server.
+//! Invariants: a core that asks does not wait for a disk; one thread writes at a time; the control thread
+//! alone ends the server.
 
 use crate::config::rewrite;
 use crate::parameters::Spec;
