@@ -175,6 +175,11 @@ fn replies_are_left_out_as_asked() {
         for expected in ["skipped", "+OK", "silent"] {
             assert_eq!(show(&c.next().await.unwrap()), expected);
         }
+        // Many in a row, begun in one receive.
+        let silent = [encoded(&["CLIENT", "REPLY", "OFF"]), encoded(&["INCR", "n"]).repeat(3_000)].concat();
+        c.send([silent, encoded(&["CLIENT", "REPLY", "ON"]), encoded(&["GET", "n"])].concat()).await;
+        assert_eq!(show(&c.next().await.unwrap()), "+OK");
+        assert_eq!(show(&c.next().await.unwrap()), "3000");
         c.expect("CLIENT REPLY MAYBE", "-ERR syntax error").await;
         c.expect("CLIENT REPLY", "-ERR wrong number of arguments for 'client|reply' command").await;
     });

@@ -62,6 +62,8 @@ pub struct Connection {
     pub(crate) replies: Cell<Replies>,
     /// The reply to the command that begins is not wanted.
     muted: Cell<bool>,
+    /// Commands of that kind one after the other.
+    muted_row: Cell<u32>,
     /// It watches all commands.
     monitors: Cell<bool>,
     /// It has given the password, if there is one.
@@ -115,6 +117,7 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
         subscriptions: RefCell::default(),
         replies: Cell::default(),
         muted: Cell::new(false),
+        muted_row: Cell::new(0),
         monitors: Cell::new(false),
         authenticated: Cell::new(core.shared.settings.password.is_none()),
         socket,
@@ -298,7 +301,7 @@ impl Connection {
 
     /// Runs a command to the point from which the next may begin; false to begin no more.
     async fn perform(self: &Rc<Self>, account: Option<Account>, run: Run) -> bool {
-        self.count_command();
+        self.count_command().await;
         // Until its reply has come, what a command was given is held.
         let account = match run {
             Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } => account.inspect(|account| {

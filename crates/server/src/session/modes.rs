@@ -11,6 +11,9 @@ use plimsoll_resp::Args;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Commands without replies of one connection in a row.
+const MUTED_ROW_MAX: u32 = 256;
+
 /// Which replies a client wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Replies {
@@ -24,8 +27,9 @@ pub(crate) enum Replies {
 }
 
 impl Connection {
-    /// A command has begun: decides whether its reply is wanted.
-    pub(super) fn count_command(&self) {
+    /// A command has begun: decides whether its reply is wanted. Replies that wait hold back a client that
+    /// sends much; where none is wanted, others get their turn every now and then.
+    pub(super) async fn count_command(&self) {
         let (muted, next) = match self.replies.get() {
             Replies::On => (false, Replies::On),
             Replies::Off => (true, Replies::Off),
@@ -34,6 +38,11 @@ impl Connection {
         };
         self.replies.set(next);
         self.muted.set(muted);
+        let row = if muted { self.muted_row.get() + 1 } else { 0 };
+        self.muted_row.set(row % MUTED_ROW_MAX);
+        if row == MUTED_ROW_MAX {
+            self.core.reactor.yield_now().await;
+        }
     }
 
     /// Whether it watches all commands.
