@@ -123,6 +123,10 @@ pub struct CoreCounters {
     pub received_bytes: Counter,
     /// Bytes sent.
     pub sent_bytes: Counter,
+    /// Receives that brought bytes.
+    pub receives: Counter,
+    /// Sends.
+    pub sends: Counter,
     /// Reads that found their key.
     pub hits: Counter,
     /// Reads that did not.
@@ -148,6 +152,8 @@ impl CoreCounters {
             held_bytes: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
+            receives: Counter::default(),
+            sends: Counter::default(),
             hits: Counter::default(),
             misses: Counter::default(),
             errors: Counter::default(),
@@ -160,7 +166,9 @@ impl CoreCounters {
     pub fn reset(&self) {
         self.commands.iter().for_each(CommandCounters::reset);
         let counters = [&self.accepted, &self.refused, &self.evicted, &self.received_bytes, &self.sent_bytes];
-        for counter in counters.into_iter().chain([&self.hits, &self.misses, &self.errors]) {
+        for counter in
+            counters.into_iter().chain([&self.receives, &self.sends, &self.hits, &self.misses, &self.errors])
+        {
             counter.set(0);
         }
         self.protocol_errors.set(0);

@@ -19,8 +19,9 @@ use std::collections::VecDeque;
 const WORDS_MAX: usize = 32;
 /// Bytes of a word that an entry keeps.
 const WORD_BYTES_MAX: usize = 128;
-/// Buffers kept for the words of further commands.
+/// Buffers kept for the words of further commands, and what one may have grown to.
 const SPARE_MAX: usize = 256;
+const SPARE_BYTES_MAX: usize = 512;
 
 /// A slow command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl SlowLog {
     /// Words that are not needed any more.
     pub(crate) fn give_back(&self, mut words: Vec<u8>) {
         let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE_MAX && words.capacity() > 0 {
+        if spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&words.capacity()) {
             words.clear();
             spare.push(words);
         }

@@ -222,6 +222,49 @@ fn histograms_and_percentiles_are_those_of_the_commands() {
 }
 
 #[test]
+fn info_has_the_sections_of_redis_and_each_line_once() {
+    run(Setup::default(), |bench| async move {
+        let mut c = bench.client().await;
+        c.call(&["GET", "k"]).await;
+        c.call(&["AUTH", "a", "b"]).await;
+        let text = show(&c.call(&["INFO", "everything"]).await);
+        for section in [
+            "Server",
+            "Clients",
+            "Memory",
+            "Persistence",
+            "Stats",
+            "Replication",
+            "CPU",
+            "Modules",
+            "Commandstats",
+            "Errorstats",
+            "Latencystats",
+            "Cluster",
+            "Keyspace",
+        ] {
+            assert_eq!(text.matches(&format!("# {section}\r\n")).count(), 1, "{section}");
+        }
+        let names: Vec<&str> = text.split("\r\n").filter_map(|line| Some(line.split_once(':')?.0)).collect();
+        let mut once = names.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), names.len(), "{names:?}");
+        let field = |name: &str| {
+            let line = text.split("\r\n").find_map(|line| line.strip_prefix(&format!("{name}:")));
+            line.unwrap_or_else(|| panic!("no {name}")).to_owned()
+        };
+        assert_eq!(field("acl_access_denied_auth"), "1");
+        // The network may part what was sent.
+        assert!(field("total_reads_processed").parse::<u64>().unwrap() >= 3);
+        assert_eq!(field("total_writes_processed"), "2");
+        for name in ["rdb_last_save_time", "pubsub_channels", "master_repl_offset", "mem_clients_normal"] {
+            assert!(field(name).parse::<u64>().is_ok(), "{name}");
+        }
+    });
+}
+
+#[test]
 fn there_is_one_user() {
     for password in [None, Some("secret")] {
         run(Setup { password, ..Setup::default() }, |bench| async move {

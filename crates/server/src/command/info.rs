@@ -184,6 +184,8 @@ fn persistence(text: &mut String, core: &Core, _: &Facts) {
 
 fn stats(text: &mut String, core: &Core, facts: &Facts) {
     let shared = &core.shared;
+    let wrong = ERROR_CODES.iter().position(|code| *code == "WRONGPASS");
+    let wrong_passwords = wrong.map_or(0, |code| shared.sum(|c| c.errors_by_code[code].get()));
     lines!(text,
         "total_connections_received:{}", shared.sum(|c| c.accepted.get());
         "total_commands_processed:{}", shared.sum(|c| c.calls());
@@ -209,6 +211,12 @@ fn stats(text: &mut String, core: &Core, facts: &Facts) {
         "tracking_total_items:0";
         "tracking_total_prefixes:0";
         "total_error_replies:{}", shared.sum(|c| c.errors.get());
+        "total_reads_processed:{}", shared.sum(|c| c.receives.get());
+        "total_writes_processed:{}", shared.sum(|c| c.sends.get());
+        "acl_access_denied_auth:{}", wrong_passwords;
+        "acl_access_denied_cmd:0";
+        "acl_access_denied_key:0";
+        "acl_access_denied_channel:0";
     );
 }
 

@@ -183,6 +183,7 @@ impl Input {
         let received = self.buffer.len() - before;
         let counters = connection.core.shared.core(connection.core.reactor.core());
         counters.received_bytes.add(received as u64);
+        counters.receives.add(u64::from(received > 0));
         matches!(result, Ok(count) if count > 0) && !connection.dead.get()
     }
 }
