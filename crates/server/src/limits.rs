@@ -70,6 +70,21 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 1 << 20;
 /// does (client-output-buffer-limit pubsub).
 pub const LISTENER_BYTES_MAX: usize = 32 << 20;
 
+/// Names of one COMMAND INFO: each costs a few bytes to ask and a kilobyte to answer.
+pub const COMMAND_NAMES_MAX: usize = 4096;
+
+/// Bytes of a line of MONITOR; what a command has beyond is left out of it.
+pub const MONITOR_LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Entries of the slow log, whatever `slowlog-max-len` asks for: each holds up to 5 KiB.
+pub const SLOWLOG_ENTRIES_MAX: usize = 16 << 10;
+
+/// How often clients that are idle for too long are looked for.
+pub const IDLE_LOOK_NS: u64 = 1_000_000_000;
+
+/// How long DEBUG SLEEP lets its connection wait.
+pub const DEBUG_SLEEP_NS_MAX: u64 = 3_600_000_000_000;
+
 /// How long a client that is being sent a value in parts may take none of it before its connection is
 /// cut: as long, the value keeps its space on the device, whatever became of its key.
 pub const STALL_NS_MAX: u64 = 60_000_000_000;

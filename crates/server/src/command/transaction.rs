@@ -292,7 +292,12 @@ async fn are_unchanged(transaction: &Rc<Transaction>, watched: &[Watched]) -> Re
 /// Executes a queued command to its end.
 async fn execute_one(connection: &Rc<Connection>, index: usize, args: &OwnedArgs) -> Replies {
     let start_ns = connection.core.reactor.now_ns();
-    let replies = match super::start(connection, index, &args.args()) {
+    let (slot, start) = match super::check(connection, index, &args.args()) {
+        Ok(start) => start,
+        Err((_, reply)) => return vec![reply],
+    };
+    connection.show(slot, args.args().iter());
+    let replies = match start.run(connection, &args.args()) {
         Run::Now(reply) | Run::Close(reply) => vec![reply],
         Run::Overlap(future) | Run::Alone(future) => vec![future.await],
         Run::Each { keys, one } => {
@@ -313,6 +318,6 @@ async fn execute_one(connection: &Rc<Connection>, index: usize, args: &OwnedArgs
     let core = &connection.core;
     let latency_ns = core.reactor.now_ns().saturating_sub(start_ns);
     let counters = core.shared.core(core.reactor.core());
-    counters.commands[index].ran(latency_ns, replies[0].is_error());
+    counters.commands[slot].ran(latency_ns, replies[0].is_error());
     replies
 }

@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 struct Place {
     version: Version,
     reply: Option<Reply>,
+    /// The client does not want it.
+    is_muted: bool,
 }
 
 /// Bytes expected of a reply before any was seen: a client begins with a few commands under way, and gets
@@ -75,7 +77,7 @@ impl Queue {
 
     pub(super) fn push_ready(&mut self, version: Version, reply: Reply) {
         self.ready_bytes += reply.held_bytes();
-        self.places.push_back(Place { version, reply: Some(reply) });
+        self.places.push_back(Place { version, reply: Some(reply), is_muted: false });
     }
 
     /// The header of an array whose elements get their places one after the other.
@@ -93,16 +95,16 @@ impl Queue {
         self.messages.push((version, message));
     }
 
-    pub(super) fn push_pending(&mut self, version: Version) -> u64 {
+    pub(super) fn push_pending(&mut self, version: Version, is_muted: bool) -> u64 {
         self.in_flight += 1;
-        self.places.push_back(Place { version, reply: None });
+        self.places.push_back(Place { version, reply: None, is_muted });
         let place = self.first + self.places.len() as u64 - 1;
         if self.elements_due > 0 {
             self.elements_due -= 1;
             let messages =
                 if self.elements_due == 0 { std::mem::take(&mut self.messages) } else { Vec::new() };
             for (version, reply) in messages {
-                self.places.push_back(Place { version, reply: Some(reply) });
+                self.places.push_back(Place { version, reply: Some(reply), is_muted: false });
             }
         }
         place
@@ -122,6 +124,12 @@ impl Queue {
         assert!(place.reply.is_none(), "a place is filled once");
         place.reply = Some(reply);
         index == 0
+    }
+
+    /// Whether the client does not want the reply of a place that is not filled yet.
+    pub(super) fn is_muted(&self, place: u64) -> bool {
+        let index = usize::try_from(place - self.first).expect("the queue is short");
+        self.places.get(index).is_some_and(|place| place.is_muted)
     }
 
     pub(super) fn is_ready(&self) -> bool {

@@ -13,6 +13,7 @@ use super::{Account, Connection};
 use crate::command::{self, Run};
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
+use crate::slow_log;
 use plimsoll_kv::{ContainerId, Op, Output, Result, UploadId};
 use plimsoll_reactor::Work;
 use plimsoll_resp::{LargeArg, OwnedArgs, Step};
@@ -93,6 +94,7 @@ pub(super) async fn receive(
 ) -> Option<(Option<Account>, Run)> {
     let mut args = std::mem::take(&mut head.args);
     let name = args.first().cloned().unwrap_or_default();
+    connection.wait_while_paused(Some(&name)).await;
     let is_value = command::takes_upload(connection, &name, head.index) && args.len() == 2;
     let room = connection.multi.borrow().as_ref().map(|multi| multi.room_bytes());
     let mut fate = match room.filter(|_| is_value) {
@@ -138,7 +140,16 @@ pub(super) async fn receive(
         }
         Fate::Uploaded(upload) => command::set_uploaded(connection, upload, &args[3..]),
     };
-    Some((Some(connection.account(index, args.iter().map(Vec::len).sum())), run))
+    connection.runs(command::slot_of(index));
+    args[head.index] = format!("... ({} bytes)", head.length).into_bytes();
+    let views = args.iter().map(Vec::as_slice);
+    connection.show(command::slot_of(index), views.clone());
+    let words = if slow_log::is_on(&connection.core.shared) {
+        connection.core.slow_log.capture(views)
+    } else {
+        Vec::new()
+    };
+    Some((Some(connection.account(command::slot_of(index), args.iter().map(Vec::len).sum(), words)), run))
 }
 
 enum Rest {

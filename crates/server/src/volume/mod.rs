@@ -28,7 +28,7 @@ use message::Waiting;
 use plimsoll_kv::{Completion, Device, Error, LocalFuture, Op, Request, Result, Slot};
 use plimsoll_reactor::sync::{Permit, Permits};
 use plimsoll_reactor::{CoreId, Mailbox, Port, Reactor, Work};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
@@ -75,6 +75,8 @@ pub struct Volume {
     waiting: RefCell<Waiting>,
     mailbox: Rc<Mailbox<Message>>,
     answerer: RefCell<Option<Answerer>>,
+    /// See [`Volume::take_device_ns`].
+    device_ns: Cell<u64>,
 }
 
 impl Volume {
@@ -111,6 +113,7 @@ impl Volume {
                 waiting: RefCell::default(),
                 mailbox,
                 answerer: RefCell::default(),
+                device_ns: Cell::new(0),
             }
         })
     }
@@ -137,13 +140,17 @@ impl Volume {
         match message {
             Message::Request { id, partition, request } => {
                 let device = self.local.get(&partition).expect("requests go to the owner").clone();
-                let mailbox = self.mailbox.clone();
+                let (mailbox, reactor) = (self.mailbox.clone(), self.reactor.clone());
                 self.reactor.spawn(Work::Device, async move {
+                    let start_ns = reactor.now_ns();
                     let result = device.execute(request).await;
-                    mailbox.send(from, Message::Completion { id, result }).await;
+                    let device_ns = reactor.now_ns().saturating_sub(start_ns);
+                    mailbox.send(from, Message::Completion { id, result, device_ns }).await;
                 });
             }
-            Message::Completion { id, result } => self.waiting.borrow_mut().complete(id, result),
+            Message::Completion { id, result, device_ns } => {
+                self.waiting.borrow_mut().complete(id, (result, device_ns));
+            }
             Message::Question { id, question } => {
                 let answerer = self.answerer.borrow().clone();
                 let bytes = answerer.map(|answer| answer(question)).unwrap_or_default();
@@ -161,9 +168,10 @@ impl Volume {
         let owner = self.geometry.owner(partition, self.reactor.cores());
         let permit = self.permits[usize::from(owner.0)].acquire(1).await;
         if let Some(device) = self.local.get(&partition) {
+            let start_ns = self.reactor.now_ns();
             let result = device.clone().execute(request).await;
             drop(permit);
-            return result;
+            return self.reckon(result, self.reactor.now_ns().saturating_sub(start_ns));
         }
         self.send(owner, partition, request, Some(permit)).await
     }
@@ -178,7 +186,21 @@ impl Volume {
     ) -> Result<Completion> {
         let (id, receiver) = self.waiting.borrow_mut().request(permit);
         self.mailbox.send(owner, Message::Request { id, partition, request }).await;
-        receiver.await.unwrap_or(Err(Error::ShuttingDown))
+        let (result, device_ns) = receiver.await.unwrap_or((Err(Error::ShuttingDown), 0));
+        self.reckon(result, device_ns)
+    }
+
+    /// A request has come back after so long at its partition.
+    fn reckon(&self, result: Result<Completion>, device_ns: u64) -> Result<Completion> {
+        self.device_ns.set(self.device_ns.get() + device_ns);
+        result.map(|completion| Completion { device_ns, ..completion })
+    }
+
+    /// Time at partitions of the requests that came back since this was last asked: within one poll of a
+    /// task those are its own. Queues before the partition and the way between cores are not in it; the
+    /// wait for the key, the log and the drive is.
+    pub(crate) fn take_device_ns(&self) -> u64 {
+        self.device_ns.take()
     }
 
     /// Asks every core, this one too; the answers in the order of the cores.

@@ -30,7 +30,10 @@ impl Volume {
         let holds = matches!(action, Action::Hold(_));
         let request = Request::new(durability, Op::Transaction { partition, id, action });
         if let Some(device) = self.local.get(&partition) {
-            return device.clone().execute(request).await.map(|completion| completion.output);
+            let start_ns = self.reactor.now_ns();
+            let result = device.clone().execute(request).await;
+            let device_ns = self.reactor.now_ns().saturating_sub(start_ns);
+            return self.reckon(result, device_ns).map(|completion| completion.output);
         }
         let owner = self.geometry.owner(partition, self.reactor.cores());
         let permit = match holds {
