@@ -248,6 +248,11 @@ impl Partition {
 
     /// Looks for a key's record: reads the candidates until one has the key.
     pub(crate) async fn find(&self, place: &Place, key: &[u8], extent: Extent) -> Result<Lookup> {
+        if self.transactions.is_stale(place.lock_id())
+            && let Some(failure) = self.log.failure()
+        {
+            return Err(failure);
+        }
         let candidates: Vec<Entry> = self.state.borrow().index.find(place.slot, place.fingerprint).collect();
         let mut unreadable = None;
         for entry in candidates {

@@ -44,6 +44,11 @@ pub(crate) struct Transactions {
     promised_units: Cell<u64>,
     /// Those that were known when the partition was opened.
     recovered: RefCell<Vec<TransactionId>>,
+    /// Keys of committed transactions that a partition which takes no more writes cannot apply: what they
+    /// hold is not what others see.
+    stale: RefCell<BTreeSet<KeyId>>,
+    /// All keys are.
+    all_stale: Cell<bool>,
 }
 
 /// What a transaction holds.
@@ -88,6 +93,19 @@ impl Transactions {
         let mut open = self.open.borrow_mut();
         let holding = open.get_mut(&id).expect("looked at before");
         assert!(holding.prepared.replace(promise).is_none(), "a transaction prepares once");
+    }
+
+    /// What a transaction holds is given back without having been written: nobody may look at it.
+    fn end_stale(&self, id: TransactionId) {
+        if let Some(holding) = self.end(id) {
+            self.all_stale.set(self.all_stale.get() || holding.everything.is_some());
+            self.stale.borrow_mut().extend(&holding.ids);
+        }
+    }
+
+    /// True if a key may not be looked at until the partition is opened again.
+    pub(crate) fn is_stale(&self, id: KeyId) -> bool {
+        self.all_stale.get() || self.stale.borrow().contains(&id)
     }
 
     /// Looks at what a transaction has prepared.
@@ -346,9 +364,9 @@ impl Partition {
         let intent = self.transactions.with_promise(id, decide).flatten().ok_or(UNKNOWN)?;
         match self.apply_writes(&intent.clears, &intent.writes).await {
             Ok(()) => {}
-            // Nobody can write any more, and reads go on: the next start does what is left.
+            // Nobody can write any more, and reads of other keys go on: the next start does what is left.
             Err(error @ Error::ReadOnly(_)) => {
-                drop(self.transactions.end(id));
+                self.transactions.end_stale(id);
                 return Err(error);
             }
             Err(error) => return Err(error),
@@ -410,11 +428,13 @@ impl Partition {
     /// How far a transaction is here, durably.
     async fn status(&self, id: TransactionId) -> Result<Status> {
         let known = self.state.borrow().transactions.get(&id).copied();
-        // What stands in frames that are not durable may not be told yet.
-        self.log.flush().await?;
+        // What stands in frames that are not durable may not be told yet. If it never will be, it has
+        // prepared, as it will have at the next start; or it is unknown, and given up by whoever asks.
+        let durable = self.log.flush().await.is_ok();
         Ok(match known {
             None => Status::Unknown,
-            Some(prepared) if prepared.applied => Status::Applied,
+            Some(prepared) if prepared.applied && durable => Status::Applied,
+            Some(_) if is_planted(Bug::HastyAbort) => Status::Unknown,
             Some(_) => Status::Prepared,
         })
     }

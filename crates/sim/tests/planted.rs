@@ -8,16 +8,23 @@
 
 use plimsoll_flash::planted::{Bug, plant};
 use plimsoll_sim::fuzz::run_seed;
+use plimsoll_sim::transactions;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// A bug has to be caught in so many seeds.
 const SEEDS: u64 = 200;
 
+/// Bugs of transactions: worlds of their own.
+const OF_TRANSACTIONS: [Bug; 3] = [Bug::EarlyPrepare, Bug::HastyAbort, Bug::EarlyRelease];
+
 /// The first seed in which a bug is caught, and how.
 fn hunt(bug: Bug) -> Option<(u64, String)> {
     plant(Some(bug));
     let caught = (0..SEEDS).find_map(|seed| {
+        if OF_TRANSACTIONS.contains(&bug) {
+            return transactions::run_seed(seed, false).violation.map(|text| (seed, text));
+        }
         let violation = run_seed(seed, false).violation?;
         let explanation = violation.explanation.lines().next().unwrap_or_default().to_owned();
         Some((seed, format!("{}: {explanation}", violation.rule)))

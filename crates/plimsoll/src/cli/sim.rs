@@ -21,6 +21,9 @@ pub(crate) enum Command {
         /// Print what happens in the first seed, in order.
         #[arg(long)]
         trace: bool,
+        /// Worlds of transactions: MULTI, WATCH, MSET, RENAME, FLUSHDB over several cores, judged as a whole.
+        #[arg(long, conflicts_with = "all_faults")]
+        transactions: bool,
     },
 }
 
@@ -35,12 +38,14 @@ fn seeds(text: &str) -> Result<Range<u64>> {
 
 impl Command {
     pub(crate) fn run(self) -> Result<()> {
-        let Command::Fuzz { seeds, go_on, all_faults, trace } = self;
-        if trace {
-            if plimsoll_sim::fuzz::print_trace(seeds.start) {
-                return Ok(());
-            }
-            bail!("a rule was broken: see above")
+        let Command::Fuzz { seeds, go_on, all_faults, trace, transactions } = self;
+        if trace || transactions {
+            let holds = match (trace, transactions) {
+                (true, true) => plimsoll_sim::transactions::print_trace(seeds.start),
+                (true, false) => plimsoll_sim::fuzz::print_trace(seeds.start),
+                (false, _) => plimsoll_sim::transactions::command(seeds, go_on).violations.is_empty(),
+            };
+            return if holds { Ok(()) } else { Err(anyhow!("a rule was broken: see above")) };
         }
         let totals = plimsoll_sim::fuzz::command(seeds, go_on);
         if !totals.violations.is_empty() {

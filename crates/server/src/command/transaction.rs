@@ -3,7 +3,7 @@
 //! Invariants: what EXEC does is held from before its first command until after its last, so it is as if
 //! nobody else were there; a key that WATCH looks after has the version that it had then, or nothing is
 //! done; a mistake while commands are queued discards them all, as in Redis. An error of a command that is
-//! executed does not undo the others, as in Redis.
+//! executed does not undo the others, as in Redis; but if a device fails, nothing is done, and EXEC says so.
 
 use super::{Run, TABLE, places};
 use crate::keyspace::Keyspace;

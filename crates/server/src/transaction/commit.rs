@@ -33,12 +33,17 @@ impl Forgetting {
 }
 
 impl Transaction {
-    /// Commits what was written.
+    /// Commits what was written, unless an operation failed at a device.
     ///
     /// # Errors
     /// Nothing was written, unless the error says that a device failed or the server stops.
     pub(crate) async fn commit(self: Rc<Self>) -> Result<()> {
-        let committed = match self.writes().await {
+        let failure = self.failure.borrow().clone();
+        let writes = match failure {
+            Some(error) => Err(error),
+            None => self.writes().await,
+        };
+        let committed = match writes {
             Ok(writes) => self.clone().commit_writes(writes).await,
             Err(error) => {
                 self.release().await;

@@ -50,6 +50,8 @@ pub(crate) struct Transaction {
     overlay: RefCell<Overlay>,
     /// Values in parts that were begun in it: those that it does not store are given up.
     uploads: RefCell<BTreeMap<(u16, UploadId), Begun>>,
+    /// A device could not do what it was asked to: then nothing is done.
+    failure: RefCell<Option<Error>>,
     ended: Cell<bool>,
     place: RefCell<Option<Permit>>,
 }
@@ -67,6 +69,7 @@ impl Transaction {
             partitions: RefCell::default(),
             overlay: RefCell::default(),
             uploads: RefCell::default(),
+            failure: RefCell::default(),
             ended: Cell::new(false),
             place: RefCell::new(Some(place)),
         });
@@ -118,6 +121,16 @@ impl Transaction {
     /// # Errors
     /// Those of the operation.
     pub(crate) async fn execute(self: Rc<Self>, op: Op) -> Result<Output> {
+        let done = self.perform(op).await;
+        if let Err(error) = &done
+            && is_of_a_device(error)
+        {
+            self.failure.borrow_mut().get_or_insert(error.clone());
+        }
+        done
+    }
+
+    async fn perform(&self, op: Op) -> Result<Output> {
         match op {
             Op::Store { container, key, value, condition, expiry, want_previous, .. } => {
                 if want_previous {
@@ -275,6 +288,14 @@ impl Transaction {
             }
         }
     }
+}
+
+/// True for what is no answer to what was asked.
+fn is_of_a_device(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NoSpace | Error::Unreadable(_) | Error::ReadOnly(_) | Error::Overloaded | Error::ShuttingDown
+    )
 }
 
 /// A range of bytes.

@@ -34,21 +34,20 @@ async fn resolve_once(core: &Rc<Core>, partition: u16) -> Result<bool> {
         Output::Outstanding(outstanding) => outstanding,
         _ => unreachable!("it was asked for what is outstanding"),
     };
-    let mut done = true;
+    let mut resolved = Ok(true);
     for known in outstanding {
-        done &= resolve_one(core, partition, &known).await?;
+        // One that cannot be resolved yet holds up no other.
+        let one = resolve_one(core, partition, &known).await;
+        resolved = resolved.and_then(|all| Ok(one? && all));
     }
-    Ok(done)
+    resolved
 }
 
 /// Brings a transaction one step further; true if it is forgotten.
 async fn resolve_one(core: &Rc<Core>, partition: u16, known: &Outstanding) -> Result<bool> {
     let mut others = Vec::new();
     for other in known.participants.iter().filter(|other| **other != partition) {
-        match step(core, *other, Some(known), Action::Status).await? {
-            Output::Status(status) => others.push(status),
-            _ => unreachable!("it was asked for a status"),
-        }
+        others.push(status_at(core, *other, known).await?);
     }
     let id = known.id.version;
     match known.status {
@@ -64,12 +63,22 @@ async fn resolve_one(core: &Rc<Core>, partition: u16, known: &Outstanding) -> Re
         }
         // Nobody who has applied it, or forgotten that, will ask.
         Status::Applied if !others.contains(&Status::Prepared) => {
-            core.clone().execute(plimsoll_kv::Op::Sync).await?;
-            step(core, partition, Some(known), Action::Forget).await?;
-            Ok(true)
+            let is_durable = status_at(core, partition, known).await? == Status::Applied;
+            if is_durable {
+                step(core, partition, Some(known), Action::Forget).await?;
+            }
+            Ok(is_durable)
         }
         Status::Applied => Ok(false),
         Status::Unknown => Ok(true),
+    }
+}
+
+/// How far a transaction is at a partition, durably.
+async fn status_at(core: &Core, partition: u16, known: &Outstanding) -> Result<Status> {
+    match step(core, partition, Some(known), Action::Status).await? {
+        Output::Status(status) => Ok(status),
+        _ => unreachable!("it was asked for a status"),
     }
 }
 

@@ -7,10 +7,8 @@ use super::era::{Era, EraReport};
 use super::journal::Violation;
 use super::paths::classify;
 use super::shape::{FaultClass, Shape};
+use crate::panics::catch;
 use plimsoll_reactor::sim::World;
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 
 /// What became of one seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,35 +27,9 @@ pub struct SeedReport {
     pub trace: Vec<String>,
 }
 
-thread_local! {
-    /// The message and place of the last panic, while a world runs on this thread.
-    static PANIC: RefCell<Option<Option<String>>> = const { RefCell::new(None) };
-}
-
-/// Keeps the panics of worlds off the terminal; the rest go where they went.
-fn install_hook() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            let kept = PANIC.with_borrow_mut(|kept| match kept {
-                Some(message) => {
-                    message.get_or_insert_with(|| info.to_string());
-                    true
-                }
-                None => false,
-            });
-            if !kept {
-                before(info);
-            }
-        }));
-    });
-}
-
 /// Runs the world of a seed.
 #[must_use]
 pub fn run_seed(seed: u64, traces: bool) -> SeedReport {
-    install_hook();
     let shape = Shape::of(seed);
     let world = World::new(seed, classify);
     let mut report = SeedReport {
@@ -72,11 +44,7 @@ pub fn run_seed(seed: u64, traces: bool) -> SeedReport {
     for number in 0.. {
         let mut era = Era::new(&world, shape, number, traces);
         debug_assert_eq!(era.class(), shape.class);
-        PANIC.set(Some(None));
-        let ended = catch_unwind(AssertUnwindSafe(|| era.run(operations, crashes)));
-        let panic = PANIC.take().flatten();
-        report.violation = ended.unwrap_or_else(|_| {
-            let explanation = panic.unwrap_or_else(|| "a panic without a message".to_owned());
+        report.violation = catch(|| era.run(operations, crashes)).unwrap_or_else(|explanation| {
             era.journal().violate("no panic", explanation.clone());
             Some(Violation { rule: "no panic", explanation })
         });
@@ -92,9 +60,9 @@ pub fn run_seed(seed: u64, traces: bool) -> SeedReport {
     }
     report.trace_hash = world.trace();
     // A world whose processes live holds itself.
-    drop(catch_unwind(AssertUnwindSafe(|| {
+    drop(catch(|| {
         world.kill(super::life::SERVER, false);
         world.kill(super::life::CLIENTS, false);
-    })));
+    }));
     report
 }

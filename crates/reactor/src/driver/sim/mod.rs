@@ -354,12 +354,13 @@ impl State {
 
     fn after_death(&mut self, process: ProcessId, lives: &[Owner], power_loss: bool) {
         for disk in &mut self.disks {
-            if disk.locked_by == Some(process) {
+            let held = disk.locked_by == Some(process);
+            if held {
                 disk.locked_by = None;
             }
             if power_loss {
                 disk.disk.power_loss(&mut self.random_disk);
-            } else {
+            } else if held {
                 disk.disk.process_death(&mut self.random_disk);
             }
         }
