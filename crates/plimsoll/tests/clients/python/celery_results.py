@@ -1,33 +1,22 @@
 """Celery's results in Redis, with a worker of its own: celery_results.py HOST PORT
 
-The broker is a folder: Redis as a broker needs lists. The program is the application too, which the worker
-loads; it says so with the variable below.
+The broker is the memory of this process, in which the worker is a thread: Redis as a broker needs lists, and
+the broker of files sometimes reads one that is not written yet.
 """
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import celery
 from celery import Celery, group, states
+from celery.contrib.testing.worker import start_worker
 from celery.result import AsyncResult, GroupResult
 
 from program import LARGE, raises, restart, until
 
-if __name__ == "__main__":
-    os.environ["CELERY_RESULTS"] = f"redis://{sys.argv[1]}:{sys.argv[2]}/3"
-    os.environ["CELERY_FOLDER"] = tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
-
-FOLDER = Path(os.environ["CELERY_FOLDER"])
-app = Celery("celery_results", broker="filesystem://", backend=os.environ["CELERY_RESULTS"])
+app = Celery("celery_results", broker="memory://", backend=f"redis://{sys.argv[1]}:{sys.argv[2]}/3")
 app.conf.update(
-    broker_transport_options={
-        "data_folder_in": str(FOLDER / "tasks"),
-        "data_folder_out": str(FOLDER / "tasks"),
-        "control_folder": str(FOLDER / "control"),
-        "polling_interval": 0.02,
-    },
+    broker_transport_options={"polling_interval": 0.01},
     result_expires=3600,
     result_extended=True,
     task_track_started=True,
@@ -83,8 +72,8 @@ def results():
     assert AsyncResult(result.id, app=app).state == states.PENDING
 
 
-def progress():
-    gate = FOLDER / "gate"
+def progress(folder):
+    gate = folder / "gate"
     result = proceed.delay(str(gate))
     until("progress", lambda: result.state == "PROGRESS")
     assert result.info == {"done": 50}
@@ -106,32 +95,18 @@ def groups():
 
 
 def main():
-    for name in ("tasks", "control"):
-        (FOLDER / name).mkdir()
     app.backend.client.flushdb()
-    log = FOLDER / "worker.log"
-    words = [sys.executable, "-m", "celery", "-A", "celery_results", "worker", "--pool", "solo"]
-    words += ["--loglevel", "info", "--logfile", str(log), "--without-gossip", "--without-mingle"]
-    worker = subprocess.Popen(words, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    try:
+    worker = start_worker(app, pool="solo", perform_ping_check=False, loglevel="warning")
+    with worker, tempfile.TemporaryDirectory() as folder:
         results()
-        progress()
+        progress(Path(folder))
         kept = groups()
         assert kept.get(timeout=60) == 42
         restart()
         # Old results are there, and new ones come.
         assert AsyncResult(kept.id, app=app).get(timeout=60) == 42
         assert add.delay(1, 1).get(timeout=60) == 2
-        worker.terminate()
-        assert worker.wait(60) == 0, log.read_text()
-    except BaseException:
-        print(log.read_text() if log.exists() else "no log of the worker", file=sys.stderr)
-        raise
-    finally:
-        worker.kill()
-        worker.wait()
 
 
-if __name__ == "__main__":
-    main()
-    print(f"celery {celery.__version__}: ok")
+main()
+print(f"celery {celery.__version__}: ok")
