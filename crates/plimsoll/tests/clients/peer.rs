@@ -31,15 +31,9 @@ pub(crate) fn is_redis() -> bool {
 impl Peer {
     pub(crate) fn start(name: &str) -> Peer {
         let data = directory(name);
-        if is_redis() {
-            let redis = Redis::start(&data);
-            let address = redis.address.clone();
-            drop(redis);
-            let mut peer = Peer { data, address, running: None };
-            peer.run();
-            return peer;
-        }
-        let mut peer = Peer { data, address: "127.0.0.1:0".to_owned(), running: None };
+        // redis-server takes no port 0: it is asked for one by a first start.
+        let address = if is_redis() { Redis::start(&data).address.clone() } else { "127.0.0.1:0".to_owned() };
+        let mut peer = Peer { data, address, running: None };
         peer.run();
         peer
     }
