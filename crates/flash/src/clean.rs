@@ -194,7 +194,9 @@ impl Partition {
         let kept = state.expiry_overrides.get(&moved.from);
         let expiry_ms = kept.map_or(moved.header.expiry_ms, |kept| kept.expiry_ms);
         let plain = moved.header.kind == RecordKind::Value && !state.retained.contains_key(&moved.from);
-        if plain && expiry_ms != 0 && expiry_ms <= self.now_ms() && self.keys.has_room() {
+        // What a transaction has seen stays until it has ended.
+        let kept = self.locks.is_kept(moved.slot.0, moved.fingerprint);
+        if plain && !kept && expiry_ms != 0 && expiry_ms <= self.now_ms() && self.keys.has_room() {
             let flags = FLAG_PREVIOUS_EXPIRING;
             return Fate::Forget(Transition { kind: TransitionKind::Delete, flags, ..transition });
         }

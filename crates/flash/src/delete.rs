@@ -80,6 +80,26 @@ impl Partition {
         Ok(false)
     }
 
+    /// As [`Partition::expire`], for who holds the key.
+    pub(crate) async fn expire_held(&self, place: &Place, key: &[u8]) -> Result<()> {
+        self.wait_for_keys_patiently().await?;
+        loop {
+            let found = match self.find(place, key, Extent::Head).await? {
+                Lookup::Found(found) if found.is_expired(self.now_ms()) => found,
+                Lookup::Moved => continue,
+                Lookup::Found(_) | Lookup::Absent => return Ok(()),
+            };
+            let Some(dooms) = self.uploads_of(place, Some(&found)).await? else { continue };
+            match self.append_delete(place, &found, &dooms, Durability::Sync) {
+                Err(Error::NoSpace) => self.wait_to_delete().await?,
+                appended => {
+                    add(&self.counts.expired, 1);
+                    return appended;
+                }
+            }
+        }
+    }
+
     /// Appends the delete of a record that was found and is current.
     pub(crate) fn append_delete(
         &self,
@@ -132,8 +152,10 @@ impl Partition {
         self.keys.note(delete.container, key, true);
     }
 
+    /// Empties a container, after those who hold any key have ended.
     pub(crate) async fn clear(&self, container: ContainerId, durability: Durability) -> Result<Output> {
         self.log.wait_for_room().await?;
+        let everything = self.locks.lock_everything().await;
         loop {
             match self.reserve_for_delete(note_bytes_max(1), 1) {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
@@ -141,15 +163,27 @@ impl Partition {
                 Ok(()) => break,
             }
         }
+        self.push_clear(container, durability);
+        let frame = self.log.frame();
+        drop(everything);
+        self.acknowledge(frame, durability).await?;
+        Ok(Output::Done)
+    }
+
+    /// Pushes the note that a container is empty, for which there is room, and applies it.
+    pub(crate) fn push_clear(&self, container: ContainerId, urgency: Durability) {
         let transition = {
             let state = self.state.borrow();
             let generation = state.generation(container);
             let counters = state.counters(container);
             let whole = counters.keys + state.dead.values().sum::<u64>() == state.index.len();
             let pinned = self.pins.borrow().is_empty();
-            let others = state.uploads.values().any(|upload| {
-                let other = upload.generation != generation && !state.is_dead(upload.generation);
-                other || upload.state == UploadState::Open
+            let others = state.uploads.values().any(|upload| match upload.state {
+                UploadState::Open => true,
+                UploadState::Promised => false, // They stay.
+                UploadState::Live | UploadState::Doomed => {
+                    upload.generation != generation && !state.is_dead(upload.generation)
+                }
             });
             Transition {
                 flags: if whole && pinned && !others { FLAG_WHOLE } else { 0 },
@@ -159,10 +193,7 @@ impl Partition {
                 ..Transition::new(TransitionKind::Clear)
             }
         };
-        self.commit_note(&[transition], durability);
-        let frame = self.log.frame();
+        self.commit_note(&[transition], urgency);
         self.background.ring();
-        self.acknowledge(frame, durability).await?;
-        Ok(Output::Done)
     }
 }

@@ -8,7 +8,7 @@ use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
 use crate::format::{RecordKind, Transition, TransitionKind};
 use crate::held::judge;
 use crate::partition::{Extent, Found, Partition, Place};
-use crate::store::Judged;
+use crate::store::{Judged, STORE_TRANSITIONS};
 use plimsoll_kv::{Condition, ContainerId, Durability, Error, Expiry, Lifetime, Output, Result, Version};
 use std::rc::Rc;
 
@@ -66,6 +66,9 @@ impl Partition {
         if state.retained.contains_key(&found.entry.location) {
             return false; // A rewritten record would be a new version with nothing below it.
         }
+        if found.header.kind != RecordKind::Value {
+            return false;
+        }
         let bytes = found.header.record_bytes();
         let capacity_bytes = u64::from(self.layout.segments) * self.layout.segment_bytes;
         let noted = &state.expiry_overrides;
@@ -74,7 +77,6 @@ impl Partition {
             || (bytes < NOTED_BYTES_MIN && many && !noted.contains_key(&found.entry.location))
     }
 
-    /// A short record is written anew, so that it needs no entry in memory; a long one gets a note.
     fn append_expiry(
         &self,
         place: Place,
@@ -83,7 +85,22 @@ impl Partition {
         expiry_ms: u64,
         urgency: Durability,
     ) -> Result<Version> {
-        if found.header.kind == RecordKind::Value && self.is_rewritten(&found) {
+        let record_bytes = if self.is_rewritten(&found) { found.header.record_bytes() as usize } else { 0 };
+        self.reserve_for_store(record_bytes + note_bytes_max(STORE_TRANSITIONS), STORE_TRANSITIONS)?;
+        self.push_expiry(place, key, found, expiry_ms, urgency)
+    }
+
+    /// Pushes a change for which there is room. A short record is written anew, so that it needs no entry
+    /// in memory; a long one gets a note.
+    pub(crate) fn push_expiry(
+        &self,
+        place: Place,
+        key: &[u8],
+        found: Found,
+        expiry_ms: u64,
+        urgency: Durability,
+    ) -> Result<Version> {
+        if self.is_rewritten(&found) {
             let value = self.value(&found)?.to_vec();
             let judged = Judged {
                 place,
@@ -97,9 +114,8 @@ impl Partition {
                 commits: None,
                 dooms: Vec::new(),
             };
-            return self.append_store(&judged, urgency);
+            return Ok(self.push_store(&judged, urgency));
         }
-        self.reserve_for_store(note_bytes_max(1), 1)?;
         let mut flags = if expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
         if found.expiry_ms != 0 {
             flags |= FLAG_PREVIOUS_EXPIRING;

@@ -8,7 +8,9 @@
 use crate::format::note::{NOTE_HEADER_BYTES, NOTE_KIND, decode_note, encode_note};
 use crate::format::record::{self, RECORD_HEADER_BYTES, RecordHeader, verify_value};
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
-use crate::format::{Anchor, FrameHeader, SegmentFooter, SegmentHeader, checkpoint, crc32c, crc32c_of};
+use crate::format::{
+    Anchor, FrameHeader, Intent, SegmentFooter, SegmentHeader, checkpoint, crc32c, crc32c_of,
+};
 use crate::layout::Layout;
 use crate::segments::SegmentTable;
 use crate::state::State;
@@ -171,3 +173,10 @@ pub fn checkpoint(data: &[u8]) {
 #[cfg(test)]
 #[path = "fuzz_tests.rs"]
 mod tests;
+
+/// Any bytes as the intent of a transaction.
+pub fn intent(data: &[u8]) {
+    if let Ok(intent) = Intent::decode(data) {
+        assert_eq!(intent.encode(), data, "what is accepted is given back byte for byte");
+    }
+}

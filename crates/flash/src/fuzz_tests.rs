@@ -49,6 +49,23 @@ fn right_tables() -> Vec<u8> {
     bytes
 }
 
+fn right_intent() -> Vec<u8> {
+    let key = |name: &str| name.as_bytes().to_vec();
+    let (container, condition) = (plimsoll_kv::ContainerId(2), plimsoll_kv::Condition::None);
+    let store = plimsoll_kv::Op::Store {
+        container,
+        key: key("stored"),
+        value: plimsoll_kv::Value::Bytes(key("value")),
+        condition,
+        expiry: plimsoll_kv::Expiry::At(77),
+        retain: false,
+        want_previous: false,
+    };
+    let delete = plimsoll_kv::Op::Delete { container, key: key("deleted"), condition };
+    let writes = vec![store, delete];
+    Intent { participants: vec![0, 1], clears: vec![(container, 5)], writes }.encode()
+}
+
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(data in prop::collection::vec(any::<u8>(), 0..3000)) {
@@ -56,6 +73,7 @@ proptest! {
         record(&data);
         segment(&data);
         checkpoint(&data);
+        intent(&data);
     }
 
     #[test]
@@ -63,7 +81,7 @@ proptest! {
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in any::<prop::sample::Index>(),
     ) {
-        for right in [right_record(), right_snapshot(), right_tables()] {
+        for right in [right_record(), right_snapshot(), right_tables(), right_intent()] {
             let mut bytes = right;
             for (at, value) in &flips {
                 let at = at.index(bytes.len());
@@ -75,6 +93,7 @@ proptest! {
                 record(data);
                 segment(data);
                 checkpoint(data);
+                intent(data);
             }
         }
     }

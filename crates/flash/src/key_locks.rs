@@ -1,28 +1,52 @@
-//! The order of operations on one key: first come, first served.
+//! The order of operations on keys: first come, first served.
 //!
 //! Role: a store that has to read before it writes holds its key from its first poll until its
-//! record has a place in the log; whoever comes later waits in order. Place on the path: the first
-//! step of every operation on a key in the engine.
+//! record has a place in the log; whoever comes later waits in order. A transaction holds many keys, or
+//! everything. Place on the path: the first step of every operation on a key in the engine.
 //!
-//! Invariant: the order in which guards are given out is the order of the first polls.
+//! Invariants:
+//! * the order in which keys are given out is the order of the first polls;
+//! * whoever wants several keys of a partition gets its places in all of their queues at one instant, so
+//!   that no two wait for each other;
+//! * who holds everything is alone: those who came before have ended, those who came later wait.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
-type KeyId = (u16, u64);
+/// Slot and fingerprint of a key.
+pub(crate) type KeyId = (u16, u64);
+
+/// Somebody in a queue.
+struct Place {
+    ticket: u64,
+    waker: Option<Waker>,
+    /// It is a transaction's, which looks at its keys without waiting for them.
+    kept: bool,
+}
+
+/// Somebody who wants everything.
+struct Sole {
+    ticket: u64,
+    waker: Option<Waker>,
+    /// Keys held or waited for since before it came.
+    before: usize,
+}
 
 #[derive(Default)]
-struct Queue {
-    waiting: VecDeque<(u64, Option<Waker>)>,
+struct Queues {
+    keys: BTreeMap<KeyId, VecDeque<Place>>,
+    /// Places in `keys`.
+    places: usize,
+    everything: VecDeque<Sole>,
 }
 
 /// The keys that are held or waited for.
 #[derive(Default)]
 pub(crate) struct KeyLocks {
-    queues: RefCell<BTreeMap<KeyId, Queue>>,
+    queues: RefCell<Queues>,
     next_ticket: Cell<u64>,
 }
 
@@ -33,47 +57,194 @@ pub(crate) struct KeyGuard {
     ticket: u64,
 }
 
+/// Everything held; dropping gives it back.
+pub(crate) struct EverythingGuard {
+    locks: Rc<KeyLocks>,
+    ticket: u64,
+}
+
 impl KeyLocks {
     /// True if nobody holds or waits for a key.
     #[must_use]
     pub(crate) fn is_free(&self, slot: u16, fingerprint: u64) -> bool {
-        !self.queues.borrow().contains_key(&(slot, fingerprint))
+        let queues = self.queues.borrow();
+        queues.everything.is_empty() && !queues.keys.contains_key(&(slot, fingerprint))
+    }
+
+    /// True if a transaction holds a key.
+    #[must_use]
+    pub(crate) fn is_kept(&self, slot: u16, fingerprint: u64) -> bool {
+        let queues = self.queues.borrow();
+        let first = queues.keys.get(&(slot, fingerprint)).and_then(VecDeque::front);
+        queues.everything.front().is_some_and(|sole| sole.before == 0)
+            || first.is_some_and(|place| place.kept)
+    }
+
+    fn take_ticket(&self) -> u64 {
+        self.next_ticket.replace(self.next_ticket.get() + 1)
+    }
+
+    fn queue_up(self: &Rc<Self>, key: KeyId, kept: bool) -> KeyGuard {
+        let ticket = self.take_ticket();
+        let mut queues = self.queues.borrow_mut();
+        queues.keys.entry(key).or_default().push_back(Place { ticket, waker: None, kept });
+        queues.places += 1;
+        KeyGuard { locks: self.clone(), key, ticket }
     }
 
     /// Waits for a key. Keys with one fingerprint share a queue, which only costs time.
     pub(crate) async fn lock(self: &Rc<Self>, slot: u16, fingerprint: u64) -> KeyGuard {
-        let ticket = self.next_ticket.replace(self.next_ticket.get() + 1);
-        let key = (slot, fingerprint);
-        self.queues.borrow_mut().entry(key).or_default().waiting.push_back((ticket, None));
-        let guard = KeyGuard { locks: self.clone(), key, ticket };
-        poll_fn(|cx| {
-            let mut queues = self.queues.borrow_mut();
-            let queue = queues.get_mut(&key).expect("a queue lives while a ticket is in it");
-            if queue.waiting.front().is_some_and(|(front, _)| *front == ticket) {
-                return Poll::Ready(());
-            }
-            let place = queue.waiting.iter_mut().find(|(queued, _)| *queued == ticket);
-            place.expect("a ticket stays in its queue until its guard is dropped").1 =
-                Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        let guard = self.queue_up((slot, fingerprint), false);
+        poll_fn(|cx| guard.poll(cx)).await;
         guard
+    }
+
+    /// Waits for keys, each named once, for a transaction.
+    pub(crate) async fn keep(self: &Rc<Self>, keys: &[KeyId]) -> Vec<KeyGuard> {
+        let guards: Vec<KeyGuard> = keys.iter().map(|key| self.queue_up(*key, true)).collect();
+        for guard in &guards {
+            poll_fn(|cx| guard.poll(cx)).await;
+        }
+        guards
+    }
+
+    /// Waits for everything.
+    pub(crate) async fn lock_everything(self: &Rc<Self>) -> EverythingGuard {
+        let ticket = self.take_ticket();
+        let before = self.queues.borrow().places;
+        self.queues.borrow_mut().everything.push_back(Sole { ticket, waker: None, before });
+        let guard = EverythingGuard { locks: self.clone(), ticket };
+        poll_fn(|cx| guard.poll(cx)).await;
+        guard
+    }
+}
+
+impl Queues {
+    /// Wakes the first of each queue, and the first who wants everything.
+    fn wake_first(&mut self) {
+        let keys = self.keys.values_mut().filter_map(|queue| queue.front_mut()?.waker.take());
+        let sole = self.everything.front_mut().and_then(|sole| sole.waker.take());
+        keys.chain(sole).for_each(Waker::wake);
+    }
+}
+
+impl KeyGuard {
+    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut queues = self.locks.queues.borrow_mut();
+        // Those who want everything and came later wait for this one.
+        let is_late = queues.everything.front().is_some_and(|sole| sole.ticket < self.ticket);
+        let queue = queues.keys.get_mut(&self.key).expect("a queue lives while a ticket is in it");
+        if !is_late && queue.front().is_some_and(|place| place.ticket == self.ticket) {
+            return Poll::Ready(());
+        }
+        let place = queue.iter_mut().find(|place| place.ticket == self.ticket);
+        place.expect("a ticket stays in its queue until its guard is dropped").waker =
+            Some(cx.waker().clone());
+        Poll::Pending
     }
 }
 
 impl Drop for KeyGuard {
     fn drop(&mut self) {
         let mut queues = self.locks.queues.borrow_mut();
-        let queue = queues.get_mut(&self.key).expect("a queue lives while a ticket is in it");
-        queue.waiting.retain(|(ticket, _)| *ticket != self.ticket);
-        match queue.waiting.front_mut() {
-            None => drop(queues.remove(&self.key)),
-            Some((_, waker)) => {
-                if let Some(waker) = waker.take() {
-                    waker.wake();
-                }
+        let queues = &mut *queues;
+        let queue = queues.keys.get_mut(&self.key).expect("a queue lives while a ticket is in it");
+        queue.retain(|place| place.ticket != self.ticket);
+        let next = match queue.front_mut() {
+            None => {
+                queues.keys.remove(&self.key);
+                None
             }
+            Some(place) => place.waker.take(),
+        };
+        queues.places -= 1;
+        for sole in queues.everything.iter_mut().filter(|sole| sole.ticket > self.ticket) {
+            sole.before -= 1;
         }
+        let alone = queues.everything.front_mut().filter(|sole| sole.before == 0);
+        let alone = alone.and_then(|sole| sole.waker.take());
+        next.into_iter().chain(alone).for_each(Waker::wake);
+    }
+}
+
+impl EverythingGuard {
+    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut queues = self.locks.queues.borrow_mut();
+        let is_first = queues.everything.front().is_some_and(|sole| sole.ticket == self.ticket);
+        let sole = queues.everything.iter_mut().find(|sole| sole.ticket == self.ticket);
+        let sole = sole.expect("a ticket stays in its queue until its guard is dropped");
+        if is_first && sole.before == 0 {
+            return Poll::Ready(());
+        }
+        sole.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for EverythingGuard {
+    fn drop(&mut self) {
+        let mut queues = self.locks.queues.borrow_mut();
+        queues.everything.retain(|sole| sole.ticket != self.ticket);
+        queues.wake_first();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::Context;
+
+    fn ready<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn who_wants_everything_waits_for_those_before_and_holds_up_those_after() {
+        let locks = Rc::new(KeyLocks::default());
+        let first = ready(pin!(locks.lock(1, 7))).expect("nobody holds it");
+        let mut everything = pin!(locks.lock_everything());
+        assert!(ready(everything.as_mut()).is_none(), "a key is held");
+        let mut later = pin!(locks.lock(2, 9));
+        assert!(ready(later.as_mut()).is_none(), "it came after");
+        assert!(!locks.is_free(3, 3) && !locks.is_kept(3, 3));
+        drop(first);
+        let alone = ready(everything.as_mut()).expect("all before have ended");
+        assert!(ready(later.as_mut()).is_none() && locks.is_kept(3, 3));
+        drop(alone);
+        assert!(ready(later.as_mut()).is_some());
+    }
+
+    #[test]
+    fn several_keys_are_waited_for_from_one_instant_on() {
+        let locks = Rc::new(KeyLocks::default());
+        let held = ready(pin!(locks.lock(0, 2))).unwrap();
+        let mut both = pin!(locks.keep(&[(0, 1), (0, 2)]));
+        assert!(ready(both.as_mut()).is_none());
+        let mut other_way_round = pin!(locks.keep(&[(0, 2), (0, 1)]));
+        assert!(ready(other_way_round.as_mut()).is_none());
+        let mut everything = pin!(locks.lock_everything());
+        assert!(ready(everything.as_mut()).is_none());
+        drop(held);
+        let both = ready(both.as_mut()).expect("the first in both queues");
+        assert!(locks.is_kept(0, 1) && ready(other_way_round.as_mut()).is_none());
+        drop(both);
+        drop(ready(other_way_round.as_mut()).expect("the next in both queues"));
+        assert!(ready(everything.as_mut()).is_some());
+    }
+
+    #[test]
+    fn places_that_are_given_up_hold_nobody_up() {
+        let locks = Rc::new(KeyLocks::default());
+        let held = ready(pin!(locks.lock(0, 1))).unwrap();
+        let mut given_up = Box::pin(locks.lock_everything());
+        assert!(ready(given_up.as_mut()).is_none());
+        drop(given_up);
+        assert!(ready(pin!(locks.lock(0, 2))).is_some());
+        drop(held);
+        assert!(locks.is_free(0, 1));
     }
 }

@@ -42,6 +42,7 @@ mod snapshot;
 mod space;
 pub mod state;
 mod store;
+mod transaction;
 mod upload;
 mod verify;
 pub mod walk;

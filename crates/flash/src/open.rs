@@ -9,6 +9,7 @@ use crate::partition::{Options, Partition};
 use crate::planted::{Bug, is_planted};
 use crate::recover::{OpenError, Recovered, recover};
 use crate::state::UploadState;
+use crate::transaction::Transactions;
 use plimsoll_kv::{Block, Error, Result};
 use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor, Work};
@@ -53,6 +54,8 @@ impl Partition {
         let keys_in_order = Keys::new(&block, layout, &keys_found);
         let partition = Partition::assemble(reactor, block, layout, options, recovered, log, keys_in_order);
         partition.begin(first_copy).await?;
+        let held = partition.hold_prepared().await;
+        held.map_err(|error| OpenError::Damaged { partition: layout.partition, what: error.to_string() })?;
         let recovery_ms = (reactor.now_ns() - start_ns) / 1_000_000;
         tracing::info!(
             partition = layout.partition,
@@ -103,6 +106,7 @@ impl Partition {
             stuck: Cell::new(false),
             closing: Cell::new(false),
             background_done: Cell::new(false),
+            transactions: Transactions::default(),
             counts: crate::metrics::Counts::default(),
         })
     }

@@ -20,6 +20,7 @@ use crate::log::Log;
 use crate::metrics::{Counts, PartitionMetrics};
 use crate::planted::{Bug, is_planted};
 use crate::state::{ExpiryOverride, State};
+use crate::transaction::Transactions;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{
     Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
@@ -77,6 +78,8 @@ pub struct Partition {
     pub(crate) stuck: Cell<bool>,
     pub(crate) closing: Cell<bool>,
     pub(crate) background_done: Cell<bool>,
+    /// What transactions hold and have prepared.
+    pub(crate) transactions: Transactions,
     pub(crate) counts: Counts,
 }
 
@@ -193,6 +196,9 @@ impl Partition {
             Op::UploadAbort { upload, .. } => self.upload_abort(upload),
             Op::Stats { container } => Ok(Output::Stats(self.stats(container))),
             Op::Sync => self.log.flush().await.map(|()| Output::Done),
+            Op::Transaction { id, action, .. } => {
+                self.transact(id, action, request.lifetime, durability).await
+            }
         }
     }
 
@@ -356,7 +362,8 @@ impl Partition {
         self.state.borrow_mut().apply(transition, self.log.frame());
         self.transitions_since.set(self.transitions_since.get() + 1);
         match transition.kind {
-            TransitionKind::UploadDoom => self.background.ring(), // It gives its space back.
+            // It gives its space back.
+            TransitionKind::UploadDoom | TransitionKind::Forget => self.background.ring(),
             TransitionKind::Clear | TransitionKind::Delete => self.hope(),
             _ => {}
         }

@@ -39,11 +39,17 @@ pub enum Bug {
     LostWakeup,
     /// A change in the same millisecond as the one before it gets the same version.
     VersionUsedTwice,
+    /// A participant of a transaction counts as prepared before that is durable.
+    EarlyPrepare,
+    /// After a crash, a transaction that prepared is given up without asking the other participants.
+    HastyAbort,
+    /// A transaction gives back its keys when it has prepared, before it is applied.
+    EarlyRelease,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 16] = [
+    pub const ALL: [Bug; 19] = [
         Bug::SkippedFlush,
         Bug::EarlyTombstoneDrop,
         Bug::RewrittenTail,
@@ -60,6 +66,9 @@ impl Bug {
         Bug::LeakedUpload,
         Bug::LostWakeup,
         Bug::VersionUsedTwice,
+        Bug::EarlyPrepare,
+        Bug::HastyAbort,
+        Bug::EarlyRelease,
     ];
 }
 

@@ -11,7 +11,6 @@ use crate::format::{RecordKind, UNIT_BYTES};
 use crate::index::Entry;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::planted::{Bug, is_planted};
-use crate::state::UploadState;
 use plimsoll_kv::{ContainerId, Error, Item, Output, Result, Slot, Stats, UploadId};
 use std::rc::Rc;
 
@@ -33,7 +32,7 @@ impl Partition {
     }
 
     /// Waits until the last write of a key is durable: what was just read of it may be told then.
-    async fn settle(&self, place: &Place) -> Result<()> {
+    pub(crate) async fn settle(&self, place: &Place) -> Result<()> {
         match self.pending_frame(place) {
             Some(frame) if !is_planted(Bug::DirtyRead) => self.log.wait_durable(frame).await,
             _ => Ok(()),
@@ -119,27 +118,42 @@ impl Partition {
         range: Option<(u64, u64)>,
         pin: bool,
     ) -> Result<Output> {
-        let found = self.look_up(container, key, Extent::Whole).await?;
+        loop {
+            let found = self.look_up(container, key, Extent::Whole).await?;
+            if let Some(output) = self.found_output(&found, range, pin)? {
+                return Ok(output);
+            }
+        }
+    }
+
+    /// What a read of a record gives; nothing if its parts went while it was read: look again.
+    pub(crate) fn found_output(
+        &self,
+        found: &Found,
+        range: Option<(u64, u64)>,
+        pin: bool,
+    ) -> Result<Option<Output>> {
         if found.header.kind == RecordKind::Manifest {
-            let upload = self.manifest(&found)?.upload;
+            let upload = self.manifest(found)?.upload;
             if pin {
                 // The parts may have been doomed and ended while the manifest was read.
                 if !self.state.borrow().uploads.contains_key(&upload) {
-                    return Box::pin(self.retrieve(container, key, range, pin)).await;
+                    return Ok(None);
                 }
                 *self.pins.borrow_mut().entry(upload).or_default() += 1;
             }
-            return Ok(Output::Found(self.item(&found, Vec::new())?));
+            return Ok(Some(Output::Found(self.item(found, Vec::new())?)));
         }
         let length = u64::from(found.header.value_bytes);
         let bytes = match range {
-            None => self.value(&found)?.to_vec(),
+            None => self.value(found)?.to_vec(),
+            Some((_, 0)) => Vec::new(),
             Some((first, count)) => {
                 let end = first.saturating_add(count).min(length);
-                self.ranged(&found, first.min(end) as usize, end as usize)?
+                self.ranged(found, first.min(end) as usize, end as usize)?
             }
         };
-        Ok(Output::Found(self.item(&found, bytes)?))
+        Ok(Some(Output::Found(self.item(found, bytes)?)))
     }
 
     /// A range of a value, of which only the checksum spans that it touches are proved.
@@ -160,8 +174,7 @@ impl Partition {
     pub(crate) async fn retrieve_part(&self, upload: UploadId, part: u32) -> Result<Output> {
         let part_location = {
             let state = self.state.borrow();
-            let upload = state.uploads.get(&upload.0).filter(|upload| upload.state != UploadState::Open);
-            upload.and_then(|upload| upload.parts.get(&part).copied())
+            state.uploads.get(&upload.0).and_then(|upload| upload.parts.get(&part).copied())
         };
         let (location, length) = part_location.ok_or(Error::NotFound)?;
         let entry = Entry { fingerprint: 0, location, length };

@@ -90,7 +90,9 @@ impl Partition {
                     continue;
                 }
                 let key = record::key(&found.bytes, &found.header);
-                if !found.is_expired(self.now_ms()) {
+                // A transaction that holds it may be the one that scans: it is there until that has ended.
+                let kept = self.locks.is_kept(place.slot.0, place.fingerprint);
+                if !found.is_expired(self.now_ms()) || kept {
                     keys.push(key.to_vec());
                 } else if !self.expire(&place, key).await? {
                     continue 'changed;

@@ -1,13 +1,13 @@
 //! The snapshot: what a partition knows besides its tables, as bytes of a checkpoint.
 //!
-//! Role: encodes and decodes segment table, containers, uploads, retained versions and expiry
-//! overrides at the instant at which a checkpoint begins. Invariant: decoding takes nothing on
-//! trust: every count is bounded by the bytes that are there.
+//! Role: encodes and decodes segment table, containers, uploads, retained versions, expiry
+//! overrides and prepared transactions at the instant at which a checkpoint begins. Invariant: decoding
+//! takes nothing on trust: every count is bounded by the bytes that are there.
 
 use crate::format::SegmentKind;
 use crate::segments::SegmentState;
-use crate::state::{Counters, ExpiryOverride, Retained, State, Upload, UploadState};
-use plimsoll_kv::Version;
+use crate::state::{Counters, ExpiryOverride, Prepared, Retained, State, Upload, UploadState};
+use plimsoll_kv::{TransactionId, Version};
 use std::collections::BTreeMap;
 
 /// Reads numbers off a slice; nothing once the slice is too short.
@@ -95,6 +95,13 @@ pub(crate) fn encode(state: &State, out: &mut Vec<u8>) {
         put_u64(out, kept.version.clock);
         put_u32(out, kept.version.epoch);
     }
+    put_count(out, state.transactions.len());
+    for (id, prepared) in &state.transactions {
+        put_u32(out, u32::from(id.partition) | u32::from(prepared.applied) << 16);
+        put_u32(out, id.version.epoch);
+        put_u64(out, id.version.clock);
+        put_u64(out, prepared.intent);
+    }
 }
 
 fn encode_uploads(uploads: &BTreeMap<u64, Upload>, out: &mut Vec<u8>) {
@@ -105,6 +112,7 @@ fn encode_uploads(uploads: &BTreeMap<u64, Upload>, out: &mut Vec<u8>) {
             UploadState::Open => 0,
             UploadState::Live => 1,
             UploadState::Doomed => 2,
+            UploadState::Promised => 3,
         });
         put_u32(out, u32::from(upload.slot));
         put_u32(out, upload.generation);
@@ -145,6 +153,7 @@ fn decode_into(reader: &mut Reader<'_>, state: &mut State) -> Option<()> {
     state.uploads = reader.list(decode_upload)?.into_iter().collect();
     state.retained = reader.list(decode_retained)?.into_iter().collect();
     state.expiry_overrides = reader.list(decode_override)?.into_iter().collect();
+    state.transactions = reader.list(decode_prepared)?.into_iter().collect();
     reader.0.is_empty().then_some(())
 }
 
@@ -170,6 +179,7 @@ fn decode_upload(reader: &mut Reader<'_>) -> Option<(u64, Upload)> {
         0 => UploadState::Open,
         1 => UploadState::Live,
         2 => UploadState::Doomed,
+        3 => UploadState::Promised,
         _ => return None,
     };
     let slot = u16::try_from(reader.u32()?).ok()?;
@@ -182,6 +192,13 @@ fn decode_override(reader: &mut Reader<'_>) -> Option<(u64, ExpiryOverride)> {
     let (location, expiry_ms) = (reader.u64()?, reader.u64()?);
     let (clock, epoch) = (reader.u64()?, reader.u32()?);
     Some((location, ExpiryOverride { expiry_ms, version: Version { epoch, clock } }))
+}
+
+fn decode_prepared(reader: &mut Reader<'_>) -> Option<(TransactionId, Prepared)> {
+    let (partition, epoch) = (reader.u32()?, reader.u32()?);
+    let version = Version { epoch, clock: reader.u64()? };
+    let id = TransactionId { partition: partition as u16, version };
+    Some((id, Prepared { intent: reader.u64()?, applied: partition >> 16 != 0 }))
 }
 
 fn decode_retained(reader: &mut Reader<'_>) -> Option<(u64, Retained)> {

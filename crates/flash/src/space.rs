@@ -54,7 +54,8 @@ impl Partition {
         self.wait_for_keys().await?;
         let units = bytes / UNIT_BYTES;
         let fits = |partition: &Partition| {
-            partition.state.borrow().segments.live_units() + units <= partition.live_units_max()
+            let promised = partition.transactions.promised_units();
+            partition.state.borrow().segments.live_units() + promised + units <= partition.live_units_max()
         };
         if !fits(self) && self.has_debris() {
             self.wait_while(|partition| !fits(partition) && partition.has_debris()).await?;

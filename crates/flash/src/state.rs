@@ -1,5 +1,5 @@
 //! The state of a partition: index, segments, containers, uploads, retained versions, expiry
-//! overrides; and how transitions change it.
+//! overrides, prepared transactions; and how transitions change it.
 //!
 //! Role: [`State::apply`] executes a transition, for a request and for replay alike, so that what
 //! recovery builds is what the server had. Place on the path: after a record or note has its place
@@ -16,7 +16,7 @@ use crate::format::{SegmentKind, Transition, TransitionKind};
 use crate::index::{Entry, Index};
 use crate::segments::SegmentTable;
 use plimsoll_kv::limits::CONTAINERS_MAX;
-use plimsoll_kv::{ContainerId, Slot, Version};
+use plimsoll_kv::{ContainerId, Slot, TransactionId, Version};
 use std::collections::BTreeMap;
 
 /// Counters of one generation of a container.
@@ -39,6 +39,8 @@ pub enum UploadState {
     Live,
     /// It is nobody's value; its parts go when its last reader has.
     Doomed,
+    /// A transaction that has prepared needs it: what it is to write, or a value of that.
+    Promised,
 }
 
 /// A value in parts.
@@ -82,6 +84,15 @@ pub struct Retained {
     pub generation: u32,
 }
 
+/// A transaction that has prepared and is not forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// The upload that holds what it is to write.
+    pub intent: u64,
+    /// It has been applied.
+    pub applied: bool,
+}
+
 /// Everything a partition knows without reading its flash.
 pub struct State {
     /// Where keys are.
@@ -104,6 +115,8 @@ pub struct State {
     pub retained: BTreeMap<u64, Retained>,
     /// Expiry times that differ from what the record says, by location.
     pub expiry_overrides: BTreeMap<u64, ExpiryOverride>,
+    /// Transactions that have prepared and are not forgotten.
+    pub transactions: BTreeMap<TransactionId, Prepared>,
     /// During replay: for each slot, the first frame that its table does not hold yet.
     pub slot_frames: Option<Vec<u64>>,
 }
@@ -123,6 +136,7 @@ impl State {
             next_upload: 1,
             retained: BTreeMap::new(),
             expiry_overrides: BTreeMap::new(),
+            transactions: BTreeMap::new(),
             slot_frames: None,
         }
     }
@@ -173,6 +187,10 @@ impl State {
             TransitionKind::Revert => self.revert(t, frame),
             TransitionKind::OpenSegment => self.open_segment(t, frame),
             TransitionKind::Sweep => self.sweep(t, frame),
+            TransitionKind::UploadPromise => self.set_upload_state(t.argument, UploadState::Promised),
+            TransitionKind::Prepare => self.prepare(t),
+            TransitionKind::Applied => self.applied(t),
+            TransitionKind::Forget => self.forget(t),
             TransitionKind::Note => unreachable!("references are resolved before they are applied"),
         }
     }
@@ -273,12 +291,20 @@ impl State {
         if t.flags & FLAG_WHOLE != 0 {
             self.clear_tables(frame);
             self.segments.remove_all_live(frame);
-            self.uploads.clear();
+            self.keep_promised_uploads();
             self.retained.clear();
             self.expiry_overrides.clear();
             self.dead.clear();
         } else if gone.keys > 0 {
             self.dead.insert(t.container, gone.keys);
+        }
+    }
+
+    /// Of the uploads, only those stay that a transaction needs.
+    fn keep_promised_uploads(&mut self) {
+        self.uploads.retain(|_, upload| upload.state == UploadState::Promised);
+        for (location, length) in self.uploads.values().flat_map(|upload| upload.parts.values()) {
+            self.segments.add_live(*location, *length);
         }
     }
 
@@ -351,6 +377,23 @@ impl State {
         }
     }
 
+    fn prepare(&mut self, t: &Transition) {
+        self.set_upload_state(t.argument, UploadState::Promised);
+        let prepared = Prepared { intent: t.argument, applied: false };
+        self.transactions.insert(transaction_of(t), prepared);
+    }
+
+    fn applied(&mut self, t: &Transition) {
+        let prepared = self.transactions.get_mut(&transaction_of(t));
+        prepared.expect("only what has prepared is applied").applied = true;
+    }
+
+    fn forget(&mut self, t: &Transition) {
+        let forgotten = self.transactions.remove(&transaction_of(t));
+        let intent = forgotten.expect("only what has prepared is forgotten").intent;
+        self.set_upload_state(intent, UploadState::Doomed);
+    }
+
     fn release(&mut self, t: &Transition, frame: u64) {
         let Some(kept) = self.retained.remove(&t.location) else { return };
         self.expiry_overrides.remove(&kept.location);
@@ -391,4 +434,10 @@ impl State {
         let retained: u64 = self.retained.values().map(|kept| u64::from(kept.length)).sum();
         indexed + parts + retained
     }
+}
+
+/// The transaction that a transition names.
+fn transaction_of(t: &Transition) -> TransactionId {
+    let version = Version { epoch: t.container, clock: t.previous };
+    TransactionId { partition: t.slot, version }
 }

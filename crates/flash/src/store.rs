@@ -224,7 +224,7 @@ impl Partition {
         Ok(Manifest { length, upload, part_bytes: self.layout.part_bytes() }.encode())
     }
 
-    fn check_upload(&self, upload: u64, place: &Place) -> Result<()> {
+    pub(crate) fn check_upload(&self, upload: u64, place: &Place) -> Result<()> {
         let state = self.state.borrow();
         let found = state.uploads.get(&upload).ok_or(Error::Invalid("no such upload"))?;
         // The container may have been emptied since the upload was begun.

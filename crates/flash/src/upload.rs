@@ -98,7 +98,14 @@ impl Partition {
         }
     }
 
-    fn append_part(&self, upload: u64, part: u32, generation: u32, slot: u16, bytes: &[u8]) -> u64 {
+    pub(crate) fn append_part(
+        &self,
+        upload: u64,
+        part: u32,
+        generation: u32,
+        slot: u16,
+        bytes: &[u8],
+    ) -> u64 {
         let key = part_key(upload, part);
         let header = RecordHeader {
             kind: RecordKind::Part,
@@ -143,7 +150,7 @@ impl Partition {
         Ok(Output::Done)
     }
 
-    fn doom(&self, upload: u64) {
+    pub(crate) fn doom(&self, upload: u64) {
         if let Some(found) = self.state.borrow_mut().uploads.get_mut(&upload) {
             found.state = UploadState::Doomed;
         }

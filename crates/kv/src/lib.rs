@@ -24,6 +24,7 @@ pub mod record;
 mod request;
 mod slot;
 pub mod throttle;
+pub mod transaction;
 mod version;
 
 pub use block::Block;
@@ -35,6 +36,7 @@ pub use request::{
     Request, ScanPage, Stats, Tenant, UploadId, Value,
 };
 pub use slot::{SLOTS, Slot};
+pub use transaction::TransactionId;
 pub use version::Version;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Requests to a KV device and their completions.
 
 use crate::edit::Edit;
+use crate::transaction::{Action, Outstanding, Status, TransactionId};
 use crate::version::Version;
 
 /// Who asks: the unit of fairness at the gate.
@@ -119,7 +120,7 @@ pub enum Op {
         /// If the value stands in parts, keep them until `Unpin`, whatever happens to the key.
         pin: bool,
     },
-    /// Reads a part of a pinned value.
+    /// Reads a part of a pinned value, or of an upload that was begun.
     RetrievePart {
         /// Of which upload.
         upload: UploadId,
@@ -236,9 +237,29 @@ pub enum Op {
     },
     /// Everything acknowledged so far, asynchronous stores too, is on stable media at completion.
     Sync,
+    /// A step of a transaction at one of its partitions.
+    Transaction {
+        /// At which.
+        partition: u16,
+        /// Of which transaction; absent where there is none yet, or all are meant.
+        id: Option<TransactionId>,
+        /// What to do.
+        action: Action,
+    },
 }
 
 impl Op {
+    /// The key that this writes, and where it is, if it writes one.
+    #[must_use]
+    pub fn place(&self) -> Option<(ContainerId, &[u8])> {
+        match self {
+            Op::Store { container, key, .. }
+            | Op::Delete { container, key, .. }
+            | Op::SetExpiry { container, key, .. } => Some((*container, key)),
+            _ => None,
+        }
+    }
+
     /// The key that decides which partition serves this, if one does.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
@@ -256,7 +277,13 @@ impl Op {
             | Op::UploadPart { key, .. }
             | Op::UploadAbort { key, .. } => Some(key),
             Op::Batch(ops) => ops.first().and_then(Op::key),
-            Op::List { .. } | Op::Scan { .. } | Op::Clear { .. } | Op::Stats { .. } | Op::Sync => None,
+            Op::Transaction { action: Action::Retrieve { key, .. }, .. } => Some(key),
+            Op::List { .. }
+            | Op::Scan { .. }
+            | Op::Clear { .. }
+            | Op::Stats { .. }
+            | Op::Sync
+            | Op::Transaction { .. } => None,
         }
     }
 }
@@ -372,6 +399,12 @@ pub enum Output {
     Upload(UploadId),
     /// `Batch`: one output for each operation.
     Batch(Vec<Output>),
+    /// `Transaction`: what is asked for is held, and this names it.
+    Held(TransactionId),
+    /// `Transaction`: how far one is.
+    Status(Status),
+    /// `Transaction`: those that are known.
+    Outstanding(Vec<Outstanding>),
     /// Nothing but success.
     Done,
 }

@@ -95,7 +95,7 @@ pub struct LargeArg<'a> {
 }
 
 /// One argument's place in the bytes it lives in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: u32,
     end: u32,
@@ -161,6 +161,38 @@ impl<'a> Args<'a> {
     pub fn range_in_buffer(&self, index: usize) -> Option<Range<usize>> {
         let (base, range) = (self.base?, self.spans.get(index)?.range());
         Some(base + range.start..base + range.end)
+    }
+}
+
+/// Arguments of a command that is kept for later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedArgs {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl OwnedArgs {
+    /// Copies arguments.
+    #[must_use]
+    pub fn new<'a>(args: impl IntoIterator<Item = &'a [u8]>) -> OwnedArgs {
+        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+        for arg in args {
+            spans.push(Span::new(bytes.len(), bytes.len() + arg.len()));
+            bytes.extend_from_slice(arg);
+        }
+        OwnedArgs { bytes, spans }
+    }
+
+    /// The arguments.
+    #[must_use]
+    pub fn args(&self) -> Args<'_> {
+        Args { bytes: &self.bytes, spans: &self.spans, base: None }
+    }
+
+    /// Bytes of memory behind them.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
     }
 }
 

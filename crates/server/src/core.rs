@@ -8,10 +8,18 @@
 //!
 //! Never: it opens devices or knows which kind they are.
 
+mod answer;
+
 use crate::channels::Channels;
-use crate::limits::{CLIENT_BYTES_MAX, STALL_LOOK_NS, STOP_NS_MAX};
+use crate::latency::Latency;
+use crate::limits::{CLIENT_BYTES_MAX, IDLE_LOOK_NS, STALL_LOOK_NS, STOP_NS_MAX};
+use crate::monitors::Lines;
+use crate::parameters::Parameter;
+use crate::pause::{Pause, Pausing};
 use crate::session::{self, Connection};
 use crate::shared::Shared;
+use crate::slow_log::SlowLog;
+use crate::transaction::{self, Forgetting};
 use crate::volume::{Message, Question, Volume};
 use futures_util::future::{Either, select};
 use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
@@ -36,8 +44,21 @@ pub struct Core {
     stopping: Cell<bool>,
     /// Who listens to what.
     pub(crate) channels: RefCell<Channels>,
+    /// Transactions that are applied and not forgotten.
+    pub(crate) forgetting: Forgetting,
     /// What all connections hold.
     held_bytes: Cell<usize>,
+    /// Commands that took long.
+    pub(crate) slow_log: SlowLog,
+    /// The worst latencies of the last seconds that had one.
+    pub(crate) latency: RefCell<Latency>,
+    /// What clients have to wait for.
+    pub(crate) pausing: Pausing,
+    /// A task ends the pause.
+    pausing_ends: Cell<bool>,
+    pause_ended: WaitList,
+    /// Lines for the monitors.
+    lines: Lines,
     /// Woken when the core stops, and when a connection has ended.
     changed: WaitList,
 }
@@ -64,7 +85,14 @@ pub fn serve_core(
         address: listener.address(),
         stopping: Cell::new(false),
         channels: RefCell::default(),
+        forgetting: Forgetting::default(),
         held_bytes: Cell::new(0),
+        slow_log: SlowLog::default(),
+        latency: RefCell::default(),
+        pausing: Pausing::default(),
+        pausing_ends: Cell::new(false),
+        pause_ended: WaitList::default(),
+        lines: Lines::default(),
         changed: WaitList::default(),
     });
     let weak = Rc::downgrade(&core);
@@ -73,6 +101,10 @@ pub fn serve_core(
     }));
     reactor.spawn(Work::Network, accept(core.clone(), listener));
     reactor.spawn(Work::Control, watch(core.clone()));
+    reactor.spawn(Work::Control, transaction::forget_applied(core.clone()));
+    for partition in volume.local().keys() {
+        reactor.spawn(Work::Control, transaction::resolve(core.clone(), *partition));
+    }
     Ok(core)
 }
 
@@ -94,12 +126,22 @@ async fn accept(core: Rc<Core>, listener: Listener) {
     }
 }
 
-/// Cuts connections that keep a value on the device and take none of it.
+/// Cuts connections that keep a value on the device and take none of it, and those that are idle for
+/// longer than they may.
 async fn watch(core: Rc<Core>) {
+    let mut stall_look_ns = core.reactor.now_ns() + STALL_LOOK_NS;
     while !core.stopping.get() {
-        core.reactor.sleep_ns(STALL_LOOK_NS).await;
+        core.reactor.sleep_ns(IDLE_LOOK_NS).await;
         let now_ns = core.reactor.now_ns();
-        core.known_connections().iter().for_each(|connection| connection.cut_if_stalled(now_ns));
+        if now_ns >= stall_look_ns {
+            stall_look_ns = now_ns + STALL_LOOK_NS;
+            core.known_connections().iter().for_each(|connection| connection.cut_if_stalled(now_ns));
+        }
+        let idle_s_max = core.shared.parameters.get(Parameter::Timeout);
+        if idle_s_max > 0 {
+            let idle_ns_max = (idle_s_max as u64).saturating_mul(1_000_000_000);
+            core.known_connections().iter().for_each(|c| c.cut_if_idle(now_ns, idle_ns_max));
+        }
     }
 }
 
@@ -145,6 +187,7 @@ impl Core {
     /// the most is cut.
     pub(crate) fn hold(&self, before: usize, now: usize) {
         self.held_bytes.set(self.held_bytes.get() - before + now);
+        self.shared.core(self.reactor.core()).held_bytes.set(self.held_bytes.get() as u64);
         if now <= before || self.held_bytes.get() <= CLIENT_BYTES_MAX {
             return;
         }
@@ -176,6 +219,7 @@ impl Core {
     pub async fn stop(self: &Rc<Self>) {
         self.stopping.set(true);
         self.changed.wake_all();
+        self.forgetting.wake();
         for connection in self.known_connections() {
             connection.finish();
         }
@@ -187,48 +231,50 @@ impl Core {
         }
     }
 
-    /// Hands a message to those who listen on this core; how many they are.
-    fn publish(&self, channel: &[u8], message: &[u8]) -> Vec<u8> {
-        let listeners = self.channels.borrow().listeners(channel);
-        let count = listeners.len() as i64;
-        for (listener, pattern) in listeners {
-            let connection = self.connections.borrow().get(&listener).and_then(Weak::upgrade);
-            if let Some(connection) = connection {
-                connection.hear(pattern, channel, message);
-            }
+    /// Begins a pause, and the task that ends it.
+    fn pause(self: &Rc<Self>, for_ms: u64, holds_all: bool) {
+        let now_ns = self.reactor.now_ns();
+        let until_ns = now_ns.saturating_add(for_ms.saturating_mul(1_000_000));
+        self.pausing.begin(now_ns, Pause { until_ns, holds_all });
+        if self.pausing_ends.replace(true) {
+            return; // The task of the pause that lasts looks again when that is over.
         }
-        count.to_le_bytes().to_vec()
+        let core = self.clone();
+        self.reactor.spawn(Work::Control, async move {
+            while let Some(until_ns) = core.pausing.look(core.reactor.now_ns()) {
+                let over = core.pause_ended.wait_for(|| (!core.pausing.holds_writes()).then_some(()));
+                select(pin!(over), pin!(core.reactor.sleep_until(until_ns))).await;
+            }
+            core.pausing_ends.set(false);
+            core.unpause();
+        });
     }
 
-    fn answer(&self, question: Question) -> Vec<u8> {
-        match question {
-            Question::Clients => {
-                let now_ns = self.reactor.now_ns();
-                self.known_connections().iter().flat_map(|connection| connection.describe(now_ns)).collect()
-            }
-            Question::Kill(filter) => {
-                let known = self.known_connections();
-                let meant = known.iter().filter(|c| c.id != filter.asker && c.is_meant(&filter));
-                (meant.inspect(|connection| connection.die()).count() as i64).to_le_bytes().to_vec()
-            }
-            Question::Publish { channel, message } => self.publish(&channel, &message),
-            Question::Channels(kind) => {
-                let channels = self.channels.borrow();
-                let mut bytes = Vec::new();
-                for name in channels.names(kind) {
-                    bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
-                    bytes.extend_from_slice(name);
-                }
-                bytes
-            }
-            Question::Listeners(channel) => {
-                (self.channels.borrow().count(&channel) as i64).to_le_bytes().to_vec()
-            }
-            Question::ResetCounters => {
-                self.shared.core(self.reactor.core()).reset();
-                Vec::new()
-            }
+    /// Ends a pause.
+    fn unpause(&self) {
+        self.pausing.end();
+        self.pause_ended.wake_all();
+        self.known_connections().iter().for_each(|connection| connection.go_on());
+    }
+
+    /// Tells the monitors of a command that has begun.
+    pub(crate) fn show_command(self: &Rc<Self>, line: &str) {
+        self.lines.push(line);
+        if self.lines.is_busy.replace(true) {
+            return;
         }
+        let core = self.clone();
+        self.reactor.spawn(Work::Control, async move {
+            loop {
+                let question = match core.lines.take() {
+                    Ok(lines) if lines.is_empty() => break,
+                    Ok(lines) => Question::Monitored(lines.into()),
+                    Err(_) => Question::CutMonitors,
+                };
+                core.volume.ask_all(question).await;
+            }
+            core.lines.is_busy.set(false);
+        });
     }
 
     /// Executes an operation for a client, with the configured durability.

@@ -8,11 +8,31 @@
 //!
 //! Never: a lock, or a locked instruction on the data path.
 
+use crate::histogram::Histogram;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Upper bounds of the latency histogram in microseconds; one bucket more has none.
 pub const LATENCY_BOUNDS_US: [u64; 15] =
     [10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000];
+
+/// The first words of errors, as INFO errorstats tells them; the last one counts those that are not here.
+pub const ERROR_CODES: [&str; 14] = [
+    "ERR",
+    "BUSYKEY",
+    "EXECABORT",
+    "LOADING",
+    "MISCONF",
+    "NOAUTH",
+    "NOPROTO",
+    "NOSCRIPT",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+    "WRONGPASS",
+    "WRONGTYPE",
+    "OTHER",
+];
 
 /// A counter of one writer.
 #[derive(Debug, Default)]
@@ -52,6 +72,8 @@ pub struct CommandCounters {
     pub latency_ns: Counter,
     /// Runs by latency: the n-th counts those up to the n-th bound and above the one before.
     pub buckets: [Counter; LATENCY_BOUNDS_US.len() + 1],
+    /// The same, finer; made when the command is run for the first time.
+    histogram: OnceLock<Histogram>,
 }
 
 impl CommandCounters {
@@ -62,6 +84,13 @@ impl CommandCounters {
         self.latency_ns.add(latency_ns);
         let bucket = LATENCY_BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < latency_ns);
         self.buckets[bucket].add(1);
+        self.histogram.get_or_init(Histogram::default).record(latency_ns);
+    }
+
+    /// Its latencies, if it was ever run on this core.
+    #[must_use]
+    pub fn histogram(&self) -> Option<&Histogram> {
+        self.histogram.get()
     }
 
     fn reset(&self) {
@@ -69,13 +98,16 @@ impl CommandCounters {
             counter.set(0);
         }
         self.buckets.iter().for_each(|bucket| bucket.set(0));
+        if let Some(histogram) = self.histogram.get() {
+            histogram.reset();
+        }
     }
 }
 
 /// Counters of one core.
 #[derive(Debug)]
 pub struct CoreCounters {
-    /// By the command's place in the table.
+    /// By the command's slot ([`crate::command::SLOTS`]).
     pub commands: Vec<CommandCounters>,
     /// Connections accepted.
     pub accepted: Counter,
@@ -85,16 +117,24 @@ pub struct CoreCounters {
     pub evicted: Counter,
     /// Connections open now.
     pub open: Counter,
+    /// Bytes that they hold.
+    pub held_bytes: Counter,
     /// Bytes received.
     pub received_bytes: Counter,
     /// Bytes sent.
     pub sent_bytes: Counter,
+    /// Receives that brought bytes.
+    pub receives: Counter,
+    /// Sends.
+    pub sends: Counter,
     /// Reads that found their key.
     pub hits: Counter,
     /// Reads that did not.
     pub misses: Counter,
     /// Replies that were errors.
     pub errors: Counter,
+    /// The same by their first word, in the order of [`ERROR_CODES`].
+    pub errors_by_code: [Counter; ERROR_CODES.len()],
     /// Connections closed for breaking the protocol.
     pub protocol_errors: Counter,
 }
@@ -109,11 +149,15 @@ impl CoreCounters {
             refused: Counter::default(),
             evicted: Counter::default(),
             open: Counter::default(),
+            held_bytes: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
+            receives: Counter::default(),
+            sends: Counter::default(),
             hits: Counter::default(),
             misses: Counter::default(),
             errors: Counter::default(),
+            errors_by_code: Default::default(),
             protocol_errors: Counter::default(),
         }
     }
@@ -122,10 +166,21 @@ impl CoreCounters {
     pub fn reset(&self) {
         self.commands.iter().for_each(CommandCounters::reset);
         let counters = [&self.accepted, &self.refused, &self.evicted, &self.received_bytes, &self.sent_bytes];
-        for counter in counters.into_iter().chain([&self.hits, &self.misses, &self.errors]) {
+        for counter in
+            counters.into_iter().chain([&self.receives, &self.sends, &self.hits, &self.misses, &self.errors])
+        {
             counter.set(0);
         }
         self.protocol_errors.set(0);
+        self.errors_by_code.iter().for_each(|counter| counter.set(0));
+    }
+
+    /// Counts an error, by its text.
+    pub fn failed(&self, text: &[u8]) {
+        self.errors.add(1);
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let known = ERROR_CODES.iter().position(|known| known.as_bytes() == code);
+        self.errors_by_code[known.unwrap_or(ERROR_CODES.len() - 1)].add(1);
     }
 
     /// Commands run.

@@ -10,17 +10,27 @@
 //! Never: it stores anything itself.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod channels;
 pub mod command;
 pub mod config;
 mod core;
 pub mod counters;
 mod glob;
+pub mod histogram;
+mod keyspace;
+mod latency;
 pub mod limits;
+mod monitors;
+pub mod parameters;
+mod pause;
 pub mod reply;
+mod secrets;
 pub mod serve;
 pub mod session;
 pub mod shared;
+mod slow_log;
+mod transaction;
 pub mod volume;
 
 pub use crate::core::{Core, serve_core};

@@ -6,9 +6,28 @@ use plimsoll_reactor::limits::MESH_MESSAGES_MAX;
 pub const LOCAL_IN_FLIGHT_MAX: usize = 8192;
 
 /// Requests that one core has at another. Their completions travel in the ring of the other
-/// direction, beside that core's own requests: both together always fit, so that a core that
+/// direction, beside that core's own requests: all together always fit, so that a core that
 /// answers never waits for room.
-pub const REMOTE_IN_FLIGHT_MAX: usize = MESH_MESSAGES_MAX / 2;
+pub const REMOTE_IN_FLIGHT_MAX: usize = MESH_MESSAGES_MAX / 2 - TRANSACTIONS_MAX - STEPS_IN_FLIGHT_MAX;
+
+/// Transactions of one core under way; each may wait at one partition for what it wants to hold.
+pub const TRANSACTIONS_MAX: usize = 64;
+
+/// Steps of transactions that hold what they want, which one core has at another. They have a share of
+/// their own: requests that wait for a transaction's keys must not keep it from its end.
+pub const STEPS_IN_FLIGHT_MAX: usize = 64;
+
+/// Bytes of the commands that wait for EXEC, and of what a transaction is to write.
+pub const TRANSACTION_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of the replies of one EXEC.
+pub const TRANSACTION_REPLY_BYTES_MAX: usize = 128 << 20;
+
+/// How long an applied transaction is remembered, so that many are forgotten at once.
+pub const FORGET_NS: u64 = 1_000_000_000;
+
+/// After a failed step that has to be done, it is tried again after so long.
+pub const STEP_RETRY_NS: u64 = 100_000_000;
 
 /// Commands of one connection under way: enough to keep a drive busy, and what one connection can
 /// take from the others.
@@ -51,6 +70,21 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 1 << 20;
 /// does (client-output-buffer-limit pubsub).
 pub const LISTENER_BYTES_MAX: usize = 32 << 20;
 
+/// Names of one COMMAND INFO: each costs a few bytes to ask and a kilobyte to answer.
+pub const COMMAND_NAMES_MAX: usize = 4096;
+
+/// Bytes of a line of MONITOR; what a command has beyond is left out of it.
+pub const MONITOR_LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Entries of the slow log, whatever `slowlog-max-len` asks for: each holds up to 5 KiB.
+pub const SLOWLOG_ENTRIES_MAX: usize = 16 << 10;
+
+/// How often clients that are idle for too long are looked for.
+pub const IDLE_LOOK_NS: u64 = 1_000_000_000;
+
+/// How long DEBUG SLEEP lets its connection wait.
+pub const DEBUG_SLEEP_NS_MAX: u64 = 3_600_000_000_000;
+
 /// How long a client that is being sent a value in parts may take none of it before its connection is
 /// cut: as long, the value keeps its space on the device, whatever became of its key.
 pub const STALL_NS_MAX: u64 = 60_000_000_000;
@@ -73,5 +107,8 @@ pub const LINGER_NS_MAX: u64 = 10_000_000_000;
 /// How long a stop waits for replies to leave before connections are cut.
 pub const STOP_NS_MAX: u64 = 5_000_000_000;
 
-const _: () = assert!(REMOTE_IN_FLIGHT_MAX * 2 <= MESH_MESSAGES_MAX);
+const _: () = assert!(
+    (REMOTE_IN_FLIGHT_MAX + TRANSACTIONS_MAX + STEPS_IN_FLIGHT_MAX) * 2 <= MESH_MESSAGES_MAX
+        && REMOTE_IN_FLIGHT_MAX >= MESH_MESSAGES_MAX / 4
+);
 const _: () = assert!(SEND_BYTES_MAX <= REPLY_BYTES_MAX);

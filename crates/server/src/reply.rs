@@ -36,6 +36,8 @@ pub enum Reply {
     Ok,
     /// A simple string.
     Simple(&'static str),
+    /// A simple string that is made.
+    Line(Vec<u8>),
     /// An error, its code first.
     Error(Vec<u8>),
     /// An integer.
@@ -44,6 +46,8 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// No such value.
     Null,
+    /// An EXEC that did nothing.
+    NullArray,
     /// An array.
     Array(Vec<Reply>),
     /// The header of an array whose elements are the replies that follow.
@@ -94,7 +98,9 @@ impl Reply {
         const PINNED: usize = 256;
         SMALL
             + match self {
-                Reply::Error(bytes) | Reply::Bulk(bytes) | Reply::Text(bytes) => bytes.capacity(),
+                Reply::Error(bytes) | Reply::Bulk(bytes) | Reply::Text(bytes) | Reply::Line(bytes) => {
+                    bytes.capacity()
+                }
                 Reply::Array(items) | Reply::Set(items) | Reply::Push(items) | Reply::Several(items) => {
                     items.iter().map(Reply::held_bytes).sum()
                 }
@@ -112,10 +118,12 @@ impl Reply {
         match self {
             Reply::Ok => writer.ok(),
             Reply::Simple(text) => writer.simple(text),
+            Reply::Line(text) => writer.simple(text),
             Reply::Error(text) => writer.error(text),
             Reply::Integer(value) => writer.integer(*value),
             Reply::Bulk(bytes) => writer.bulk(bytes),
             Reply::Null => writer.null(),
+            Reply::NullArray => writer.null_array(),
             Reply::ArrayHeader(len) => writer.array_header(*len),
             Reply::Text(text) => writer.verbatim(*b"txt", text),
             Reply::Array(items) => {

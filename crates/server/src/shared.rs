@@ -1,4 +1,4 @@
-//! What all cores and the control thread share: settings that never change, and counters.
+//! What all cores and the control thread share: settings, parameters, and counters.
 //!
 //! Role: made once at start, handed to every core. Invariants: each counter block has one writing
 //! core; the few numbers that several cores write (connections, client ids) are touched when a
@@ -7,23 +7,26 @@
 //! Never: anything that a request has to wait for.
 
 use crate::command;
-use crate::config::Password;
+use crate::config::{DebugCommand, Password};
 use crate::counters::{CoreCounters, Gauges};
+use crate::parameters::{Parameter, Parameters, Spec, Values};
 use crate::volume::Geometry;
 use plimsoll_kv::Durability;
 use plimsoll_reactor::{CoreId, Load};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// What a session needs to know of the configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// What an acknowledged write is worth.
     pub durability: Durability,
-    /// Connections at most.
-    pub clients_max: u64,
+    /// The values of the parameters at the start.
+    pub parameters: Values,
     /// What clients have to give before anything else.
     pub password: Option<Password>,
+    /// Who may use DEBUG.
+    pub debug_command: DebugCommand,
     /// The directory of the data, for CONFIG GET dir.
     pub data_dir: String,
     /// The configuration file, if there is one.
@@ -34,6 +37,18 @@ pub struct Settings {
     pub started_ms: u64,
     /// The process' id.
     pub process_id: u32,
+}
+
+/// What the process does for operators' commands; a simulated server has none.
+pub trait Host: std::fmt::Debug + Send + Sync {
+    /// Stops the whole server in order, soon.
+    fn stop(&self);
+
+    /// Makes room for the descriptors of so many connections; how many there is room for.
+    fn admit(&self, clients_max: u64) -> u64;
+
+    /// Writes these parameters into the configuration file; what became of it is told later.
+    fn rewrite(&self, changed: Vec<(&'static Spec, i64)>) -> Arc<OnceLock<Result<(), String>>>;
 }
 
 /// What the control thread measures for INFO once a second; zero where there is none.
@@ -51,6 +66,10 @@ pub struct ProcessGauges {
     pub user_ms: AtomicU64,
     /// Commands in the last second.
     pub ops_per_s: AtomicU64,
+    /// Bytes received in the last second.
+    pub input_bytes_per_s: AtomicU64,
+    /// Bytes sent in the last second.
+    pub output_bytes_per_s: AtomicU64,
 }
 
 /// Shared by all cores and the control thread.
@@ -67,9 +86,16 @@ pub struct Shared {
     /// Measured by the control thread.
     pub process: ProcessGauges,
     /// What devices and partitions tell; locked to add one and to list them.
-    gauges: Mutex<Vec<std::sync::Arc<Gauges>>>,
+    gauges: Mutex<Vec<Arc<Gauges>>>,
+    /// The parameters in force.
+    pub parameters: Parameters,
+    /// Set once, when the server runs in a process of its own.
+    pub host: OnceLock<Box<dyn Host>>,
+    /// Clients that watch all commands.
+    pub monitors: AtomicU64,
     connections: AtomicU64,
     next_client: AtomicU64,
+    next_slow: AtomicU64,
 }
 
 impl Shared {
@@ -77,14 +103,18 @@ impl Shared {
     #[must_use]
     pub fn new(settings: Settings, geometry: Geometry, cores: usize) -> Shared {
         Shared {
+            parameters: Parameters::new(settings.parameters),
+            host: OnceLock::new(),
+            monitors: AtomicU64::new(0),
             settings,
             geometry,
-            cores: (0..cores).map(|_| CoreCounters::new(command::TABLE.len())).collect(),
+            cores: (0..cores).map(|_| CoreCounters::new(command::SLOTS.len())).collect(),
             loads: OnceLock::new(),
             process: ProcessGauges::default(),
             gauges: Mutex::new(Vec::new()),
             connections: AtomicU64::new(0),
             next_client: AtomicU64::new(1),
+            next_slow: AtomicU64::new(0),
         }
     }
 
@@ -97,7 +127,8 @@ impl Shared {
     /// Counts a new connection, unless there are too many.
     #[must_use]
     pub fn admit(&self) -> bool {
-        let admitted = self.connections.fetch_add(1, Relaxed) < self.settings.clients_max;
+        let clients_max = self.parameters.get(Parameter::ClientsMax) as u64;
+        let admitted = self.connections.fetch_add(1, Relaxed) < clients_max;
         if !admitted {
             self.connections.fetch_sub(1, Relaxed);
         }
@@ -121,9 +152,15 @@ impl Shared {
         self.next_client.fetch_add(1, Relaxed)
     }
 
+    /// A number for an entry of the slow log.
+    #[must_use]
+    pub fn next_slow(&self) -> u64 {
+        self.next_slow.fetch_add(1, Relaxed)
+    }
+
     /// Adds gauges, to be published by the calling core. At start only.
-    pub fn add_gauges(&self, gauges: Gauges) -> std::sync::Arc<Gauges> {
-        let gauges = std::sync::Arc::new(gauges);
+    pub fn add_gauges(&self, gauges: Gauges) -> Arc<Gauges> {
+        let gauges = Arc::new(gauges);
         let mut all = self.gauges.lock().expect("nobody panics while holding it");
         all.push(gauges.clone());
         all.sort_by(|a, b| a.label.cmp(&b.label));
@@ -132,7 +169,7 @@ impl Shared {
 
     /// All gauges, in the order of their labels.
     #[must_use]
-    pub fn gauges(&self) -> Vec<std::sync::Arc<Gauges>> {
+    pub fn gauges(&self) -> Vec<Arc<Gauges>> {
         self.gauges.lock().expect("nobody panics while holding it").clone()
     }
 

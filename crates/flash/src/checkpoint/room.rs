@@ -74,6 +74,7 @@ fn snapshot_bytes(state: &State, run_segments: u64) -> u64 {
         + state.dead.len() * 12
         + state.retained.len() * 36
         + state.expiry_overrides.len() * 28
+        + state.transactions.len() * 24
         + uploads;
     let segments = state.segments.all().len() as u64 * SEGMENT_ENTRY_BYTES;
     BASE_BYTES + lists as u64 + segments + run_segments * RUN_SEGMENT_BYTES

@@ -1,7 +1,7 @@
 //! The on-flash format: every byte that the engine writes, drawn in `docs/on-flash-format.md`.
 //!
 //! Role: encodes and decodes superblock, anchor, segment header and footer, frame, note, record, list of
-//! transitions and checkpoint chunk. Place on the path: between the engine's structures and the
+//! transitions, intent and checkpoint chunk. Place on the path: between the engine's structures and the
 //! blocks of the device.
 //!
 //! Invariants: integers are little-endian; every structure carries a CRC-32C over all its bytes,
@@ -15,6 +15,7 @@ pub mod bits;
 pub mod chain;
 pub mod checkpoint;
 pub mod frame;
+pub mod intent;
 pub mod note;
 pub mod record;
 pub mod segment;
@@ -24,6 +25,7 @@ pub mod transition;
 pub use anchor::Anchor;
 pub use chain::Chain;
 pub use frame::FrameHeader;
+pub use intent::Intent;
 pub use record::{RecordHeader, RecordKind};
 pub use segment::{SegmentFooter, SegmentHeader, SegmentKind};
 pub use superblock::Superblock;

@@ -40,6 +40,15 @@ pub enum TransitionKind {
     Sweep = 15,
     /// In summaries only: the transitions of the note at `location`, of `length` units, stand here.
     Note = 16,
+    /// Upload `argument` is kept until its transaction ends.
+    UploadPromise = 17,
+    /// A transaction prepared: what it is to write stands in upload `argument`. Its name is the partition
+    /// `slot`, the epoch `container` and the clock `previous`.
+    Prepare = 18,
+    /// The transaction of that name was applied.
+    Applied = 19,
+    /// The transaction of that name is forgotten, applied or given up.
+    Forget = 20,
 }
 
 impl TransitionKind {
@@ -50,7 +59,7 @@ impl TransitionKind {
     }
 }
 
-const KINDS: [TransitionKind; 16] = [
+const KINDS: [TransitionKind; 20] = [
     TransitionKind::Store,
     TransitionKind::Delete,
     TransitionKind::Relocate,
@@ -67,6 +76,10 @@ const KINDS: [TransitionKind; 16] = [
     TransitionKind::OpenSegment,
     TransitionKind::Sweep,
     TransitionKind::Note,
+    TransitionKind::UploadPromise,
+    TransitionKind::Prepare,
+    TransitionKind::Applied,
+    TransitionKind::Forget,
 ];
 
 /// The stored record has an expiry time.

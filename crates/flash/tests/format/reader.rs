@@ -113,6 +113,7 @@ impl Reader<'_> {
                 "dead" => self.list("Snapshot: dead"),
                 "retained" => self.list("Snapshot: retained"),
                 "expiry_overrides" => self.list("Snapshot: expiry override"),
+                "transactions" => self.list("Snapshot: transaction"),
                 "uploads" => self.uploads(),
                 _ => {
                     let bytes = bytes.parse().expect("a part that is no list has a size");

@@ -4,7 +4,8 @@
 //! protocol worlds. Place on the path: where the flash engine stands.
 //!
 //! Invariants:
-//! * an operation takes effect whole in the first poll of its future;
+//! * an operation takes effect whole in the first poll of its future, or, if a transaction holds its key,
+//!   when that has ended;
 //! * versions grow, and a key seen expired is never seen again, even if the wall clock steps back;
 //! * a scan's position is `slot << 40 | 40 bits of the key's hash`, as the flash engine has it.
 //!
@@ -17,18 +18,22 @@ mod container;
 mod store;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod upload;
 
 use crate::device::{Device, LocalFuture};
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_OPS_MAX, KEY_BYTES_MAX, LIST_KEYS_MAX, PART_BYTES_MAX, RECORD_VALUE_BYTES_MAX};
 use crate::request::{Completion, ContainerId, Op, Output, Request, UploadId};
+use crate::transaction::TransactionId;
 use crate::version::Version;
 use container::Container;
+use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Reactor, Work};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use transaction::Holding;
 use upload::{Parts, Pending};
 
 /// Keys dropped in one background slice after a `Clear`.
@@ -60,6 +65,8 @@ pub struct Memory {
     reactor: Reactor,
     options: MemoryOptions,
     state: RefCell<State>,
+    /// Woken when a transaction has ended.
+    ended: WaitList,
 }
 
 struct State {
@@ -71,6 +78,7 @@ struct State {
     /// The latest wall time seen.
     wall_ms: u64,
     used_bytes: u64,
+    transactions: BTreeMap<TransactionId, Holding>,
 }
 
 impl Memory {
@@ -86,8 +94,10 @@ impl Memory {
             version: Version { epoch: 1, clock: 0 },
             wall_ms: 0,
             used_bytes: 0,
+            transactions: BTreeMap::new(),
         };
-        Rc::new(Memory { reactor: reactor.clone(), options, state: RefCell::new(state) })
+        let reactor = reactor.clone();
+        Rc::new(Memory { reactor, options, state: RefCell::new(state), ended: WaitList::default() })
     }
 
     /// Values in parts that somebody has pinned; for tests of leaks.
@@ -106,6 +116,12 @@ impl Memory {
         check(&op)?;
         let mut state = self.state.borrow_mut();
         state.wall_ms = state.wall_ms.max(self.reactor.wall_ms());
+        if let Op::Transaction { partition, id, action } = op {
+            drop(state);
+            let done = self.transact(partition, id, action);
+            self.ended.wake_all();
+            return done;
+        }
         match op {
             op @ (Op::Store { .. } | Op::Delete { .. } | Op::SetExpiry { .. }) => {
                 state.write(op, &self.options)
@@ -134,6 +150,7 @@ impl Memory {
             Op::UploadAbort { upload, key } => state.upload_abort(upload, &key),
             Op::Stats { container } => Ok(Output::Stats(state.stats(container))),
             Op::Sync => Ok(Output::Done),
+            Op::Transaction { .. } => unreachable!("done above"),
         }
     }
 
@@ -166,7 +183,13 @@ fn check(op: &Op) -> Result<()> {
 
 impl Device for Memory {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
-        Box::pin(async move { self.run(request.op).map(Completion::new) })
+        Box::pin(async move {
+            let go_on = || (!self.state.borrow().is_kept(&request.op)).then_some(());
+            if go_on().is_none() {
+                self.ended.wait_for(go_on).await;
+            }
+            self.run(request.op).map(Completion::new)
+        })
     }
 
     fn value_bytes_max(&self) -> usize {

@@ -29,7 +29,7 @@ impl State {
         self.used_bytes = self.used_bytes.saturating_add_signed(change);
     }
 
-    fn next_version(&mut self) -> Version {
+    pub(super) fn next_version(&mut self) -> Version {
         self.version = self.version.next(self.wall_ms);
         self.version
     }

@@ -122,8 +122,10 @@ impl State {
     }
 
     pub(super) fn retrieve_part(&self, upload: UploadId, part: u32) -> Result<Output> {
-        let (parts, _) = self.pins.get(&upload).ok_or(Error::Invalid("no such pin"))?;
-        let bytes = parts.parts.get(part as usize).ok_or(Error::Invalid("no such part"))?.clone();
-        Ok(Output::Found(crate::request::Item { length: parts.length, bytes, ..Default::default() }))
+        let pinned = self.pins.get(&upload).map(|(parts, _)| (&parts.parts, parts.length));
+        let begun = self.uploads.get(&upload).map(|pending| (&pending.parts, pending.length));
+        let (parts, length) = pinned.or(begun).ok_or(Error::Invalid("no such pin"))?;
+        let bytes = parts.get(part as usize).ok_or(Error::Invalid("no such part"))?.clone();
+        Ok(Output::Found(crate::request::Item { length, bytes, ..Default::default() }))
     }
 }

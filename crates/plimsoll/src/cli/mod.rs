@@ -103,6 +103,7 @@ impl Serve {
             unprotected: self.unprotected.then_some(true),
             nvme: self.nvme,
             cache: self.cache,
+            ..Layer::default()
         };
         Ok(Config::new(flags.over(file), self.config, &serve::processors()?)?)
     }

@@ -56,12 +56,12 @@ pub(super) fn change_if(
     equal: bool,
     change: Change,
 ) -> LocalFuture<Reply> {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let (key, value) = (key.to_vec(), value.to_vec());
     Box::pin(async move {
         loop {
             let read = Op::Retrieve { container, key: key.clone(), range: None, pin: false };
-            let item = match core.clone().execute(read).await {
+            let item = match keyspace.execute(read).await {
                 Ok(Output::Found(item)) => item,
                 Ok(_) => unreachable!("a retrieve gives what it found"),
                 Err(Error::NotFound) => return Reply::Integer(0),
@@ -71,10 +71,10 @@ pub(super) fn change_if(
             if (item.upload.is_none() && item.bytes == value) != equal {
                 return Reply::Integer(0);
             }
-            let Some(op) = change.op(container, key.clone(), &item, core.reactor.wall_ms()) else {
+            let Some(op) = change.op(container, key.clone(), &item, keyspace.core().reactor.wall_ms()) else {
                 return Reply::Integer(0);
             };
-            match core.clone().execute(op).await {
+            match keyspace.execute(op).await {
                 Ok(_) => return Reply::Integer(1),
                 // Somebody came between: look again.
                 Err(Error::VersionMismatch | Error::NotFound) => {}

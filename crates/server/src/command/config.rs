@@ -1,12 +1,14 @@
 //! CONFIG: what clients and tools ask of Redis' parameters, answered from what is in force.
 //!
-//! Invariants: a parameter is shown only if its value is true of this server; none can be set while
-//! it runs, and none is silently accepted.
+//! Invariants: a parameter is shown only if its value is true of this server; those that can be changed
+//! are changed all or not at all, and none is silently accepted.
 
-use super::Run;
+use super::{Run, number, syntax_error};
+use crate::config::DebugCommand;
 use crate::core::Core;
 use crate::glob;
 use crate::limits::{CLIENT_BYTES_MAX, DATABASES, QUERY_BUFFER_BYTES_MAX};
+use crate::parameters::{PARAMETERS, Parameter, Spec};
 use crate::reply::Reply;
 use crate::session::Connection;
 use crate::volume::Question;
@@ -14,8 +16,11 @@ use plimsoll_kv::Durability;
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
-/// The parameters. A password is not one of them: it is told to nobody.
-fn parameters(core: &Core) -> Vec<(&'static str, String)> {
+/// How often the end of a rewriting is looked for.
+const REWRITE_LOOK_NS: u64 = 1_000_000;
+
+/// The parameters that are fixed at the start. A password is not one of them: it is told to nobody.
+fn fixed_parameters(core: &Core) -> Vec<(&'static str, String)> {
     let (settings, address) = (&core.shared.settings, core.address());
     let fixed = |text: &str| text.to_owned();
     vec![
@@ -26,7 +31,16 @@ fn parameters(core: &Core) -> Vec<(&'static str, String)> {
         ("cluster-enabled", fixed("no")),
         ("databases", DATABASES.to_string()),
         ("dir", settings.data_dir.clone()),
-        ("maxclients", settings.clients_max.to_string()),
+        (
+            "enable-debug-command",
+            fixed(match settings.debug_command {
+                DebugCommand::No => "no",
+                DebugCommand::Local => "local",
+                DebugCommand::Yes => "yes",
+            }),
+        ),
+        ("latency-tracking", fixed("yes")),
+        ("latency-tracking-info-percentiles", fixed("50 99 99.9")),
         ("maxmemory", fixed("0")),
         ("maxmemory-clients", (CLIENT_BYTES_MAX * core.shared.cores.len()).to_string()),
         ("maxmemory-policy", fixed("noeviction")),
@@ -36,34 +50,78 @@ fn parameters(core: &Core) -> Vec<(&'static str, String)> {
         ("replica-read-only", fixed("yes")),
         ("save", String::new()),
         ("tcp-keepalive", fixed("300")),
-        ("timeout", fixed("0")),
     ]
 }
 
 pub(super) fn get(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let core = &connection.core;
     let is_asked = |name: &str| args.iter().skip(2).any(|p| glob::matches(p, name.as_bytes(), true));
-    let found = parameters(&connection.core).into_iter().filter(|(name, _)| is_asked(name));
-    Run::Now(Reply::Map(found.map(|(name, value)| (Reply::bulk(name), Reply::bulk(value))).collect()))
+    let changeable =
+        PARAMETERS.iter().map(|spec| (spec.name, core.shared.parameters.get(spec.parameter).to_string()));
+    let mut found: Vec<(&str, String)> = fixed_parameters(core).into_iter().chain(changeable).collect();
+    found.retain(|(name, _)| is_asked(name));
+    Run::Now(Reply::Map(
+        found.into_iter().map(|(name, value)| (Reply::bulk(name), Reply::bulk(value))).collect(),
+    ))
+}
+
+fn failed(name: &[u8], what: impl AsRef<[u8]>) -> Reply {
+    let text: [&[u8]; 4] =
+        [b"ERR CONFIG SET failed (possibly related to argument '", name, b"') - ", what.as_ref()];
+    Reply::Error(text.concat())
+}
+
+/// The parameters that a CONFIG SET names, with their new values.
+fn parse_set(core: &Core, args: &Args<'_>) -> Result<Vec<(&'static Spec, i64)>, Reply> {
+    let is_named = |known: &str, name: &[u8]| known.as_bytes().eq_ignore_ascii_case(name);
+    let mut pairs: Vec<(&Spec, &[u8], &[u8])> = Vec::new();
+    let words: Vec<&[u8]> = args.iter().skip(2).collect();
+    for pair in words.chunks_exact(2) {
+        let (name, value) = (pair[0], pair[1]);
+        let Some(spec) = PARAMETERS.iter().find(|spec| is_named(spec.name, name)) else {
+            if fixed_parameters(core).iter().any(|(known, _)| is_named(known, name)) {
+                return Err(failed(name, "can't set immutable config"));
+            }
+            let text: [&[u8]; 3] =
+                [b"ERR Unknown option or number of arguments for CONFIG SET - '", name, b"'"];
+            return Err(Reply::Error(text.concat()));
+        };
+        if pairs.iter().any(|(other, ..)| other.parameter == spec.parameter) {
+            return Err(failed(name, "duplicate parameter"));
+        }
+        pairs.push((spec, name, value));
+    }
+    let values = pairs.into_iter().map(|(spec, name, value)| {
+        let value = number::integer(value)
+            .ok_or_else(|| failed(name, "argument couldn't be parsed into an integer"))?;
+        spec.check(value).map(|value| (spec, value)).map_err(|what| failed(name, what))
+    });
+    values.collect()
 }
 
 pub(super) fn set(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     if !args.len().is_multiple_of(2) {
-        return Run::Now(super::wrong_arity("config", Some("set")));
+        return Run::Now(syntax_error());
     }
-    let known = parameters(&connection.core);
-    for name in args.iter().skip(2).step_by(2) {
-        if !known.iter().any(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name)) {
-            let text: [&[u8]; 3] =
-                [b"ERR Unknown option or number of arguments for CONFIG SET - '", name, b"'"];
-            return Run::Now(Reply::Error(text.concat()));
+    let core = &connection.core;
+    let pairs = match parse_set(core, args) {
+        Ok(pairs) => pairs,
+        Err(reply) => return Run::Now(reply),
+    };
+    // The one that may fail comes before any is set.
+    let clients = pairs.iter().find(|(spec, _)| spec.parameter == Parameter::ClientsMax);
+    if let (Some((spec, value)), Some(host)) = (clients, core.shared.host.get()) {
+        let granted = host.admit(*value as u64);
+        if granted < *value as u64 {
+            let words =
+                "The operating system is not able to handle the specified number of clients, try with";
+            return Run::Now(failed(spec.name.as_bytes(), format!("{words} {granted}")));
         }
     }
-    let text: [&[u8]; 3] = [
-        b"ERR CONFIG SET failed (possibly related to argument '",
-        &args[2],
-        b"') - can't set immutable config",
-    ];
-    Run::Now(Reply::Error(text.concat()))
+    for (spec, value) in pairs {
+        core.shared.parameters.set(spec.parameter, value);
+    }
+    Run::Now(Reply::Ok)
 }
 
 pub(super) fn resetstat(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
@@ -75,8 +133,21 @@ pub(super) fn resetstat(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
 }
 
 pub(super) fn rewrite(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
-    Run::Now(Reply::error(match connection.core.shared.settings.config_file {
-        None => "ERR The server is running without a config file",
-        Some(_) => "ERR Rewriting config file: nothing can be changed while the server runs",
+    let core = connection.core.clone();
+    let (Some(_), Some(host)) = (&core.shared.settings.config_file, core.shared.host.get()) else {
+        return Run::Now(Reply::error("ERR The server is running without a config file"));
+    };
+    let answer = host.rewrite(core.shared.parameters.changed());
+    Run::Alone(Box::pin(async move {
+        loop {
+            match answer.get() {
+                None => core.reactor.sleep_ns(REWRITE_LOOK_NS).await,
+                Some(Ok(())) => return Reply::Ok,
+                // An error is one line.
+                Some(Err(what)) => {
+                    return Reply::error(format!("ERR Rewriting config file: {}", what.replace('\n', " ")));
+                }
+            }
+        }
     }))
 }

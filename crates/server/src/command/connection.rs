@@ -6,7 +6,7 @@
 use super::{Run, client, number, pubsub};
 use crate::limits::DATABASES;
 use crate::reply::Reply;
-use crate::session::Connection;
+use crate::session::{Connection, Replies};
 use plimsoll_kv::ContainerId;
 use plimsoll_resp::{Args, Version};
 use std::rc::Rc;
@@ -36,7 +36,10 @@ pub(super) fn reset(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     connection.database.set(ContainerId(0));
     connection.version.set(Version::Resp2);
     connection.no_evict.set(false);
+    connection.set_monitor(false);
+    connection.replies.set(Replies::On);
     pubsub::forget(connection);
+    super::transaction::discard_all(connection);
     connection.authenticated.set(connection.core.shared.settings.password.is_none());
     connection.identity.borrow_mut().name.clear();
     Run::Now(Reply::Simple("RESET"))

@@ -57,9 +57,9 @@ fn number_edit(
     of_long: EditError,
     reply: fn(Vec<u8>) -> Reply,
 ) -> Run {
-    let (core, op) = (connection.core.clone(), edit_op(connection.database.get(), key.to_vec(), edit));
+    let (keyspace, op) = (connection.keyspace(), edit_op(connection.database.get(), key.to_vec(), edit));
     Run::Overlap(Box::pin(async move {
-        match core.execute(op).await {
+        match keyspace.execute(op).await {
             Ok(Output::Edited { bytes, .. }) => reply(bytes),
             Ok(_) => unreachable!("an edit gives what came of it"),
             // A value so long is no number.
@@ -106,7 +106,7 @@ fn bytes_edit(connection: &Rc<Connection>, key: &[u8], edit: Edit) -> Run {
     let (connection, key) = (connection.clone(), key.to_vec());
     Run::Alone(Box::pin(async move {
         let op = edit_op(connection.database.get(), key.clone(), edit.clone());
-        match connection.core.clone().execute(op).await {
+        match connection.keyspace().execute(op).await {
             Ok(Output::Edited { bytes, .. }) => Reply::Integer(bytes.len() as i64),
             Ok(_) => unreachable!("an edit gives what came of it"),
             Err(Error::ValueTooLong) => rewrite::rewrite(&connection, key, &edit).await,

@@ -92,9 +92,9 @@ fn change(connection: &Rc<Connection>, args: &Args<'_>, unit: Unit) -> Run {
     if flags != Flags::default() {
         return Run::Alone(change.when(connection, move |item| flags.allow(item.expiry_ms, at_ms)));
     }
-    let core = connection.core.clone();
+    let keyspace = connection.keyspace();
     Run::Overlap(Box::pin(async move {
-        match core.execute(change.op(Condition::None)).await {
+        match keyspace.execute(change.op(Condition::None)).await {
             Ok(_) => Reply::Integer(1),
             Err(Error::NotFound) => Reply::Integer(0),
             Err(error) => Reply::failed(&error),
@@ -130,11 +130,11 @@ impl Change {
         connection: &Rc<Connection>,
         allow: impl Fn(&Item) -> bool + 'static,
     ) -> plimsoll_kv::LocalFuture<Reply> {
-        let core = connection.core.clone();
+        let keyspace = connection.keyspace();
         Box::pin(async move {
             loop {
                 let look = Op::Exist { container: self.container, key: self.key.clone() };
-                let item = match core.clone().execute(look).await {
+                let item = match keyspace.execute(look).await {
                     Ok(Output::Found(item)) => item,
                     Ok(_) => unreachable!("looking at a key gives what was found"),
                     Err(Error::NotFound) => return Reply::Integer(0),
@@ -143,7 +143,7 @@ impl Change {
                 if !allow(&item) {
                     return Reply::Integer(0);
                 }
-                match core.clone().execute(self.op(Condition::IfVersion(item.version))).await {
+                match keyspace.execute(self.op(Condition::IfVersion(item.version))).await {
                     Ok(_) => return Reply::Integer(1),
                     // Somebody came between: look again.
                     Err(Error::VersionMismatch | Error::NotFound) => {}
@@ -163,14 +163,14 @@ pub(super) fn pttl(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 }
 
 fn remaining(connection: &Rc<Connection>, args: &Args<'_>, round: fn(i64) -> i64) -> Run {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let (key, connection) = (args[1].to_vec(), connection.clone());
     Run::Overlap(Box::pin(async move {
-        let result = core.clone().execute(Op::Exist { container, key }).await;
+        let result = keyspace.execute(Op::Exist { container, key }).await;
         super::string::count_hit(&connection, result.is_ok());
         match result {
             Ok(Output::Found(Item { expiry_ms: Some(at_ms), .. })) => {
-                let left_ms = at_ms.saturating_sub(core.reactor.wall_ms());
+                let left_ms = at_ms.saturating_sub(keyspace.core().reactor.wall_ms());
                 Reply::Integer(round(i64::try_from(left_ms).unwrap_or(i64::MAX - 500)))
             }
             Ok(_) => Reply::Integer(-1),

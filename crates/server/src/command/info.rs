@@ -4,9 +4,12 @@
 //! come from the control thread, so that a simulated run gives the same text twice.
 
 use super::connection::REDIS_VERSION;
-use super::{Run, TABLE};
+use super::{Run, SLOTS, pubsub};
+use crate::channels::Kind;
 use crate::core::Core;
+use crate::counters::ERROR_CODES;
 use crate::limits::DATABASES;
+use crate::parameters::Parameter;
 use crate::reply::Reply;
 use crate::session::Connection;
 use crate::shared::Shared;
@@ -16,10 +19,16 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-type Section = (&'static str, fn(&mut String, &Core));
+/// What the cores were asked before the text is written.
+struct Facts {
+    channels: usize,
+    patterns: usize,
+}
+
+type Section = (&'static str, fn(&mut String, &Core, &Facts));
 
 /// Sections of INFO without arguments.
-const DEFAULT: [Section; 9] = [
+const DEFAULT: [Section; 10] = [
     ("server", server),
     ("clients", clients),
     ("memory", memory),
@@ -27,35 +36,41 @@ const DEFAULT: [Section; 9] = [
     ("stats", stats),
     ("replication", replication),
     ("cpu", cpu),
+    ("errorstats", errorstats),
     ("cluster", cluster),
     ("plimsoll", plimsoll),
 ];
 /// Sections that only `all`, `everything` or their names show.
-const FURTHER: [Section; 2] = [("commandstats", commandstats), ("errorstats", errorstats)];
+const FURTHER: [Section; 3] =
+    [("modules", |_, _, _| {}), ("commandstats", commandstats), ("latencystats", latencystats)];
 
 pub(super) fn info(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let asked: Vec<Vec<u8>> = args.iter().skip(1).map(<[u8]>::to_ascii_lowercase).collect();
-    let is = |name: &str| asked.iter().any(|word| word == name.as_bytes());
-    let everything = is("all") || is("everything");
-    let default = everything || asked.is_empty() || is("default");
-    let mut text = String::new();
-    let sections = DEFAULT.iter().map(|section| (default, section));
-    for (shown, (name, write)) in sections.chain(FURTHER.iter().map(|section| (everything, section))) {
-        if shown || is(name) {
-            begin_section(&mut text, name);
-            write(&mut text, &connection.core);
-        }
-    }
-    if !default && !is("keyspace") {
-        return Run::Now(Reply::Text(text.into_bytes()));
-    }
     let core = connection.core.clone();
     Run::Alone(Box::pin(async move {
-        begin_section(&mut text, "keyspace");
-        match keyspace(&mut text, &core).await {
-            Ok(()) => Reply::Text(text.into_bytes()),
-            Err(error) => Reply::failed(&error),
+        let is = |name: &str| asked.iter().any(|word| word == name.as_bytes());
+        let everything = is("all") || is("everything");
+        let default = everything || asked.is_empty() || is("default");
+        let mut facts = Facts { channels: 0, patterns: 0 };
+        if default || is("stats") {
+            facts.channels = pubsub::distinct_names(&core.volume, Kind::Channel).await.len();
+            facts.patterns = pubsub::distinct_names(&core.volume, Kind::Pattern).await.len();
         }
+        let mut text = String::new();
+        let sections = DEFAULT.iter().map(|section| (default, section));
+        for (shown, (name, write)) in sections.chain(FURTHER.iter().map(|section| (everything, section))) {
+            if shown || is(name) {
+                begin_section(&mut text, name);
+                write(&mut text, &core, &facts);
+            }
+        }
+        if default || is("keyspace") {
+            begin_section(&mut text, "keyspace");
+            if let Err(error) = keyspace(&mut text, &core).await {
+                return Reply::failed(&error);
+            }
+        }
+        Reply::Text(text.into_bytes())
     }))
 }
 
@@ -63,7 +78,7 @@ fn begin_section(text: &mut String, name: &str) {
     if !text.is_empty() {
         text.push_str("\r\n");
     }
-    let (first, rest) = name.split_at(1);
+    let (first, rest) = name.split_at(if name == "cpu" { 3 } else { 1 });
     line(text, format_args!("# {}{rest}", first.to_ascii_uppercase()));
 }
 
@@ -79,7 +94,7 @@ macro_rules! lines {
     };
 }
 
-fn server(text: &mut String, core: &Core) {
+fn server(text: &mut String, core: &Core, _: &Facts) {
     let settings = &core.shared.settings;
     let uptime_s = core.reactor.wall_ms().saturating_sub(settings.started_ms) / 1000;
     lines!(text,
@@ -89,6 +104,7 @@ fn server(text: &mut String, core: &Core) {
         "redis_mode:standalone";
         "os:{} {}", std::env::consts::OS, std::env::consts::ARCH;
         "arch_bits:{}", usize::BITS;
+        "multiplexing_api:io_uring";
         "process_id:{}", settings.process_id;
         "run_id:{}", settings.run_id;
         "tcp_port:{}", core.address().port();
@@ -100,13 +116,15 @@ fn server(text: &mut String, core: &Core) {
     );
 }
 
-fn clients(text: &mut String, core: &Core) {
+fn clients(text: &mut String, core: &Core, _: &Facts) {
     lines!(text,
         "connected_clients:{}", core.shared.connections();
         "cluster_connections:0";
-        "maxclients:{}", core.shared.settings.clients_max;
+        "maxclients:{}", core.shared.parameters.get(Parameter::ClientsMax);
         "blocked_clients:0";
         "tracking_clients:0";
+        "clients_in_timeout_table:0";
+        "monitor_clients:{}", core.shared.monitors.load(Relaxed);
     );
 }
 
@@ -119,7 +137,7 @@ fn human(bytes: u64) -> String {
     format!("{value:.2}{}", UNITS[unit])
 }
 
-fn memory(text: &mut String, core: &Core) {
+fn memory(text: &mut String, core: &Core, _: &Facts) {
     let process = &core.shared.process;
     let (used, peak) = (process.resident_bytes.load(Relaxed), process.resident_peak_bytes.load(Relaxed));
     let machine = process.machine_bytes.load(Relaxed);
@@ -130,74 +148,109 @@ fn memory(text: &mut String, core: &Core) {
         "used_memory_rss_human:{}", human(used);
         "used_memory_peak:{}", peak;
         "used_memory_peak_human:{}", human(peak);
+        "used_memory_peak_perc:{:.2}%", used as f64 * 100.0 / peak.max(1) as f64;
         "total_system_memory:{}", machine;
         "total_system_memory_human:{}", human(machine);
         "maxmemory:0";
         "maxmemory_human:0B";
         "maxmemory_policy:noeviction";
+        "number_of_cached_scripts:0";
+        "number_of_functions:0";
+        "number_of_libraries:0";
+        "mem_replication_backlog:0";
+        "mem_clients_slaves:0";
+        "mem_clients_normal:{}", core.shared.sum(|c| c.held_bytes.get());
+        "mem_cluster_links:0";
         "mem_allocator:mimalloc";
+        "active_defrag_running:0";
     );
 }
 
-fn persistence(text: &mut String, core: &Core) {
+fn persistence(text: &mut String, core: &Core, _: &Facts) {
     let failed = gauge(&core.shared, "read_only") > 0;
     lines!(text,
         "loading:0";
         "async_loading:0";
         "rdb_changes_since_last_save:0";
         "rdb_bgsave_in_progress:0";
+        "rdb_last_save_time:{}", core.reactor.wall_ms() / 1000;
         "rdb_last_bgsave_status:ok";
         "aof_enabled:1";
         "aof_rewrite_in_progress:0";
+        "aof_rewrite_scheduled:0";
         "aof_last_write_status:{}", if failed { "err" } else { "ok" };
     );
 }
 
-fn stats(text: &mut String, core: &Core) {
+fn stats(text: &mut String, core: &Core, facts: &Facts) {
     let shared = &core.shared;
+    let wrong = ERROR_CODES.iter().position(|code| *code == "WRONGPASS");
+    let wrong_passwords = wrong.map_or(0, |code| shared.sum(|c| c.errors_by_code[code].get()));
     lines!(text,
         "total_connections_received:{}", shared.sum(|c| c.accepted.get());
         "total_commands_processed:{}", shared.sum(|c| c.calls());
         "instantaneous_ops_per_sec:{}", shared.process.ops_per_s.load(Relaxed);
         "total_net_input_bytes:{}", shared.sum(|c| c.received_bytes.get());
         "total_net_output_bytes:{}", shared.sum(|c| c.sent_bytes.get());
+        "instantaneous_input_kbps:{:.2}", shared.process.input_bytes_per_s.load(Relaxed) as f64 / 1024.0;
+        "instantaneous_output_kbps:{:.2}", shared.process.output_bytes_per_s.load(Relaxed) as f64 / 1024.0;
         "rejected_connections:{}", shared.sum(|c| c.refused.get());
+        "sync_full:0";
+        "sync_partial_ok:0";
+        "sync_partial_err:0";
         "expired_keys:{}", gauge(shared, "expired");
         "evicted_keys:0";
         "evicted_clients:{}", shared.sum(|c| c.evicted.get());
         "keyspace_hits:{}", shared.sum(|c| c.hits.get());
         "keyspace_misses:{}", shared.sum(|c| c.misses.get());
+        "pubsub_channels:{}", facts.channels;
+        "pubsub_patterns:{}", facts.patterns;
+        "latest_fork_usec:0";
+        "total_forks:0";
+        "tracking_total_keys:0";
+        "tracking_total_items:0";
+        "tracking_total_prefixes:0";
         "total_error_replies:{}", shared.sum(|c| c.errors.get());
+        "total_reads_processed:{}", shared.sum(|c| c.receives.get());
+        "total_writes_processed:{}", shared.sum(|c| c.sends.get());
+        "acl_access_denied_auth:{}", wrong_passwords;
+        "acl_access_denied_cmd:0";
+        "acl_access_denied_key:0";
+        "acl_access_denied_channel:0";
     );
 }
 
-fn gauge(shared: &Shared, name: &str) -> u64 {
+pub(super) fn gauge(shared: &Shared, name: &str) -> u64 {
     let gauges = shared.gauges();
     let values = gauges.iter().flat_map(|gauges| &gauges.values);
     values.filter(|(sought, _)| *sought == name).map(|(_, value)| value.get()).sum()
 }
 
-fn replication(text: &mut String, _: &Core) {
+fn replication(text: &mut String, _: &Core, _: &Facts) {
     lines!(text,
         "role:master";
         "connected_slaves:0";
         "master_failover_state:no-failover";
+        "master_repl_offset:0";
+        "repl_backlog_active:0";
     );
 }
 
-fn cpu(text: &mut String, core: &Core) {
+fn cpu(text: &mut String, core: &Core, _: &Facts) {
     let process = &core.shared.process;
     lines!(text,
         "used_cpu_sys:{:.3}", process.system_ms.load(Relaxed) as f64 / 1000.0;
         "used_cpu_user:{:.3}", process.user_ms.load(Relaxed) as f64 / 1000.0;
+        "used_cpu_sys_children:0.000";
+        "used_cpu_user_children:0.000";
     );
 }
 
-fn cluster(text: &mut String, _: &Core) {
+fn cluster(text: &mut String, _: &Core, _: &Facts) {
     lines!(text, "cluster_enabled:0";);
 }
 
-fn plimsoll(text: &mut String, core: &Core) {
+fn plimsoll(text: &mut String, core: &Core, _: &Facts) {
     let (shared, geometry) = (&core.shared, core.shared.geometry);
     lines!(text,
         "cores:{}", shared.cores.len();
@@ -213,8 +266,8 @@ fn plimsoll(text: &mut String, core: &Core) {
     }
 }
 
-fn commandstats(text: &mut String, core: &Core) {
-    for (index, spec) in TABLE.iter().enumerate() {
+fn commandstats(text: &mut String, core: &Core, _: &Facts) {
+    for (index, slot) in SLOTS.iter().enumerate() {
         let sum = |counter: fn(&crate::counters::CommandCounters) -> u64| {
             core.shared.sum(|counters| counter(&counters.commands[index]))
         };
@@ -226,13 +279,32 @@ fn commandstats(text: &mut String, core: &Core) {
         let usec_per_call = usec as f64 / calls.max(1) as f64;
         lines!(text,
             "cmdstat_{}:calls={},usec={},usec_per_call={:.2},rejected_calls={},failed_calls={}",
-            spec.name, calls, usec, usec_per_call, rejected, sum(|c| c.failed.get());
+            slot.name, calls, usec, usec_per_call, rejected, sum(|c| c.failed.get());
         );
     }
 }
 
-fn errorstats(text: &mut String, core: &Core) {
-    lines!(text, "errorstat_all:count={}", core.shared.sum(|c| c.errors.get()););
+fn errorstats(text: &mut String, core: &Core, _: &Facts) {
+    for (index, code) in ERROR_CODES.iter().enumerate() {
+        let count = core.shared.sum(|counters| counters.errors_by_code[index].get());
+        if count > 0 {
+            lines!(text, "errorstat_{}:count={}", code, count;);
+        }
+    }
+}
+
+fn latencystats(text: &mut String, core: &Core, _: &Facts) {
+    for (index, slot) in SLOTS.iter().enumerate() {
+        if core.shared.sum(|counters| counters.commands[index].calls.get()) == 0 {
+            continue;
+        }
+        let distribution = super::latency::distribution(&core.shared, index);
+        let us = |thousandths| distribution.percentile_ns(thousandths) as f64 / 1000.0;
+        lines!(text,
+            "latency_percentiles_usec_{}:p50={:.3},p99={:.3},p99.9={:.3}",
+            slot.name, us(500), us(990), us(999);
+        );
+    }
 }
 
 async fn keyspace(text: &mut String, core: &Rc<Core>) -> plimsoll_kv::Result<()> {

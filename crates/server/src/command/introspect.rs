@@ -1,10 +1,12 @@
 //! COMMAND and its subcommands: the table as clients read it.
 
-use super::{Run, Spec, TABLE, find, has_arity, syntax_error};
+use super::{Run, Spec, TABLE, docs, find, has_arity, places, syntax_error};
 use crate::glob;
+use crate::limits::COMMAND_NAMES_MAX;
 use crate::reply::Reply;
 use crate::session::Connection;
-use plimsoll_resp::Args;
+use plimsoll_resp::{Args, OwnedArgs};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 fn describe(spec: &Spec) -> Reply {
@@ -46,13 +48,35 @@ pub(super) fn count(_: &Rc<Connection>, _: &Args<'_>) -> Run {
     Run::Now(Reply::Integer(TABLE.len() as i64))
 }
 
-pub(super) fn docs(_: &Rc<Connection>, _: &Args<'_>) -> Run {
-    Run::Now(Reply::Map(Vec::new()))
+/// What is known of each of these commands, or of all.
+pub(super) fn docs(_: &Rc<Connection>, args: &Args<'_>) -> Run {
+    // Each once, however often it is named.
+    let indices: BTreeSet<usize> = if args.len() == 2 {
+        (0..TABLE.len()).collect()
+    } else {
+        args.iter().skip(2).filter_map(find).collect()
+    };
+    let describe = |index: usize| {
+        let name = TABLE[index].name;
+        let doc = docs::of(name)?;
+        let pairs = [
+            ("summary", doc.summary),
+            ("since", doc.since),
+            ("group", doc.group),
+            ("complexity", doc.complexity),
+        ];
+        let pairs = pairs.map(|(field, text)| (Reply::bulk(field), Reply::bulk(text)));
+        Some((Reply::bulk(name), Reply::Map(pairs.into())))
+    };
+    Run::Now(Reply::Map(indices.into_iter().filter_map(describe).collect()))
 }
 
 pub(super) fn info(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     if args.len() == 2 {
         return all(connection, args);
+    }
+    if args.len() > COMMAND_NAMES_MAX + 2 {
+        return Run::Now(Reply::error(format!("ERR at most {COMMAND_NAMES_MAX} names can be asked for")));
     }
     let of = |name: &[u8]| find(name).map_or(Reply::Null, |index| describe(&TABLE[index]));
     Run::Now(Reply::Array(args.iter().skip(2).map(of).collect()))
@@ -81,19 +105,38 @@ pub(super) fn list(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     }
 }
 
-pub(super) fn getkeys(_: &Rc<Connection>, args: &Args<'_>) -> Run {
-    let count = args.len() - 2;
+/// The places of the keys of a whole command, after two further words; and the command.
+fn key_places(args: &Args<'_>) -> Result<(&'static Spec, Vec<usize>), Reply> {
     let Some(spec) = find(&args[2]).map(|index| &TABLE[index]) else {
-        return Run::Now(Reply::error("ERR Invalid command specified"));
+        return Err(Reply::error("ERR Invalid command specified"));
     };
-    let (first, last, step) = spec.keys;
-    if first == 0 {
-        return Run::Now(Reply::error("ERR The command has no key arguments"));
+    let command = OwnedArgs::new(args.iter().skip(2));
+    let command = command.args();
+    if spec.keys.0 == 0 && !spec.flags.contains(&"movablekeys") {
+        return Err(Reply::error("ERR The command has no key arguments"));
     }
-    if !has_arity(spec.arity, count) {
-        return Run::Now(Reply::error("ERR Invalid number of arguments specified for command"));
+    if !has_arity(spec.arity, command.len()) {
+        return Err(Reply::error("ERR Invalid number of arguments specified for command"));
     }
-    let last = if last < 0 { count as i32 + last } else { last };
-    let places = (first..=last).step_by(step as usize);
-    Run::Now(Reply::Array(places.map(|place| Reply::bulk(&args[2 + place as usize])).collect()))
+    let Some((places, step)) = places::key_arguments(spec, &command) else {
+        return Err(Reply::error("ERR Invalid arguments specified for command"));
+    };
+    Ok((spec, places.step_by(step).map(|place| 2 + place).collect()))
+}
+
+pub(super) fn getkeys(_: &Rc<Connection>, args: &Args<'_>) -> Run {
+    Run::Now(match key_places(args) {
+        Ok((_, places)) => Reply::Array(places.into_iter().map(|place| Reply::bulk(&args[place])).collect()),
+        Err(reply) => reply,
+    })
+}
+
+pub(super) fn getkeysandflags(_: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let (spec, places) = match key_places(args) {
+        Ok(found) => found,
+        Err(reply) => return Run::Now(reply),
+    };
+    let flags = || docs::key_flags(spec.name).iter().copied().map(Reply::Simple).collect();
+    let each = |place| Reply::Array(vec![Reply::bulk(&args[place]), Reply::Set(flags())]);
+    Run::Now(Reply::Array(places.into_iter().map(each).collect()))
 }

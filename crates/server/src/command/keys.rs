@@ -20,7 +20,7 @@ pub(super) fn exists(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 /// How many of the keys an operation finds. Few keys get their places at once; many are worked
 /// through in pieces, alone.
 fn count(connection: &Rc<Connection>, args: &Args<'_>, op: fn(ContainerId, Vec<u8>) -> Op) -> Run {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let keys: Vec<Vec<u8>> = args.iter().skip(1).map(<[u8]>::to_vec).collect();
     let is_short = keys.len() <= KEYS_AT_ONCE_MAX;
     let future = Box::pin(async move {
@@ -28,7 +28,7 @@ fn count(connection: &Rc<Connection>, args: &Args<'_>, op: fn(ContainerId, Vec<u
         let mut keys = keys.into_iter().peekable();
         while keys.peek().is_some() {
             let piece = keys.by_ref().take(KEYS_AT_ONCE_MAX);
-            for result in join_all(piece.map(|key| core.clone().execute(op(container, key)))).await {
+            for result in join_all(piece.map(|key| keyspace.execute(op(container, key)))).await {
                 match result {
                     Ok(_) => found += 1,
                     Err(Error::NotFound) => {}
@@ -47,10 +47,10 @@ pub(super) fn kind(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// A command that only looks at its first key.
 pub(super) fn look(connection: &Rc<Connection>, args: &Args<'_>, reply: fn(Option<Item>) -> Reply) -> Run {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let (key, connection) = (args[1].to_vec(), connection.clone());
     Run::Overlap(Box::pin(async move {
-        let result = core.execute(Op::Exist { container, key }).await;
+        let result = keyspace.execute(Op::Exist { container, key }).await;
         super::string::count_hit(&connection, result.is_ok());
         match result {
             Ok(Output::Found(item)) => reply(Some(item)),

@@ -9,29 +9,46 @@
 //!
 //! Never: a command that is in the table and does nothing.
 
+mod absent;
+mod acl;
 mod client;
 mod compare;
 mod config;
 mod connection;
+mod debug;
+mod docs;
 mod edit;
 mod expire;
 mod info;
 mod introspect;
 mod keys;
 mod kill;
+mod latency;
 mod lock_script;
+mod many;
+mod memory;
+mod monitor;
 mod number;
 mod object;
+mod pause;
+mod places;
 mod pubsub;
 mod range;
+mod rename;
 mod replace;
 mod replication;
 mod rewrite;
 mod scan;
 mod server;
 mod set;
+mod shutdown;
+mod slots;
+mod slowlog;
+mod sparkline;
 mod string;
+mod subcommands;
 mod table;
+mod transaction;
 
 use crate::reply::Reply;
 use crate::session::Connection;
@@ -42,7 +59,9 @@ use std::rc::Rc;
 
 pub(crate) use pubsub::forget as forget_subscriptions;
 pub(crate) use set::set_uploaded;
+pub use slots::{SLOTS, Slot};
 pub use table::TABLE;
+pub(crate) use transaction::{Multi, Watched, spoil};
 
 /// How a session runs a command.
 pub enum Run {
@@ -59,6 +78,8 @@ pub enum Run {
         /// What to do with each; gets its place in the first poll.
         one: fn(&Rc<Connection>, Vec<u8>) -> LocalFuture<Reply>,
     },
+    /// As `Alone`, with several replies, which leave together: at least one.
+    Many(LocalFuture<Vec<Reply>>),
     /// The connection ends after this reply.
     Close(Reply),
     /// The connection ends at once.
@@ -108,6 +129,25 @@ pub fn find(name: &[u8]) -> Option<usize> {
     TABLE.binary_search_by(|spec| compare_ignoring_case(spec.name, name)).ok()
 }
 
+/// Whether a command is not shown to those who watch all commands, as in Redis.
+pub(crate) fn is_administrative(slot: usize) -> bool {
+    SLOTS[slot].spec().flags.contains(&"admin")
+}
+
+/// The slot of a command.
+pub(crate) fn slot_of(command: usize) -> usize {
+    slots::slot_of(command, None)
+}
+
+/// Commands beside those that write which a pause of writes holds, as in Redis.
+const HELD_WITH_WRITES: [&str; 5] = ["publish", "eval", "evalsha", "exec", "script"];
+
+/// Whether a pause of writes holds a command.
+pub(crate) fn may_write(name: &[u8]) -> bool {
+    let spec = find(name).map(|index| &TABLE[index]);
+    spec.is_some_and(|spec| spec.flags.contains(&"write") || HELD_WITH_WRITES.contains(&spec.name))
+}
+
 fn has_arity(arity: i32, args: usize) -> bool {
     let count = i32::try_from(args).unwrap_or(i32::MAX);
     if arity >= 0 { count == arity } else { count >= -arity }
@@ -116,7 +156,7 @@ fn has_arity(arity: i32, args: usize) -> bool {
 /// Commands of a client that has not given the password yet.
 const BEFORE_AUTHENTICATION: [&str; 4] = ["auth", "hello", "quit", "reset"];
 
-/// Begins a command; who is charged for it, if it is run.
+/// Begins a command; the slot that is charged for it, if it is run.
 pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usize>, Run) {
     let name = &args[0];
     let Some(index) = find(name) else {
@@ -128,32 +168,71 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
             );
             return (None, Run::Abort);
         }
+        transaction::spoil(connection);
         let views: Vec<&[u8]> = args.iter().take(ARGS_QUOTED_MAX).collect();
         return (None, Run::Now(unknown(&views)));
     };
-    let spec = &TABLE[index];
-    let reject = |reply| {
-        connection.core.shared.core(connection.core.reactor.core()).commands[index].rejected.add(1);
-        (None, Run::Now(reply))
+    let (slot, start) = match check(connection, index, args) {
+        Ok(start) => start,
+        Err((slot, reply)) => {
+            connection.core.shared.core(connection.core.reactor.core()).commands[slot].rejected.add(1);
+            transaction::spoil(connection);
+            return (None, Run::Now(reply));
+        }
     };
+    if let Some(reply) = transaction::queue(connection, index, args) {
+        return (None, Run::Now(reply));
+    }
+    connection.runs(slot);
+    (Some(slot), start.run(connection, args))
+}
+
+/// How a command that makes sense is run.
+enum Start {
+    Handler(Handler),
+    Help(&'static Spec),
+}
+
+impl Start {
+    fn run(&self, connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+        match self {
+            Start::Handler(handler) => handler(connection, args),
+            Start::Help(spec) => Run::Now(help(spec)),
+        }
+    }
+}
+
+/// Looks whether a client may send a command, and whether it makes sense: its slot, and how it is run.
+fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usize, Start), (usize, Reply)> {
+    let spec = &TABLE[index];
+    let own = slots::slot_of(index, None);
     if !has_arity(spec.arity, args.len()) {
-        return reject(wrong_arity(spec.name, None));
+        return Err((own, wrong_arity(spec.name, None)));
     }
     if !connection.authenticated.get() && !BEFORE_AUTHENTICATION.contains(&spec.name) {
-        return reject(Reply::error("NOAUTH Authentication required."));
+        return Err((own, Reply::error("NOAUTH Authentication required.")));
     }
-    if let Err(reply) = pubsub::check_listening(connection, spec.name) {
-        return reject(reply);
-    }
+    pubsub::check_listening(connection, spec.name)
+        .and_then(|()| monitor::check(connection, spec))
+        .and_then(|()| debug::check(connection, spec))
+        .map_err(|reply| (own, reply))?;
     let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
-        return (Some(index), (spec.handler)(connection, args));
+        return Ok((own, Start::Handler(spec.handler)));
     };
-    let sought = |sub: &&Subcommand| compare_ignoring_case(sub.name, name).is_eq();
-    match spec.subcommands.iter().find(sought) {
-        None if name.eq_ignore_ascii_case(b"help") => (Some(index), Run::Now(help(spec))),
-        None => reject(unknown_subcommand(spec, name)),
-        Some(sub) if !has_arity(sub.arity, args.len()) => reject(wrong_arity(spec.name, Some(sub.name))),
-        Some(sub) => (Some(index), (sub.handler)(connection, args)),
+    let sought = |sub: &Subcommand| compare_ignoring_case(sub.name, name).is_eq();
+    let Some(number) = spec.subcommands.iter().position(sought) else {
+        let is_help = name.eq_ignore_ascii_case(b"help");
+        return if is_help {
+            Ok((own, Start::Help(spec)))
+        } else {
+            Err((own, unknown_subcommand(spec, name)))
+        };
+    };
+    let (sub, slot) = (&spec.subcommands[number], slots::slot_of(index, Some(number)));
+    if has_arity(sub.arity, args.len()) {
+        Ok((slot, Start::Handler(sub.handler)))
+    } else {
+        Err((slot, wrong_arity(spec.name, Some(sub.name))))
     }
 }
 

@@ -14,12 +14,16 @@ const INDEX_BYTES: u64 = 16;
 
 /// OBJECT ENCODING: the name that Redis gives to a string of this kind.
 pub(super) fn encoding(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    look(connection, &args[2], |found| match found {
-        None => Reply::Null,
-        Some(item) if item.length <= 20 && edit::integer(&item.bytes).is_some() => Reply::bulk("int"),
-        Some(item) if item.length <= EMBEDDED_BYTES_MAX => Reply::bulk("embstr"),
-        Some(_) => Reply::bulk("raw"),
-    })
+    look(connection, &args[2], |found| found.map_or(Reply::Null, |item| Reply::bulk(encoding_of(&item))))
+}
+
+/// The name that Redis gives to a string of this kind; the first bytes of its value have been read.
+pub(super) fn encoding_of(item: &Item) -> &'static str {
+    match item.length {
+        0..=20 if edit::integer(&item.bytes).is_some() => "int",
+        0..=EMBEDDED_BYTES_MAX => "embstr",
+        _ => "raw",
+    }
 }
 
 /// OBJECT REFCOUNT: a key has its value to itself.
@@ -34,6 +38,17 @@ pub(super) fn freq(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         Some(_) => Reply::error(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
              when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        ),
+    })
+}
+
+/// OBJECT IDLETIME: refused in the words of a server that does not keep it.
+pub(super) fn idletime(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    look(connection, &args[2], |found| match found {
+        None => Reply::Null,
+        Some(_) => Reply::error(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching \
+             between policies at runtime LRU and LFU data will take some time to adjust.",
         ),
     })
 }
@@ -54,11 +69,11 @@ pub(super) fn usage(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 }
 
 /// A command that looks at a key and the beginning of its value.
-fn look(connection: &Rc<Connection>, key: &[u8], reply: fn(Option<Item>) -> Reply) -> Run {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+pub(super) fn look(connection: &Rc<Connection>, key: &[u8], reply: fn(Option<Item>) -> Reply) -> Run {
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let op = Op::Retrieve { container, key: key.to_vec(), range: Some((0, 20)), pin: false };
     Run::Overlap(Box::pin(async move {
-        match core.execute(op).await {
+        match keyspace.execute(op).await {
             Ok(Output::Found(item)) => reply(Some(item)),
             Ok(_) => unreachable!("a retrieve gives what it found"),
             Err(Error::NotFound) => reply(None),

@@ -9,7 +9,7 @@ use crate::glob;
 use crate::limits::SUBSCRIPTION_BYTES_MAX;
 use crate::reply::Reply;
 use crate::session::Connection;
-use crate::volume::Question;
+use crate::volume::{Question, Volume};
 use plimsoll_resp::Args;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -86,10 +86,15 @@ pub(super) fn channels(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         return Run::Now(super::wrong_arity("pubsub", Some("channels")));
     }
     Run::Alone(Box::pin(async move {
-        let names = distinct(&volume.ask_all(Question::Channels(Kind::Channel)).await);
+        let names = distinct_names(&volume, Kind::Channel).await;
         let is_asked = |name: &Vec<u8>| pattern.as_ref().is_none_or(|p| glob::matches(p, name, false));
         Reply::Array(names.into_iter().filter(is_asked).map(Reply::Bulk).collect())
     }))
+}
+
+/// The channels or patterns that somebody listens to, on whatever core.
+pub(super) async fn distinct_names(volume: &Rc<Volume>, kind: Kind) -> BTreeSet<Vec<u8>> {
+    distinct(&volume.ask_all(Question::Channels(kind)).await)
 }
 
 /// The names in lists of several cores: each after its length in four bytes.
@@ -110,7 +115,7 @@ fn distinct(answers: &[Vec<u8>]) -> BTreeSet<Vec<u8>> {
 pub(super) fn numpat(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     let volume = connection.core.volume.clone();
     Run::Alone(Box::pin(async move {
-        let names = distinct(&volume.ask_all(Question::Channels(Kind::Pattern)).await);
+        let names = distinct_names(&volume, Kind::Pattern).await;
         Reply::Integer(names.len() as i64)
     }))
 }

@@ -3,7 +3,7 @@
 //! Invariant: the bytes and the length that the range is reckoned from are of one version.
 
 use super::{Run, number, string};
-use crate::core::Core;
+use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::session::Connection;
 use plimsoll_kv::{ContainerId, Error, Item, Op, Output, Result};
@@ -28,16 +28,16 @@ pub(super) fn getrange(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 async fn read(connection: Rc<Connection>, key: Vec<u8>, start: i64, end: i64) -> Reply {
     let container = connection.database.get();
     let found = if start < 0 || end < 0 {
-        from_the_end(&connection.core, container, &key, start, end).await
+        from_the_end(&connection.keyspace(), container, &key, start, end).await
     } else {
         let count = end.saturating_sub(start).saturating_add(1).max(0) as u64;
-        retrieve(&connection.core, container, &key, (start as u64, count)).await
+        retrieve(&connection.keyspace(), container, &key, (start as u64, count)).await
     };
     string::count_hit(&connection, found.is_ok());
     match found {
         Ok(item) => {
             let (first, count) = bounds(start, end, item.length);
-            string::range_reply(&connection, key, item, first, count)
+            string::range_reply(&connection.core, key, item, first, count)
         }
         Err(Error::NotFound) => Reply::Bulk(Vec::new()),
         Err(error) => Reply::failed(&error),
@@ -58,32 +58,37 @@ fn bounds(start: i64, end: i64, length: u64) -> (u64, u64) {
 }
 
 async fn from_the_end(
-    core: &Rc<Core>,
+    keyspace: &Keyspace,
     container: ContainerId,
     key: &[u8],
     start: i64,
     end: i64,
 ) -> Result<Item> {
     let look = Op::Exist { container, key: key.to_vec() };
-    let Output::Found(mut seen) = core.clone().execute(look).await? else {
+    let Output::Found(mut seen) = keyspace.execute(look).await? else {
         unreachable!("looking at a key gives what was found")
     };
     loop {
-        let found = retrieve(core, container, key, bounds(start, end, seen.length)).await?;
+        let found = retrieve(keyspace, container, key, bounds(start, end, seen.length)).await?;
         if found.length == seen.length {
             return Ok(found);
         }
         if let Some(upload) = found.upload {
             // It is not what is replied: its pin is given up.
-            core.clone().execute(Op::Unpin { upload, key: key.to_vec() }).await?;
+            keyspace.execute(Op::Unpin { upload, key: key.to_vec() }).await?;
         }
         seen = found;
     }
 }
 
-async fn retrieve(core: &Rc<Core>, container: ContainerId, key: &[u8], range: (u64, u64)) -> Result<Item> {
+async fn retrieve(
+    keyspace: &Keyspace,
+    container: ContainerId,
+    key: &[u8],
+    range: (u64, u64),
+) -> Result<Item> {
     let op = Op::Retrieve { container, key: key.to_vec(), range: Some(range), pin: true };
-    match core.clone().execute(op).await? {
+    match keyspace.execute(op).await? {
         Output::Found(item) => Ok(item),
         _ => unreachable!("a retrieve gives what it found"),
     }

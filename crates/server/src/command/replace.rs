@@ -101,21 +101,21 @@ fn read_and(
 ) -> LocalFuture<Reply> {
     let (connection, key) = (connection.clone(), key.to_vec());
     Box::pin(async move {
-        let (core, container) = (connection.core.clone(), connection.database.get());
+        let (keyspace, container) = (connection.keyspace(), connection.database.get());
         loop {
             let read = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
-            let found = core.clone().execute(read).await;
+            let found = keyspace.execute(read).await;
             string::count_hit(&connection, found.is_ok());
             let (value, version) = match found {
                 Ok(Output::Found(item)) => {
                     let version = item.version;
-                    (string::value_reply(&connection, key.clone(), item), version)
+                    (string::value_reply(&connection.core, key.clone(), item), version)
                 }
                 Ok(_) => unreachable!("a retrieve gives what it found"),
                 Err(Error::NotFound) => return Reply::Null,
                 Err(error) => return Reply::failed(&error),
             };
-            match core.clone().execute(op(container, key.clone(), Condition::IfVersion(version))).await {
+            match keyspace.execute(op(container, key.clone(), Condition::IfVersion(version))).await {
                 Ok(_) => return value,
                 // Somebody came between: look again.
                 Err(Error::VersionMismatch | Error::NotFound) => {}

@@ -4,7 +4,7 @@
 //! it; else all begins again. One part is in memory at a time. An upload that is not stored is given up.
 
 use super::string::value_reply;
-use crate::core::Core;
+use crate::keyspace::Keyspace;
 use crate::reply::{Pinned, Reply};
 use crate::session::{Connection, Upload};
 use plimsoll_kv::limits::VALUE_BYTES_MAX;
@@ -45,7 +45,7 @@ pub(super) async fn rewrite(connection: &Rc<Connection>, key: Vec<u8>, edit: &Ed
         if length > VALUE_BYTES_MAX {
             return Reply::error(TOO_LONG);
         }
-        match write(&connection.core, container, &key, (&old, version), &patch, length).await {
+        match write(&connection.keyspace(), container, &key, (&old, version), &patch, length).await {
             Ok(()) => return Reply::Integer(length as i64),
             // Somebody came between: look again.
             Err(Error::VersionMismatch | Error::Exists | Error::NotFound) => {}
@@ -60,10 +60,10 @@ async fn read(
     key: &[u8],
 ) -> Result<(Old, Option<Version>)> {
     let op = Op::Retrieve { container, key: key.to_vec(), range: None, pin: true };
-    match connection.core.clone().execute(op).await {
+    match connection.keyspace().execute(op).await {
         Ok(Output::Found(item)) => {
             let version = Some(item.version);
-            Ok(match value_reply(connection, key.to_vec(), item) {
+            Ok(match value_reply(&connection.core, key.to_vec(), item) {
                 Reply::Parts(pinned) => (Old::Parts(pinned), version),
                 Reply::Bulk(bytes) => (Old::Whole(bytes), version),
                 _ => unreachable!("a value is whole or in parts"),
@@ -76,21 +76,21 @@ async fn read(
 }
 
 async fn write(
-    core: &Rc<Core>,
+    keyspace: &Keyspace,
     container: ContainerId,
     key: &[u8],
     (old, version): (&Old, Option<Version>),
     patch: &Patch<'_>,
     length: u64,
 ) -> Result<()> {
-    let upload = Upload::begin(core, container, key, length).await?;
-    let part_bytes = core.volume.geometry().part_bytes as u64;
+    let upload = Upload::begin(keyspace, container, key, length).await?;
+    let part_bytes = keyspace.core().volume.geometry().part_bytes as u64;
     for part in 0..length.div_ceil(part_bytes) {
         let first = part * part_bytes;
         let mut bytes = vec![0; part_bytes.min(length - first) as usize];
-        old.copy(core, part as u32, first, &mut bytes).await?;
+        old.copy(keyspace, part as u32, first, &mut bytes).await?;
         patch.copy(first, &mut bytes);
-        core.clone().execute(Op::UploadPart { upload: upload.id, key: key.to_vec(), bytes }).await?;
+        keyspace.execute(Op::UploadPart { upload: upload.id, key: key.to_vec(), bytes }).await?;
     }
     let store = Op::Store {
         container,
@@ -101,7 +101,7 @@ async fn write(
         retain: false,
         want_previous: false,
     };
-    core.clone().execute(store).await?;
+    keyspace.execute(store).await?;
     upload.stored();
     Ok(())
 }
@@ -116,7 +116,7 @@ impl Old {
     }
 
     /// Copies what a part of the old value holds to the same part of the new one.
-    async fn copy(&self, core: &Rc<Core>, part: u32, first: u64, to: &mut [u8]) -> Result<()> {
+    async fn copy(&self, keyspace: &Keyspace, part: u32, first: u64, to: &mut [u8]) -> Result<()> {
         match self {
             Old::Absent => {}
             Old::Whole(bytes) => {
@@ -127,7 +127,7 @@ impl Old {
             Old::Parts(pinned) if first >= pinned.length => {}
             Old::Parts(pinned) => {
                 let op = Op::RetrievePart { upload: pinned.upload, key: pinned.key.clone(), part };
-                let Output::Found(item) = core.clone().execute(op).await? else {
+                let Output::Found(item) = keyspace.execute(op).await? else {
                     unreachable!("a part is found")
                 };
                 to[..item.bytes.len()].copy_from_slice(&item.bytes);

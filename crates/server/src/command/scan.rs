@@ -60,13 +60,13 @@ pub(super) fn scan(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         Ok(page) => page,
         Err(reply) => return Run::Now(reply),
     };
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     Run::Alone(Box::pin(async move {
         let (mut cursor, mut left, mut bytes) = (page.cursor, page.limit, 0);
         let mut keys = Vec::new();
         loop {
             let op = Op::Scan { container, cursor, limit: left.min(KEYS_AT_ONCE_MAX) };
-            let found = match core.clone().execute(op).await {
+            let found = match keyspace.execute(op).await {
                 Ok(Output::Scanned(found)) => found,
                 Ok(_) => unreachable!("a scan gives a page"),
                 Err(error) => return Reply::failed(&error),
@@ -85,14 +85,14 @@ pub(super) fn scan(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// KEYS: the keys that match, found by the prefix that the pattern begins with.
 pub(super) fn keys(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let pattern = args[1].to_vec();
     Run::Alone(Box::pin(async move {
         let prefix = glob::literal_prefix(&pattern);
         let (mut keys, mut bytes, mut after) = (Vec::new(), 0, None);
         loop {
             let op = Op::List { container, prefix: prefix.clone(), after, limit: LIST_KEYS_MAX };
-            let page = match core.clone().execute(op).await {
+            let page = match keyspace.execute(op).await {
                 Ok(Output::Listed(page)) => page,
                 Ok(_) => unreachable!("a listing gives a page"),
                 Err(error) => return Reply::failed(&error),
@@ -114,13 +114,13 @@ pub(super) fn keys(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// RANDOMKEY: the first key from a random place on, or from the beginning.
 pub(super) fn randomkey(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     Run::Alone(Box::pin(async move {
-        let start = core.reactor.random_u64() & RANDOM_CURSOR_MASK;
+        let start = keyspace.core().reactor.random_u64() & RANDOM_CURSOR_MASK;
         for from in [start, 0] {
             let mut cursor = from;
             loop {
-                match core.clone().execute(Op::Scan { container, cursor, limit: 1 }).await {
+                match keyspace.execute(Op::Scan { container, cursor, limit: 1 }).await {
                     Ok(Output::Scanned(page)) => {
                         if let Some(key) = page.keys.into_iter().next() {
                             return Reply::Bulk(key);

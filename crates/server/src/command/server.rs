@@ -1,19 +1,20 @@
 //! DBSIZE, FLUSHDB, FLUSHALL, TIME.
+//!
+//! Invariant: a database is emptied at all partitions at once, over a crash too.
 
+use super::transaction::{self, Held};
 use super::{Run, syntax_error};
-use crate::core::Core;
 use crate::limits::DATABASES;
 use crate::reply::Reply;
 use crate::session::Connection;
-use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Op, Output};
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
 pub(super) fn dbsize(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     Run::Alone(Box::pin(async move {
-        match core.execute(Op::Stats { container }).await {
+        match keyspace.execute(Op::Stats { container }).await {
             Ok(Output::Stats(stats)) => Reply::Integer(stats.keys as i64),
             Ok(_) => unreachable!("counting gives counters"),
             Err(error) => Reply::failed(&error),
@@ -35,18 +36,12 @@ fn flush(connection: &Rc<Connection>, args: &Args<'_>, databases: Vec<ContainerI
     if args.len() > 2 || args.get(1).is_some_and(|word| !is_known(word)) {
         return Run::Now(syntax_error());
     }
-    let core = connection.core.clone();
-    Run::Alone(Box::pin(async move {
-        match clear(&core, databases).await {
-            Ok(()) => Reply::Ok,
-            Err(error) => Reply::failed(&error),
+    transaction::atomically(connection, Held::Everything, |keyspace| async move {
+        for container in databases {
+            keyspace.execute(Op::Clear { container }).await?;
         }
-    }))
-}
-
-async fn clear(core: &Rc<Core>, databases: Vec<ContainerId>) -> plimsoll_kv::Result<()> {
-    let each = databases.into_iter().map(|container| core.clone().execute(Op::Clear { container }));
-    join_all(each).await.into_iter().try_for_each(|result| result.map(|_| ()))
+        Ok(Reply::Ok)
+    })
 }
 
 pub(super) fn time(connection: &Rc<Connection>, _: &Args<'_>) -> Run {

@@ -5,7 +5,7 @@
 //! returned is exactly the one replaced, however long it is.
 
 use super::{Run, number, syntax_error};
-use crate::core::Core;
+use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::session::{Connection, Upload};
 use plimsoll_kv::{Condition, ContainerId, Error, Expiry, LocalFuture, Op, Output, Value};
@@ -108,9 +108,9 @@ fn run(connection: &Rc<Connection>, key: Vec<u8>, source: Source, options: Optio
     if options.get {
         return Run::Alone(set_and_get(connection.clone(), place, source, options));
     }
-    let core = connection.core.clone();
+    let keyspace = connection.keyspace();
     Run::Overlap(Box::pin(async move {
-        match place.store(core, source.into_value(), options, options.condition).await {
+        match place.store(keyspace, source.into_value(), options, options.condition).await {
             Ok(kept) => {
                 kept.stored();
                 Reply::Ok
@@ -150,13 +150,13 @@ impl Place {
     /// Stores; gives back what was stored, for its upload to be marked so.
     async fn store(
         &self,
-        core: Rc<Core>,
+        keyspace: Keyspace,
         kept: Kept,
         options: Options,
         condition: Condition,
     ) -> Result<Kept, Error> {
         let Kept(value, upload) = kept;
-        core.execute(self.store_op(value, options, condition)).await?;
+        keyspace.execute(self.store_op(value, options, condition)).await?;
         Ok(Kept(Value::Bytes(Vec::new()), upload))
     }
 
@@ -181,14 +181,14 @@ fn set_and_get(
 ) -> LocalFuture<Reply> {
     let Kept(value, upload) = source.into_value();
     Box::pin(async move {
-        let core = connection.core.clone();
+        let keyspace = connection.keyspace();
         loop {
             let read =
                 Op::Retrieve { container: place.container, key: place.key.clone(), range: None, pin: true };
-            let (old, condition) = match core.clone().execute(read).await {
+            let (old, condition) = match keyspace.execute(read).await {
                 Ok(Output::Found(item)) => {
                     let condition = Condition::IfVersion(item.version);
-                    (super::string::value_reply(&connection, place.key.clone(), item), condition)
+                    (super::string::value_reply(&connection.core, place.key.clone(), item), condition)
                 }
                 Ok(_) => unreachable!("a retrieve gives what it found"),
                 Err(Error::NotFound) => (Reply::Null, Condition::MustNotExist),
@@ -204,7 +204,7 @@ fn set_and_get(
                 return old;
             }
             let store = place.store_op(value.clone(), options, condition);
-            match core.clone().execute(store).await {
+            match keyspace.execute(store).await {
                 Ok(_) => {
                     Kept(value, upload).stored();
                     return old;

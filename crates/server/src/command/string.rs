@@ -1,6 +1,7 @@
 //! GET, MGET, STRLEN.
 
 use super::Run;
+use crate::core::Core;
 use crate::reply::{Pinned, Reply};
 use crate::session::Connection;
 use plimsoll_kv::{Error, Item, LocalFuture, Op, Output};
@@ -17,14 +18,14 @@ pub(super) fn mget(_: &Rc<Connection>, args: &Args<'_>) -> Run {
 }
 
 pub(super) fn get_one(connection: &Rc<Connection>, key: Vec<u8>) -> LocalFuture<Reply> {
-    let (core, container) = (connection.core.clone(), connection.database.get());
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let connection = connection.clone();
     Box::pin(async move {
         let op = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
-        let result = core.clone().execute(op).await;
+        let result = keyspace.execute(op).await;
         count_hit(&connection, result.is_ok());
         match result {
-            Ok(Output::Found(item)) => value_reply(&connection, key, item),
+            Ok(Output::Found(item)) => value_reply(&connection.core, key, item),
             Ok(_) => unreachable!("a retrieve gives what it found"),
             Err(Error::NotFound) => Reply::Null,
             Err(error) => Reply::failed(&error),
@@ -33,22 +34,16 @@ pub(super) fn get_one(connection: &Rc<Connection>, key: Vec<u8>) -> LocalFuture<
 }
 
 /// The reply for a value that was retrieved with a pin.
-pub(super) fn value_reply(connection: &Rc<Connection>, key: Vec<u8>, item: Item) -> Reply {
+pub(super) fn value_reply(core: &Rc<Core>, key: Vec<u8>, item: Item) -> Reply {
     let length = item.length;
-    range_reply(connection, key, item, 0, length)
+    range_reply(core, key, item, 0, length)
 }
 
 /// The reply for a range of a value that was retrieved with a pin; a value that is not in parts has been
 /// cut to it already.
-pub(super) fn range_reply(
-    connection: &Rc<Connection>,
-    key: Vec<u8>,
-    item: Item,
-    first: u64,
-    length: u64,
-) -> Reply {
+pub(super) fn range_reply(core: &Rc<Core>, key: Vec<u8>, item: Item, first: u64, length: u64) -> Reply {
     let Some(upload) = item.upload else { return Reply::Bulk(item.bytes) };
-    let core = connection.core.clone();
+    let core = core.clone();
     let release = Box::new(move |key| {
         let op = Op::Unpin { upload, key };
         let unpin = core.clone();

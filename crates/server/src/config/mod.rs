@@ -7,6 +7,7 @@
 //! build cannot honour is refused in words, never ignored; what is printed is what is in force.
 
 mod password;
+pub(crate) mod rewrite;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ mod tests;
 pub use password::Password;
 pub use size::{Size, parse_cores};
 
+use crate::parameters::{PARAMETERS, Parameter, Values};
 use plimsoll_kv::Durability;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -52,6 +54,16 @@ pub struct Layer {
     pub password: Option<Password>,
     /// See [`Config::unprotected`].
     pub unprotected: Option<bool>,
+    /// See [`Parameter::LatencyMonitorThreshold`].
+    pub latency_monitor_threshold: Option<i64>,
+    /// See [`Parameter::SlowlogLogSlowerThan`].
+    pub slowlog_log_slower_than: Option<i64>,
+    /// See [`Parameter::SlowlogMaxLen`].
+    pub slowlog_max_len: Option<i64>,
+    /// See [`Parameter::Timeout`].
+    pub timeout: Option<i64>,
+    /// See [`Config::enable_debug_command`].
+    pub enable_debug_command: Option<DebugCommand>,
     /// Where NVMe/TCP is served: not yet.
     pub nvme: Option<String>,
     /// Bytes of the cache: not yet.
@@ -68,6 +80,19 @@ pub enum DurabilityName {
     Group,
     /// Replied at once; at most the last second is lost at a crash.
     Async,
+}
+
+/// Who may use DEBUG.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DebugCommand {
+    /// Nobody.
+    #[default]
+    No,
+    /// Clients on this machine.
+    Local,
+    /// Everybody.
+    Yes,
 }
 
 impl From<DurabilityName> for Durability {
@@ -101,6 +126,16 @@ pub struct Config {
     pub durability: DurabilityName,
     /// Connections at most.
     pub clients_max: u64,
+    /// Milliseconds from which the latency monitor remembers a command; 0: it is off.
+    pub latency_monitor_threshold: i64,
+    /// Microseconds from which the slow log remembers a command; negative: it is off.
+    pub slowlog_log_slower_than: i64,
+    /// Commands that the slow log remembers.
+    pub slowlog_max_len: i64,
+    /// Seconds after which an idle client is cut; 0: never.
+    pub timeout: i64,
+    /// Who may use DEBUG.
+    pub enable_debug_command: DebugCommand,
     /// What clients have to give before anything else.
     #[serde(skip)]
     pub password: Option<Password>,
@@ -139,10 +174,22 @@ impl Layer {
             clients_max: self.clients_max.or(below.clients_max),
             password: self.password.or(below.password),
             unprotected: self.unprotected.or(below.unprotected),
+            latency_monitor_threshold: self.latency_monitor_threshold.or(below.latency_monitor_threshold),
+            slowlog_log_slower_than: self.slowlog_log_slower_than.or(below.slowlog_log_slower_than),
+            slowlog_max_len: self.slowlog_max_len.or(below.slowlog_max_len),
+            timeout: self.timeout.or(below.timeout),
+            enable_debug_command: self.enable_debug_command.or(below.enable_debug_command),
             nvme: self.nvme.or(below.nvme),
             cache: self.cache.or(below.cache),
         }
     }
+}
+
+/// The value of a parameter, its default if none is given.
+fn checked(parameter: Parameter, given: Option<i64>) -> Result<i64, ConfigError> {
+    let spec = &PARAMETERS[parameter as usize];
+    let value = spec.check(given.unwrap_or(spec.default));
+    value.map_err(|what| ConfigError(format!("{}: {what}", spec.key)))
 }
 
 impl Config {
@@ -176,10 +223,7 @@ impl Config {
             let words = "the processors that this process may run on are";
             return Err(ConfigError(format!("cores: not on processor {core}; {words} {processors:?}")));
         }
-        let clients_max = layer.clients_max.unwrap_or(10_000);
-        if clients_max == 0 {
-            return Err(ConfigError("clients-max: must be at least 1".to_owned()));
-        }
+        let clients_max = layer.clients_max.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
         let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let resp = layer.resp.unwrap_or_else(|| local(6379));
         let unprotected = layer.unprotected.unwrap_or(false);
@@ -198,11 +242,30 @@ impl Config {
             resp,
             admin: layer.admin.unwrap_or_else(|| local(8379)),
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
-            clients_max,
+            clients_max: checked(Parameter::ClientsMax, clients_max)? as u64,
+            latency_monitor_threshold: checked(
+                Parameter::LatencyMonitorThreshold,
+                layer.latency_monitor_threshold,
+            )?,
+            slowlog_log_slower_than: checked(Parameter::SlowlogLogSlowerThan, layer.slowlog_log_slower_than)?,
+            slowlog_max_len: checked(Parameter::SlowlogMaxLen, layer.slowlog_max_len)?,
+            timeout: checked(Parameter::Timeout, layer.timeout)?,
+            enable_debug_command: layer.enable_debug_command.unwrap_or_default(),
             password: layer.password,
             unprotected,
             file,
         })
+    }
+
+    /// The values of the parameters that can be changed later.
+    #[must_use]
+    pub fn parameters(&self) -> Values {
+        Values::default()
+            .with(Parameter::ClientsMax, self.clients_max as i64)
+            .with(Parameter::LatencyMonitorThreshold, self.latency_monitor_threshold)
+            .with(Parameter::SlowlogLogSlowerThan, self.slowlog_log_slower_than)
+            .with(Parameter::SlowlogMaxLen, self.slowlog_max_len)
+            .with(Parameter::Timeout, self.timeout)
     }
 
     /// As TOML, every setting in force.

@@ -56,6 +56,21 @@ fn what_cannot_be_done_is_refused_in_words() {
 }
 
 #[test]
+fn parameters_are_read_and_bounded() {
+    let text = "timeout = 5\nslowlog-log-slower-than = -1\nslowlog-max-len = 7\nlatency-monitor-threshold = 3\n\
+                clients-max = 9\nenable-debug-command = 'local'";
+    let config = config(text).unwrap();
+    let values = config.parameters();
+    let all = crate::parameters::PARAMETERS.iter().map(|spec| values.get(spec.parameter));
+    assert_eq!(all.collect::<Vec<_>>(), [9, 3, -1, 7, 5]);
+    assert_eq!(config.enable_debug_command, DebugCommand::Local);
+    let refused = |text| super::tests::config(text).unwrap_err();
+    assert_eq!(refused("timeout = -1"), "timeout: argument must be between 0 and 2147483647 inclusive");
+    assert!(refused("slowlog-max-len = 1000000").starts_with("slowlog-max-len: argument must be between 0"));
+    assert!(refused("clients-max = 99999999999").starts_with("clients-max: "));
+}
+
+#[test]
 fn flags_win_and_what_is_printed_can_be_read() {
     let file: Layer = toml::from_str("size = '1GiB'\ndurability = 'group'\ndata = 'd'").unwrap();
     let flags = Layer { size: Some(Size(2 << 30)), ..Layer::default() };

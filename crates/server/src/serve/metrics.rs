@@ -3,7 +3,7 @@
 //! Invariants: each name is declared once, before its samples; counters only grow but after
 //! CONFIG RESETSTAT, which a reader takes for a restart.
 
-use crate::command::TABLE;
+use crate::command::SLOTS;
 use crate::counters::{CommandCounters, CoreCounters, LATENCY_BOUNDS_US};
 use crate::shared::Shared;
 use plimsoll_reactor::Work;
@@ -162,11 +162,11 @@ fn commands(text: &mut Text, shared: &Shared) {
     let sum = |index: usize, read: &dyn Fn(&CommandCounters) -> u64| {
         shared.sum(|counters| read(&counters.commands[index]))
     };
-    let used: Vec<(usize, String)> = TABLE
+    let used: Vec<(usize, String)> = SLOTS
         .iter()
         .enumerate()
         .filter(|(index, _)| sum(*index, &|c| c.calls.get() + c.rejected.get()) > 0)
-        .map(|(index, spec)| (index, format!("command=\"{}\"", spec.name)))
+        .map(|(index, slot)| (index, format!("command=\"{}\"", slot.name)))
         .collect();
     type Read = fn(&CommandCounters) -> u64;
     let counters: [(&str, &str, Read); 3] = [

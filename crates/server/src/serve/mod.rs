@@ -14,6 +14,7 @@
 mod admin;
 mod claim;
 mod core_task;
+mod host;
 mod metrics;
 mod process;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The processors that this process may run on.
@@ -151,7 +153,8 @@ async fn prepare(reactor: &Reactor, config: &Config) -> Result<(Superblock, Sett
     let superblock = superblock.map_err(|error| anyhow!("{path}: {error}"))?;
     let settings = Settings {
         durability: config.durability.into(),
-        clients_max: config.clients_max,
+        parameters: config.parameters(),
+        debug_command: config.enable_debug_command,
         password: config.password.clone(),
         data_dir: config.data.display().to_string(),
         config_file: config.file.as_ref().map(|file| file.display().to_string()),
@@ -214,27 +217,7 @@ fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// Descriptors that the server needs beside its connections.
-const DESCRIPTORS_BESIDE: u64 = 256;
-
-/// Asks for as many descriptors as the connections need, as far as the system grants them.
-fn raise_descriptors(clients_max: u64) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let needed = clients_max.saturating_add(DESCRIPTORS_BESIDE);
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= needed) {
-        return;
-    }
-    let granted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-    let wanted = Rlimit { current: Some(granted), maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
-        tracing::warn!(%error, needed, "the limit of open files cannot be raised: fewer clients can connect");
-    } else if granted < needed {
-        tracing::warn!(granted, needed, "fewer open files than clients-max needs; raise it with ulimit -n");
-    }
-}
-
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM, SIGINT or SHUTDOWN.
 ///
 /// # Errors
 /// The server cannot be started, or did not stop cleanly.
@@ -244,7 +227,7 @@ pub fn serve(config: Config) -> Result<()> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("{}: cannot be made", directory.display()))?;
     }
-    raise_descriptors(config.clients_max);
+    host::raise_descriptors(config.clients_max);
     let job = config.clone();
     let (superblock, settings) =
         run_on_reactor(config.cores[0], move |reactor| async move { prepare(&reactor, &job).await })?;
@@ -257,6 +240,8 @@ struct Server {
     shared: Arc<Shared>,
     control: ControlSender<Command>,
     events: UnboundedReceiver<Event>,
+    /// Told when a client asks for the end.
+    stop_asked: Arc<Notify>,
     cores: usize,
 }
 
@@ -265,6 +250,7 @@ async fn run(config: Config, superblock: Superblock, settings: Settings) -> Resu
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (mut server, running) = start(&config, &superblock, settings)?;
+    let stop_asked = server.stop_asked.clone();
     let served = async {
         let keys = server.opened().await?;
         // Last of all clients are let in: nothing is acknowledged by a server that will not start.
@@ -279,6 +265,7 @@ async fn run(config: Config, superblock: Superblock, settings: Settings) -> Resu
             biased;
             _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
             _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+            () = stop_asked.notified() => tracing::info!("SHUTDOWN: stopping"),
             failed = server.failed() => bail!("{failed}"),
         }
         Ok(())
@@ -300,6 +287,11 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
         part_bytes: layout.part_bytes() as usize,
     };
     let shared = Arc::new(Shared::new(settings, geometry, cores));
+    let stop_asked = Arc::new(Notify::new());
+    let process =
+        host::Process { file: config.file.clone(), stop: stop_asked.clone(), rewrites: Arc::default() };
+    let hosted = shared.host.set(Box::new(process));
+    assert!(hosted.is_ok(), "set once");
     let (control, control_ports) = Control::ports(cores);
     let (sender, events) = unbounded_channel();
     let ports = Mesh::ports(cores).into_iter().zip(control_ports).map(Some).collect();
@@ -313,7 +305,7 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
     let running = start_reactors(&config.cores, move |reactor| core_task::start(reactor, &plan))?;
     let loads = shared.loads.set(running.loads().to_vec());
     assert!(loads.is_ok(), "set once");
-    Ok((Server { shared, control, events, cores }, running))
+    Ok((Server { shared, control, events, stop_asked, cores }, running))
 }
 
 impl Server {

@@ -49,12 +49,21 @@ pub(super) fn measure(shared: &Shared) {
 /// Measures every second, for ever.
 pub(super) async fn watch(shared: std::sync::Arc<Shared>) {
     let mut seconds = tokio::time::interval(std::time::Duration::from_secs(1));
-    let mut before = 0;
+    let mut before = [0; 3];
     loop {
         seconds.tick().await;
         measure(&shared);
-        let calls = shared.sum(|counters| counters.calls());
-        shared.process.ops_per_s.store(calls.saturating_sub(before), Relaxed);
-        before = calls;
+        let process = &shared.process;
+        let now = [
+            shared.sum(|counters| counters.calls()),
+            shared.sum(|counters| counters.received_bytes.get()),
+            shared.sum(|counters| counters.sent_bytes.get()),
+        ];
+        let gauges = [&process.ops_per_s, &process.input_bytes_per_s, &process.output_bytes_per_s];
+        for ((gauge, now), before) in gauges.into_iter().zip(now).zip(before) {
+            // CONFIG RESETSTAT puts counters back.
+            gauge.store(now.saturating_sub(before), Relaxed);
+        }
+        before = now;
     }
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 fn shared() -> Shared {
     let settings = Settings {
         durability: Durability::Sync,
-        clients_max: 10,
+        parameters: crate::parameters::Values::default(),
+        debug_command: crate::config::DebugCommand::No,
         password: None,
         data_dir: String::new(),
         config_file: None,
@@ -25,7 +26,8 @@ fn every_metric_is_declared_once_and_before_its_samples() {
     for label in ["partition=\"0\"", "partition=\"1\"", "core=\"0\""] {
         shared.add_gauges(Gauges::new(label.to_owned(), &["objects", "reads"])).publish(&[3, 4]);
     }
-    shared.cores[1].commands[0].ran(1_500_000, true);
+    let append = crate::command::slot_of(crate::command::find(b"append").unwrap());
+    shared.cores[1].commands[append].ran(1_500_000, true);
     shared.loads.set(vec![plimsoll_reactor::Load::default(); 2]).unwrap();
     let text = metrics::render(&shared);
     let mut declared = BTreeSet::new();

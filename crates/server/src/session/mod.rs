@@ -13,18 +13,24 @@
 //!
 //! Never: it waits for a device on behalf of another connection.
 
+mod account;
 mod filter;
+mod modes;
 mod queue;
 mod reader;
 mod upload;
 mod writer;
 
 use crate::channels::Kind;
-use crate::command::{self, Run};
+use crate::command::{self, Multi, Run, Watched};
 use crate::core::Core;
+use crate::keyspace::Keyspace;
 use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
+use crate::transaction::Transaction;
+use account::{Account, DeviceTime, timed};
 pub use filter::Filter;
+pub(crate) use modes::Replies;
 use plimsoll_kv::{ContainerId, LocalFuture};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Socket, Work};
@@ -52,8 +58,22 @@ pub struct Connection {
     pub(crate) database: Cell<ContainerId>,
     pub(crate) version: Cell<Version>,
     pub(crate) no_evict: Cell<bool>,
+    /// The commands that wait for EXEC, after MULTI.
+    pub(crate) multi: RefCell<Option<Multi>>,
+    /// The keys that WATCH looks after.
+    pub(crate) watched: RefCell<Vec<Watched>>,
+    /// The transaction in which commands run now.
+    pub(crate) transaction: RefCell<Option<Rc<Transaction>>>,
     /// The channels and patterns that it listens to.
     pub(crate) subscriptions: RefCell<BTreeSet<(Kind, Vec<u8>)>>,
+    /// Which replies its client wants.
+    pub(crate) replies: Cell<Replies>,
+    /// The reply to the command that begins is not wanted.
+    muted: Cell<bool>,
+    /// Commands of that kind one after the other.
+    muted_row: Cell<u32>,
+    /// It watches all commands.
+    monitors: Cell<bool>,
     /// It has given the password, if there is one.
     pub(crate) authenticated: Cell<bool>,
     socket: Socket,
@@ -91,15 +111,6 @@ pub struct Connection {
     end: WaitList,
 }
 
-/// Who is charged for a reply: the command's place in the table, when it was parsed, how long it was.
-#[derive(Clone, Copy)]
-struct Account {
-    command: usize,
-    start_ns: u64,
-    /// Bytes of the command.
-    request_bytes: usize,
-}
-
 /// Starts the loops of a connection that was accepted.
 pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
     let peer = socket.peer().map(|address| address.to_string()).unwrap_or_default();
@@ -111,7 +122,14 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
         database: Cell::default(),
         version: Cell::default(),
         no_evict: Cell::new(false),
+        multi: RefCell::default(),
+        watched: RefCell::default(),
+        transaction: RefCell::default(),
         subscriptions: RefCell::default(),
+        replies: Cell::default(),
+        muted: Cell::new(false),
+        muted_row: Cell::new(0),
+        monitors: Cell::new(false),
         authenticated: Cell::new(core.shared.settings.password.is_none()),
         socket,
         peer,
@@ -140,6 +158,11 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
 }
 
 impl Connection {
+    /// Where the commands of this connection find their keys now.
+    pub(crate) fn keyspace(&self) -> Keyspace {
+        Keyspace::new(&self.core, self.transaction.borrow().clone())
+    }
+
     /// Takes no further command; ends when the replies to those begun have left.
     pub(crate) fn finish(&self) {
         self.closing.set(true);
@@ -164,6 +187,7 @@ impl Connection {
     pub(crate) fn held_bytes(&self) -> usize {
         self.received_bytes.get()
             + self.request_bytes.get()
+            + self.multi.borrow().as_ref().map_or(0, |multi| multi.bytes)
             + self.sending_bytes.get()
             + self.queue.borrow().ready_bytes()
     }
@@ -192,6 +216,7 @@ impl Connection {
         if self.loops.get() == 0 {
             self.core.hold(self.counted_bytes.replace(0), 0);
             command::forget_subscriptions(self);
+            self.set_monitor(false);
             self.core.ended(self.id);
         }
     }
@@ -225,7 +250,10 @@ impl Connection {
         if self.dead.get() {
             return;
         }
-        self.charge(account, &reply);
+        self.charge(account, &reply, 0);
+        if self.muted.get() {
+            return;
+        }
         self.queue.borrow_mut().push_ready(self.version.get(), reply);
         self.ready.wake_all();
         self.recount();
@@ -239,7 +267,7 @@ impl Connection {
         let kind = if pattern.is_some() { "pmessage" } else { "message" };
         let words = [Reply::bulk(kind)].into_iter().chain(pattern.map(Reply::Bulk));
         let words = words.chain([Reply::bulk(channel), Reply::bulk(message)]).collect();
-        self.queue.borrow_mut().push_ready(self.version.get(), Reply::Push(words));
+        self.queue.borrow_mut().push_message(self.version.get(), Reply::Push(words));
         self.ready.wake_all();
         self.recount();
         if self.queue.borrow().ready_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
@@ -248,27 +276,45 @@ impl Connection {
         }
     }
 
+    /// The header of an array whose elements get their places one after the other.
+    fn begin_array(&self, elements: usize) {
+        if self.dead.get() || self.muted.get() {
+            return;
+        }
+        self.queue.borrow_mut().push_header(self.version.get(), elements);
+        self.ready.wake_all();
+    }
+
     /// The place of a reply that comes later.
     fn reserve(&self) -> u64 {
-        self.queue.borrow_mut().push_pending(self.version.get())
+        self.queue.borrow_mut().push_pending(self.version.get(), self.muted.get())
     }
 
     /// Begins a command whose reply gets the next place.
-    fn begin(self: &Rc<Self>, account: Option<Account>, future: LocalFuture<Reply>) {
+    fn begin(
+        self: &Rc<Self>,
+        account: Option<Account>,
+        shared_time: Option<DeviceTime>,
+        future: LocalFuture<Reply>,
+    ) {
         let place = self.reserve();
         let connection = self.clone();
         self.core.reactor.spawn(Work::Kv, async move {
-            let reply = future.await;
-            connection.fill(place, account, reply);
+            let own_time = Cell::new(0);
+            let time = shared_time.as_deref().unwrap_or(&own_time);
+            let reply = timed(&connection, future, time).await;
+            connection.fill(place, account, time.get(), reply);
         });
     }
 
     /// The reply for a reserved place has come.
-    fn fill(&self, place: u64, account: Option<Account>, reply: Reply) {
-        self.charge(account, &reply);
-        if let Some(account) = account {
+    fn fill(&self, place: u64, account: Option<Account>, device_ns: u64, reply: Reply) {
+        if let Some(account) = &account {
             self.request_bytes.set(self.request_bytes.get() - account.request_bytes);
         }
+        self.charge(account, &reply, device_ns);
+        let is_muted = self.queue.borrow().is_muted(place);
+        let reply = if is_muted { Reply::Several(Vec::new()) } else { reply };
         let first = self.queue.borrow_mut().fill(place, reply);
         if first {
             self.ready.wake_all();
@@ -279,42 +325,44 @@ impl Connection {
         self.recount();
     }
 
-    fn charge(&self, account: Option<Account>, reply: &Reply) {
-        let counters = self.core.shared.core(self.core.reactor.core());
-        counters.errors.add(u64::from(reply.is_error()));
-        if let Some(account) = account {
-            let latency_ns = self.core.reactor.now_ns().saturating_sub(account.start_ns);
-            counters.commands[account.command].ran(latency_ns, reply.is_error());
-        }
-    }
-
     /// Runs a command to the point from which the next may begin; false to begin no more.
     async fn perform(self: &Rc<Self>, account: Option<Account>, run: Run) -> bool {
+        self.count_command().await;
         // Until its reply has come, what a command was given is held.
         let account = match run {
-            Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } => account.inspect(|account| {
+            Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } | Run::Many(_) => account.inspect(|account| {
                 self.request_bytes.set(self.request_bytes.get() + account.request_bytes);
             }),
             _ => account,
         };
         match run {
             Run::Now(reply) => self.reply(account, reply),
-            Run::Overlap(future) => self.begin(account, future),
+            Run::Overlap(future) => self.begin(account, None, future),
             Run::Alone(future) => {
                 self.wait_until_alone().await;
                 let place = self.reserve();
-                let reply = future.await;
-                self.fill(place, account, reply);
+                let device_time = Cell::new(0);
+                let reply = timed(self, future, &device_time).await;
+                self.fill(place, account, device_time.get(), reply);
             }
             Run::Each { keys, one } => {
-                self.reply(None, Reply::ArrayHeader(keys.len()));
-                let last = keys.len() - 1;
+                self.begin_array(keys.len());
+                let (last, mut account, device_time) = (keys.len() - 1, account, DeviceTime::default());
                 for (index, key) in keys.into_iter().enumerate() {
                     if !self.wait_for_room_within().await {
                         return false;
                     }
-                    self.begin(account.filter(|_| index == last), one(self, key));
+                    let charged = if index == last { account.take() } else { None };
+                    self.begin(charged, Some(device_time.clone()), one(self, key));
                 }
+            }
+            Run::Many(future) => {
+                self.wait_until_alone().await;
+                let place = self.reserve();
+                let device_time = Cell::new(0);
+                let mut replies = timed(self, future, &device_time).await.into_iter();
+                self.fill(place, account, device_time.get(), replies.next().expect("there is a reply"));
+                replies.for_each(|reply| self.reply(None, reply));
             }
             Run::Close(reply) => {
                 self.reply(account, reply);
@@ -336,25 +384,30 @@ impl Connection {
         let mut line = format!("id={} addr={} laddr={} fd=-1 name=", self.id, self.peer, self.core.address())
             .into_bytes();
         line.extend_from_slice(&identity.name);
-        let flags = if self.no_evict.get() { "e" } else { "N" };
+        let flags = match (self.monitors.get(), self.no_evict.get()) {
+            (true, _) => "O",
+            (false, true) => "e",
+            (false, false) => "N",
+        };
         let subscriptions = |kind| self.subscriptions.borrow().iter().filter(|(of, _)| *of == kind).count();
         let queue = self.queue.borrow();
         let mut rest = String::new();
         // Writing to a string does not fail.
         let _ = write!(
             rest,
-            " age={age_s} idle={idle_s} flags={flags} db={} sub={} psub={} ssub=0 multi=-1 qbuf={} qbuf-free=0 \
+            " age={age_s} idle={idle_s} flags={flags} db={} sub={} psub={} ssub=0 multi={} qbuf={} qbuf-free=0 \
              argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll={} omem={} tot-mem={} events=r cmd={} user=default \
              redir=-1 resp={} lib-name=",
             self.database.get().0,
             subscriptions(Kind::Channel),
             subscriptions(Kind::Pattern),
+            self.multi.borrow().as_ref().map_or(-1, |multi| multi.queued.len() as i64),
             self.received_bytes.get(),
             self.sending_bytes.get(),
             queue.len(),
             queue.ready_bytes(),
             self.held_bytes(),
-            self.last_command.get().map_or("NULL", |index| crate::command::TABLE[index].name),
+            self.last_command.get().map_or("NULL", |slot| crate::command::SLOTS[slot].name.as_str()),
             if self.version.get() == Version::Resp3 { 3 } else { 2 },
         );
         line.extend_from_slice(rest.as_bytes());

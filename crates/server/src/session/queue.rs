@@ -1,6 +1,7 @@
 //! The replies of a connection in order: those that are ready and those that will be.
 //!
-//! Invariants: a place is filled once; places leave from the front, each when it is filled; the
+//! Invariants: a place is filled once; places leave from the front, each when it is filled; nothing stands
+//! between the elements of an array; the
 //! number of places, of commands under way and of bytes is bounded by [`Queue::has_room`], which
 //! reckons with what the commands under way may bring, from what recent replies brought.
 
@@ -12,6 +13,8 @@ use std::collections::VecDeque;
 struct Place {
     version: Version,
     reply: Option<Reply>,
+    /// The client does not want it.
+    is_muted: bool,
 }
 
 /// Bytes expected of a reply before any was seen: a client begins with a few commands under way, and gets
@@ -26,6 +29,10 @@ pub(super) struct Queue {
     ready_bytes: usize,
     /// About the largest of the recent replies.
     expected_bytes: usize,
+    /// Elements of the last array that have no place yet.
+    elements_due: usize,
+    /// Messages that came meanwhile: they must not stand inside of the array.
+    messages: Vec<(Version, Reply)>,
     /// The connection is gone: replies are dropped.
     forgotten: bool,
 }
@@ -38,6 +45,8 @@ impl Default for Queue {
             in_flight: 0,
             ready_bytes: 0,
             expected_bytes: REPLY_BYTES_EXPECTED,
+            elements_due: 0,
+            messages: Vec::new(),
             forgotten: false,
         }
     }
@@ -68,13 +77,37 @@ impl Queue {
 
     pub(super) fn push_ready(&mut self, version: Version, reply: Reply) {
         self.ready_bytes += reply.held_bytes();
-        self.places.push_back(Place { version, reply: Some(reply) });
+        self.places.push_back(Place { version, reply: Some(reply), is_muted: false });
     }
 
-    pub(super) fn push_pending(&mut self, version: Version) -> u64 {
+    /// The header of an array whose elements get their places one after the other.
+    pub(super) fn push_header(&mut self, version: Version, elements: usize) {
+        self.push_ready(version, Reply::ArrayHeader(elements));
+        self.elements_due = elements;
+    }
+
+    /// A message that is no reply.
+    pub(super) fn push_message(&mut self, version: Version, message: Reply) {
+        if self.elements_due == 0 {
+            return self.push_ready(version, message);
+        }
+        self.ready_bytes += message.held_bytes();
+        self.messages.push((version, message));
+    }
+
+    pub(super) fn push_pending(&mut self, version: Version, is_muted: bool) -> u64 {
         self.in_flight += 1;
-        self.places.push_back(Place { version, reply: None });
-        self.first + self.places.len() as u64 - 1
+        self.places.push_back(Place { version, reply: None, is_muted });
+        let place = self.first + self.places.len() as u64 - 1;
+        if self.elements_due > 0 {
+            self.elements_due -= 1;
+            let messages =
+                if self.elements_due == 0 { std::mem::take(&mut self.messages) } else { Vec::new() };
+            for (version, reply) in messages {
+                self.places.push_back(Place { version, reply: Some(reply), is_muted: false });
+            }
+        }
+        place
     }
 
     /// Fills a place; true if it is the first, so that it can leave.
@@ -91,6 +124,12 @@ impl Queue {
         assert!(place.reply.is_none(), "a place is filled once");
         place.reply = Some(reply);
         index == 0
+    }
+
+    /// Whether the client does not want the reply of a place that is not filled yet.
+    pub(super) fn is_muted(&self, place: u64) -> bool {
+        let index = usize::try_from(place - self.first).expect("the queue is short");
+        self.places.get(index).is_some_and(|place| place.is_muted)
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -120,6 +159,7 @@ impl Queue {
     pub(super) fn forget(&mut self) -> Vec<Reply> {
         self.forgotten = true;
         self.ready_bytes = 0;
+        self.messages.clear();
         self.places.drain(..).filter_map(|place| place.reply).collect()
     }
 }

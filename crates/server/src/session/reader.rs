@@ -3,7 +3,7 @@
 //! Invariants: bytes are parsed where they were received; a command begins only if there is room
 //! for its reply; a broken protocol is answered and the connection closed.
 
-use super::{Account, Connection, upload};
+use super::{Account, Connection, modes, upload};
 use crate::command::{self, Run};
 use crate::limits::{
     BUFFER_BYTES_KEPT, LINGER_NS_MAX, QUERY_BUFFER_BYTES_MAX, RECEIVE_BYTES, RECEIVE_BYTES_MAX,
@@ -30,6 +30,8 @@ enum Parsed {
     Command(Option<Account>, Run),
     /// A command with an argument too long for memory.
     Large(upload::Head),
+    /// A command of this name that waits for the end of a pause: to be parsed again.
+    Held(Vec<u8>),
     /// Not the protocol.
     Broken(ProtocolError),
 }
@@ -38,9 +40,17 @@ enum Parsed {
 pub(super) async fn read(connection: Rc<Connection>) {
     let mut input = Input::new(&connection);
     while connection.wait_for_room().await {
+        if connection.is_held(None) {
+            connection.wait_while_paused(None).await;
+            continue;
+        }
         let go_on = match input.parse(&connection) {
             Parsed::Incomplete { wanted } => input.receive(&connection, wanted).await,
             Parsed::Command(account, run) => connection.perform(account, run).await,
+            Parsed::Held(name) => {
+                connection.wait_while_paused(Some(&name)).await;
+                true
+            }
             Parsed::Large(head) => match upload::receive(&mut input, &connection, head).await {
                 Some((account, run)) => connection.perform(account, run).await,
                 None => false,
@@ -85,14 +95,6 @@ impl Connection {
         let line = text.strip_prefix(b"-").and_then(|line| line.strip_suffix(b"\r\n"));
         self.reply(None, Reply::error(line.expect("an error is one line")));
     }
-
-    /// Who is charged for a command of so many bytes.
-    pub(super) fn account(&self, command: usize, request_bytes: usize) -> Account {
-        let start_ns = self.core.reactor.now_ns();
-        self.last_command.set(Some(command));
-        self.last_ns.set(start_ns);
-        Account { command, start_ns, request_bytes }
-    }
 }
 
 impl Input {
@@ -108,13 +110,23 @@ impl Input {
     /// Parses one command and starts it off, as far as that needs no waiting.
     fn parse(&mut self, connection: &Rc<Connection>) -> Parsed {
         let step = self.parser.parse(&self.buffer[self.start..]);
+        if let Step::Command(parsed) = &step
+            && connection.is_held(Some(&parsed.args[0]))
+        {
+            // Nothing is taken: a parser between commands finds the same one again.
+            return Parsed::Held(parsed.args[0].to_vec());
+        }
         let consumed = step.consumed();
         self.start += consumed;
         match step {
             Step::Incomplete { wanted, .. } => Parsed::Incomplete { wanted },
             Step::Command(parsed) => {
-                let (account, run) = command::begin(connection, &parsed.args);
-                Parsed::Command(account.map(|command| connection.account(command, consumed)), run)
+                let (command, run) = command::begin(connection, &parsed.args);
+                let account = command.map(|command| {
+                    connection.show(command, parsed.args.iter());
+                    connection.account(command, consumed, modes::capture(connection, &parsed.args))
+                });
+                Parsed::Command(account, run)
             }
             Step::Large(large) => Parsed::Large(upload::Head::new(&large)),
             Step::Tail(_) => unreachable!("the end of a long command is read where it began"),
@@ -165,11 +177,13 @@ impl Input {
         };
         connection.reader_rests.set(false);
         self.buffer = buffer;
+        connection.last_ns.set(connection.core.reactor.now_ns());
         connection.received_bytes.set(self.buffer.capacity());
         connection.recount();
         let received = self.buffer.len() - before;
         let counters = connection.core.shared.core(connection.core.reactor.core());
         counters.received_bytes.add(received as u64);
+        counters.receives.add(u64::from(received > 0));
         matches!(result, Ok(count) if count > 0) && !connection.dead.get()
     }
 }

@@ -6,16 +6,17 @@
 //!
 //! Invariants: at most one part and one receive are in memory; an upload that is not stored, for
 //! whatever reason, is given up; a long argument that is no value of a SET is skipped and refused,
-//! and the connection goes on.
+//! and the connection goes on. After MULTI a value waits for EXEC in memory, within its bounds.
 
 use super::reader::Input;
 use super::{Account, Connection};
 use crate::command::{self, Run};
-use crate::core::Core;
+use crate::keyspace::Keyspace;
 use crate::reply::Reply;
+use crate::slow_log;
 use plimsoll_kv::{ContainerId, Op, Output, Result, UploadId};
 use plimsoll_reactor::Work;
-use plimsoll_resp::{LargeArg, Step};
+use plimsoll_resp::{LargeArg, OwnedArgs, Step};
 use std::rc::Rc;
 
 /// The beginning of a command with a long argument.
@@ -34,7 +35,7 @@ impl Head {
 
 /// A value in parts that is not stored yet. Dropping it gives it up.
 pub(crate) struct Upload {
-    core: Rc<Core>,
+    keyspace: Keyspace,
     pub(crate) id: UploadId,
     pub(crate) key: Vec<u8>,
     open: bool,
@@ -43,13 +44,15 @@ pub(crate) struct Upload {
 impl Upload {
     /// Begins a value in parts, of so many bytes.
     pub(crate) async fn begin(
-        core: &Rc<Core>,
+        keyspace: &Keyspace,
         container: ContainerId,
         key: &[u8],
         length: u64,
     ) -> Result<Upload> {
-        match core.clone().execute(Op::UploadBegin { container, key: key.to_vec(), length }).await? {
-            Output::Upload(id) => Ok(Upload { core: core.clone(), id, key: key.to_vec(), open: true }),
+        match keyspace.execute(Op::UploadBegin { container, key: key.to_vec(), length }).await? {
+            Output::Upload(id) => {
+                Ok(Upload { keyspace: keyspace.clone(), id, key: key.to_vec(), open: true })
+            }
             _ => unreachable!("the beginning of an upload gives an upload"),
         }
     }
@@ -64,9 +67,9 @@ impl Drop for Upload {
     fn drop(&mut self) {
         if self.open {
             let op = Op::UploadAbort { upload: self.id, key: std::mem::take(&mut self.key) };
-            let core = self.core.clone();
-            self.core.reactor.spawn(Work::Kv, async move {
-                if let Err(error) = core.execute(op).await {
+            let abort = self.keyspace.execute(op);
+            self.keyspace.core().reactor.spawn(Work::Kv, async move {
+                if let Err(error) = abort.await {
                     tracing::warn!(%error, "an upload could not be given up");
                 }
             });
@@ -77,6 +80,8 @@ impl Drop for Upload {
 /// What becomes of the long arguments of a command.
 enum Fate {
     Uploaded(Upload),
+    /// It waits for EXEC in memory.
+    Kept(Vec<u8>),
     Refused(Reply),
 }
 
@@ -89,12 +94,21 @@ pub(super) async fn receive(
 ) -> Option<(Option<Account>, Run)> {
     let mut args = std::mem::take(&mut head.args);
     let name = args.first().cloned().unwrap_or_default();
+    connection.wait_while_paused(Some(&name)).await;
     let is_value = command::takes_upload(connection, &name, head.index) && args.len() == 2;
-    let mut fate = if is_value {
-        upload(input, connection, &args[1], head.length).await?
-    } else {
-        skip(input, connection, head.length).await?;
-        Fate::Refused(Reply::error("ERR argument is too long"))
+    let room = connection.multi.borrow().as_ref().map(|multi| multi.room_bytes());
+    let mut fate = match room.filter(|_| is_value) {
+        Some(room_bytes) if head.length <= room_bytes => {
+            connection.request_bytes.set(connection.request_bytes.get() + head.length);
+            let kept = part(input, connection, head.length).await;
+            connection.request_bytes.set(connection.request_bytes.get() - head.length);
+            Fate::Kept(kept?)
+        }
+        None if is_value => upload(input, connection, &args[1], head.length).await?,
+        _ => {
+            skip(input, connection, head.length).await?;
+            Fate::Refused(Reply::error("ERR argument is too long"))
+        }
     };
     args.push(Vec::new());
     loop {
@@ -114,10 +128,28 @@ pub(super) async fn receive(
         return Some((None, Run::Now(command::unknown(&views))));
     };
     let run = match fate {
-        Fate::Refused(reply) => Run::Now(reply),
+        Fate::Refused(reply) => {
+            command::spoil(connection);
+            Run::Now(reply)
+        }
+        Fate::Kept(bytes) => {
+            args[2] = bytes;
+            let whole = OwnedArgs::new(args.iter().map(Vec::as_slice));
+            let (_, run) = command::begin(connection, &whole.args());
+            return Some((None, run));
+        }
         Fate::Uploaded(upload) => command::set_uploaded(connection, upload, &args[3..]),
     };
-    Some((Some(connection.account(index, args.iter().map(Vec::len).sum())), run))
+    connection.runs(command::slot_of(index));
+    args[head.index] = format!("... ({} bytes)", head.length).into_bytes();
+    let views = args.iter().map(Vec::as_slice);
+    connection.show(command::slot_of(index), views.clone());
+    let words = if slow_log::is_on(&connection.core.shared) {
+        connection.core.slow_log.capture(views)
+    } else {
+        Vec::new()
+    };
+    Some((Some(connection.account(command::slot_of(index), args.iter().map(Vec::len).sum(), words)), run))
 }
 
 enum Rest {
@@ -175,13 +207,14 @@ async fn skip(input: &mut Input, connection: &Rc<Connection>, mut length: usize)
 /// Receives a value as an upload. If the device refuses, the rest is dropped and its error kept.
 async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], length: usize) -> Option<Fate> {
     let core = &connection.core;
-    let upload = match Upload::begin(core, connection.database.get(), key, length as u64).await {
-        Ok(upload) => upload,
-        Err(error) => {
-            skip(input, connection, length).await?;
-            return Some(Fate::Refused(Reply::failed(&error)));
-        }
-    };
+    let upload =
+        match Upload::begin(&connection.keyspace(), connection.database.get(), key, length as u64).await {
+            Ok(upload) => upload,
+            Err(error) => {
+                skip(input, connection, length).await?;
+                return Some(Fate::Refused(Reply::failed(&error)));
+            }
+        };
     let mut left = length;
     while left > 0 {
         let part_bytes = left.min(core.volume.geometry().part_bytes);

@@ -79,6 +79,7 @@ impl Connection {
         let (sent, mut buffer) = self.socket.send(std::mem::take(out)).await;
         let counters = self.core.shared.core(self.core.reactor.core());
         counters.sent_bytes.add(buffer.len() as u64);
+        counters.sends.add(1);
         self.sent_bytes.set(self.sent_bytes.get() + buffer.len() as u64);
         buffer.clear();
         *out = buffer;

@@ -1,7 +1,7 @@
 //! What cores send each other, and who waits for what comes back.
 //!
 //! Invariants: a number names one waiting request until its completion has come; the permit of a
-//! request is held that long, also when nobody waits for the completion any more.
+//! request, if it has one of its own, is held that long, also when nobody waits for the completion any more.
 
 use crate::channels::Kind;
 use crate::session::Filter;
@@ -26,6 +26,8 @@ pub enum Message {
         id: u32,
         /// What became of it.
         result: Result<Completion>,
+        /// How long it was with the partition.
+        device_ns: u64,
     },
     /// Tell me about yourself.
     Question {
@@ -63,11 +65,34 @@ pub enum Question {
     Channels(Kind),
     /// How many listen to a channel by name, in eight bytes.
     Listeners(Arc<[u8]>),
+    /// The latest entries of the slow log, at most so many.
+    SlowLog(usize),
+    /// How many entries the slow log has, in eight bytes.
+    SlowLogLength,
+    /// Forget the slow log.
+    ResetSlowLog,
+    /// What the latency monitor remembers.
+    Latency,
+    /// Forget the events of these bits; a bit for each that there was, in eight bytes.
+    ResetLatency(u64),
+    /// Begin no command, or none that writes, for so long.
+    Pause {
+        /// Milliseconds.
+        for_ms: u64,
+        /// Whether all commands are meant.
+        holds_all: bool,
+    },
+    /// End a pause.
+    Unpause,
+    /// Give these lines to the monitors.
+    Monitored(Arc<[u8]>),
+    /// Cut the monitors: lines were lost.
+    CutMonitors,
 }
 
 enum Entry {
     Free,
-    Request(Sender<Result<Completion>>, Permit),
+    Request(Sender<(Result<Completion>, u64)>, Option<Permit>),
     Question(Sender<Vec<u8>>, Permit),
 }
 
@@ -97,7 +122,7 @@ impl Waiting {
         std::mem::replace(&mut self.entries[id as usize], Entry::Free)
     }
 
-    pub(super) fn request(&mut self, permit: Permit) -> (u32, Receiver<Result<Completion>>) {
+    pub(super) fn request(&mut self, permit: Option<Permit>) -> (u32, Receiver<(Result<Completion>, u64)>) {
         let (sender, receiver) = oneshot();
         (self.insert(Entry::Request(sender, permit)), receiver)
     }
@@ -107,7 +132,7 @@ impl Waiting {
         (self.insert(Entry::Question(sender, permit)), receiver)
     }
 
-    pub(super) fn complete(&mut self, id: u32, result: Result<Completion>) {
+    pub(super) fn complete(&mut self, id: u32, result: (Result<Completion>, u64)) {
         let Entry::Request(sender, permit) = self.take(id) else { panic!("a completion nobody waits for") };
         sender.send(result);
         drop(permit);

@@ -18,16 +18,17 @@ mod everywhere;
 mod message;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 pub use message::{Message, Question};
 
-use crate::limits::{LOCAL_IN_FLIGHT_MAX, REMOTE_IN_FLIGHT_MAX};
+use crate::limits::{LOCAL_IN_FLIGHT_MAX, REMOTE_IN_FLIGHT_MAX, STEPS_IN_FLIGHT_MAX, TRANSACTIONS_MAX};
 use futures_util::future::join_all;
 use message::Waiting;
 use plimsoll_kv::{Completion, Device, Error, LocalFuture, Op, Request, Result, Slot};
-use plimsoll_reactor::sync::Permits;
+use plimsoll_reactor::sync::{Permit, Permits};
 use plimsoll_reactor::{CoreId, Mailbox, Port, Reactor, Work};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
@@ -67,9 +68,15 @@ pub struct Volume {
     local: BTreeMap<u16, Rc<dyn Device>>,
     /// What may be under way at each core.
     permits: Vec<Rc<Permits>>,
+    /// Steps of transactions that may be under way at each core.
+    steps: Vec<Rc<Permits>>,
+    /// Transactions that may be under way.
+    transactions: Rc<Permits>,
     waiting: RefCell<Waiting>,
     mailbox: Rc<Mailbox<Message>>,
     answerer: RefCell<Option<Answerer>>,
+    /// See [`Volume::take_device_ns`].
+    device_ns: Cell<u64>,
 }
 
 impl Volume {
@@ -101,9 +108,12 @@ impl Volume {
                 geometry,
                 local,
                 permits: (0..cores).map(permits_at).collect(),
+                steps: (0..cores).map(|_| Permits::new(STEPS_IN_FLIGHT_MAX)).collect(),
+                transactions: Permits::new(TRANSACTIONS_MAX),
                 waiting: RefCell::default(),
                 mailbox,
                 answerer: RefCell::default(),
+                device_ns: Cell::new(0),
             }
         })
     }
@@ -130,13 +140,17 @@ impl Volume {
         match message {
             Message::Request { id, partition, request } => {
                 let device = self.local.get(&partition).expect("requests go to the owner").clone();
-                let mailbox = self.mailbox.clone();
+                let (mailbox, reactor) = (self.mailbox.clone(), self.reactor.clone());
                 self.reactor.spawn(Work::Device, async move {
+                    let start_ns = reactor.now_ns();
                     let result = device.execute(request).await;
-                    mailbox.send(from, Message::Completion { id, result }).await;
+                    let device_ns = reactor.now_ns().saturating_sub(start_ns);
+                    mailbox.send(from, Message::Completion { id, result, device_ns }).await;
                 });
             }
-            Message::Completion { id, result } => self.waiting.borrow_mut().complete(id, result),
+            Message::Completion { id, result, device_ns } => {
+                self.waiting.borrow_mut().complete(id, (result, device_ns));
+            }
             Message::Question { id, question } => {
                 let answerer = self.answerer.borrow().clone();
                 let bytes = answerer.map(|answer| answer(question)).unwrap_or_default();
@@ -154,13 +168,39 @@ impl Volume {
         let owner = self.geometry.owner(partition, self.reactor.cores());
         let permit = self.permits[usize::from(owner.0)].acquire(1).await;
         if let Some(device) = self.local.get(&partition) {
+            let start_ns = self.reactor.now_ns();
             let result = device.clone().execute(request).await;
             drop(permit);
-            return result;
+            return self.reckon(result, self.reactor.now_ns().saturating_sub(start_ns));
         }
+        self.send(owner, partition, request, Some(permit)).await
+    }
+
+    /// Sends a request to another core, and waits for what becomes of it.
+    async fn send(
+        &self,
+        owner: CoreId,
+        partition: u16,
+        request: Request,
+        permit: Option<Permit>,
+    ) -> Result<Completion> {
         let (id, receiver) = self.waiting.borrow_mut().request(permit);
         self.mailbox.send(owner, Message::Request { id, partition, request }).await;
-        receiver.await.unwrap_or(Err(Error::ShuttingDown))
+        let (result, device_ns) = receiver.await.unwrap_or((Err(Error::ShuttingDown), 0));
+        self.reckon(result, device_ns)
+    }
+
+    /// A request has come back after so long at its partition.
+    fn reckon(&self, result: Result<Completion>, device_ns: u64) -> Result<Completion> {
+        self.device_ns.set(self.device_ns.get() + device_ns);
+        result.map(|completion| Completion { device_ns, ..completion })
+    }
+
+    /// Time at partitions of the requests that came back since this was last asked: within one poll of a
+    /// task those are its own. Queues before the partition and the way between cores are not in it; the
+    /// wait for the key, the log and the drive is.
+    pub(crate) fn take_device_ns(&self) -> u64 {
+        self.device_ns.take()
     }
 
     /// Asks every core, this one too; the answers in the order of the cores.
@@ -185,6 +225,9 @@ impl Volume {
     /// The partition that serves a request, if one alone does.
     fn partition_of(&self, op: &Op) -> Result<Option<u16>> {
         let of_key = |key: &[u8]| Slot::of(key).partition(self.geometry.partitions);
+        if let Op::Transaction { partition, .. } = op {
+            return Ok(Some(*partition));
+        }
         let Op::Batch(ops) = op else { return Ok(op.key().map(of_key)) };
         let mut partition = None;
         for op in ops {

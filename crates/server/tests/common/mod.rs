@@ -7,6 +7,8 @@ use plimsoll_kv::{Device, Durability};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Mesh, Port, Reactor, Socket, Work};
 use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
+use plimsoll_server::config::DebugCommand;
+use plimsoll_server::parameters::{Parameter, Values};
 use plimsoll_server::{Core, Geometry, Message, Settings, Shared, serve_core};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,7 +28,8 @@ pub struct Setup {
     pub partitions: u16,
     pub memory: MemoryOptions,
     pub delay: Delay,
-    pub clients_max: u64,
+    pub clients_max: i64,
+    pub debug_command: DebugCommand,
     pub password: Option<&'static str>,
 }
 
@@ -39,6 +42,7 @@ impl Default for Setup {
             memory: MemoryOptions::default(),
             delay: Delay::default(),
             clients_max: 100,
+            debug_command: DebugCommand::No,
             password: None,
         }
     }
@@ -61,7 +65,8 @@ fn address() -> SocketAddr {
 fn settings(setup: &Setup) -> Settings {
     Settings {
         durability: Durability::Sync,
-        clients_max: setup.clients_max,
+        parameters: Values::default().with(Parameter::ClientsMax, setup.clients_max),
+        debug_command: setup.debug_command,
         password: setup.password.map(|password| password.to_owned().try_into().unwrap()),
         data_dir: "/data".to_owned(),
         config_file: None,

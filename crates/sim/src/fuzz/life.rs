@@ -21,6 +21,8 @@ use plimsoll_kv::{Block, Device, Durability};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{CoreId, FileOptions, Mailbox, Mesh, Port, Reactor, Work};
+use plimsoll_server::config::DebugCommand;
+use plimsoll_server::parameters::Values;
 use plimsoll_server::{Core, Geometry, Message, Settings, Shared, serve_core};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -121,7 +123,8 @@ pub(super) fn address() -> SocketAddr {
 fn settings(shape: &Shape) -> Settings {
     Settings {
         durability: shape.durability(0),
-        clients_max: 100,
+        parameters: Values::default(),
+        debug_command: DebugCommand::No,
         password: None,
         data_dir: "/data".to_owned(),
         config_file: None,

@@ -169,6 +169,45 @@ def large(client):
     assert client.delete("large") == 1
 
 
+def operators(client, where):
+    """What operators ask, as redis-py reads the replies."""
+    assert client.config_set("slowlog-log-slower-than", 0) is True
+    client.set("slow", "value")
+    entries = client.slowlog_get(10)
+    assert any(entry["command"] == b"SET slow value" for entry in entries), entries
+    assert client.slowlog_len() >= 2 and client.slowlog_reset() is True
+    assert client.config_set("slowlog-log-slower-than", 10000) is True
+    raises(redis.ResponseError, client.config_set, "databases", 7)
+    assert client.latency_latest() == [] and client.latency_reset() == 0
+    histogram = client.execute_command("LATENCY HISTOGRAM", "set")
+    assert b"set" in histogram, histogram
+    stats = client.info("commandstats")
+    assert stats["cmdstat_set"]["calls"] > 0 and stats["cmdstat_slowlog|get"]["calls"] > 0, stats
+    assert "p99" in client.info("latencystats")["latency_percentiles_usec_set"]
+    assert client.acl_whoami() in ("default", b"default") and "string" in str(client.acl_cat())
+    assert client.acl_getuser("default")["enabled"] is True
+    assert client.memory_stats()["total.allocated"] > 0 and client.memory_purge() is True
+    assert client.module_list() == [] and client.function_list() == []
+    assert "Get the value" in str(client.execute_command("COMMAND DOCS", "get"))
+    assert client.command_getkeysandflags("GET", "a") == [[b"a", [b"RO", b"access"]]]
+    assert "cluster support disabled" in raises(redis.ResponseError, client.execute_command, "CLUSTER", "SLOTS")
+    assert client.client_trackinginfo() and client.client_getredir() == -1
+    assert client.client_unblock(999) == 0
+    # Another client waits for the end of a pause.
+    assert client.client_pause(60_000, all=False) is True
+    other = redis.Redis(**{**where, "socket_timeout": 0.3, "retry": None})
+    assert other.get("slow") == b"value"
+    raises(redis.exceptions.TimeoutError, other.set, "slow", "later")
+    assert client.get("slow") == b"value" and client.client_unpause()
+    with client.monitor() as monitor:
+        client.get("watched")
+        seen = monitor.next_command()
+        while "watched" not in seen["command"]:
+            seen = monitor.next_command()
+        assert seen["command"] == "GET watched" and seen["db"] == 0, seen
+    client.flushdb()
+
+
 def full(client):
     value = b"v" * 100_000
     stored = 0
@@ -217,6 +256,8 @@ def main():
     for client in raw:
         locks(client)
         large(client)
+    operators(raw[1], where)
+    operators(raw[0], where)
     named = redis.Redis(client_name="somebody", db=3, **where)
     assert named.client_getname() in ("somebody", b"somebody")
     assert named.set("a", "1") and default.get("a") is None and named.dbsize() == 1

@@ -1,0 +1,280 @@
+//! The writes of a transaction: looked at, appended, applied.
+//!
+//! Invariants: between the last look at a record and the place in the log of what replaces it nothing is
+//! awaited; clears come before the writes to their containers, which are then of the new generation; what
+//! is done twice, because a crash came between, leaves what it left the first time.
+
+use crate::format::RecordKind;
+use crate::format::note::note_bytes_max;
+use crate::format::record::{self, MANIFEST_BYTES, Manifest};
+use crate::log::Log;
+use crate::partition::{Extent, Found, Lookup, Partition, Place};
+use crate::store::{Judged, STORE_TRANSITIONS};
+use plimsoll_kv::{ContainerId, Durability, Error, Expiry, Lifetime, Op, Result, Value};
+use std::rc::Rc;
+
+/// A write that was promised is tried so often if the record that it replaces cannot be read.
+const ATTEMPTS_MAX: u32 = 5;
+const RETRY_DELAY_NS: u64 = 10_000_000;
+
+/// A write and what it acts on.
+struct Target<'a> {
+    write: &'a Op,
+    place: Place,
+    /// The record that is there, expired or not.
+    found: Option<Found>,
+    /// The uploads that go with it.
+    dooms: Vec<u64>,
+}
+
+/// Bytes of log that writes take at most, those of records alone.
+pub(super) fn record_bytes_max(writes: &[Op]) -> u64 {
+    writes.iter().map(record_bytes).sum()
+}
+
+fn record_bytes(write: &Op) -> u64 {
+    match write {
+        Op::Store { key, value: Value::Bytes(value), .. } => record::record_bytes(key.len(), value.len()),
+        Op::Store { key, .. } => record::record_bytes(key.len(), MANIFEST_BYTES),
+        Op::Delete { key, .. } => record::record_bytes(key.len(), 0),
+        _ => 0,
+    }
+}
+
+/// True if something is stored, for which there has to be space.
+pub(super) fn has_stores(writes: &[Op]) -> bool {
+    writes.iter().any(|write| matches!(write, Op::Store { .. } | Op::SetExpiry { .. }))
+}
+
+/// The uploads that become values.
+pub(super) fn uploads_of(writes: &[Op]) -> Vec<u64> {
+    let upload = |write: &Op| match write {
+        Op::Store { value: Value::Upload(upload), .. } => Some(upload.0),
+        _ => None,
+    };
+    writes.iter().filter_map(upload).collect()
+}
+
+impl Target<'_> {
+    /// Bytes of log that it takes at most.
+    fn log_bytes(&self) -> usize {
+        let rewritten = match (self.write, &self.found) {
+            (Op::SetExpiry { .. }, Some(found)) => found.header.record_bytes(),
+            _ => 0,
+        };
+        (record_bytes(self.write) + rewritten) as usize + note_bytes_max(STORE_TRANSITIONS)
+    }
+}
+
+impl Partition {
+    /// Looks whether what the writes replace can be read.
+    pub(super) async fn look_at_targets(self: &Rc<Self>, writes: &[Op]) -> Result<()> {
+        for write in writes {
+            while self.find_target(write).await?.is_none() {}
+        }
+        Ok(())
+    }
+
+    /// What a write acts on; nothing if it moved meanwhile.
+    async fn find_target<'a>(self: &Rc<Self>, write: &'a Op) -> Result<Option<Target<'a>>> {
+        let (container, key, extent) = match write {
+            Op::Store { container, key, .. } | Op::Delete { container, key, .. } => {
+                (*container, key, Extent::Head)
+            }
+            Op::SetExpiry { container, key, .. } => (*container, key, Extent::Whole),
+            _ => unreachable!("checked before"),
+        };
+        let place = self.place(container, key);
+        let found = match self.find(&place, key, extent).await? {
+            Lookup::Found(found) => Some(found),
+            Lookup::Absent => None,
+            Lookup::Moved => return Ok(None),
+        };
+        let Some(dooms) = self.uploads_of(&place, found.as_ref()).await? else { return Ok(None) };
+        Ok(Some(Target { write, place, found, dooms }))
+    }
+
+    /// True if what was found is still what is there.
+    fn is_right(&self, target: &Target<'_>) -> bool {
+        target.found.as_ref().is_none_or(|found| self.is_current(&target.place, &found.entry))
+    }
+
+    /// Does all writes in one frame of the log; the frame, or nothing if they do not fit one.
+    pub(super) async fn write_in_one_frame(
+        self: &Rc<Self>,
+        clears: &[ContainerId],
+        writes: &[Op],
+        lifetime: Lifetime,
+        urgency: Durability,
+    ) -> Result<Option<u64>> {
+        let is_store = has_stores(writes);
+        let capacity = Log::frame_capacity(&self.layout);
+        let each = note_bytes_max(STORE_TRANSITIONS);
+        let least = record_bytes_max(writes) as usize + (clears.len() + writes.len()) * each;
+        if least > capacity {
+            return Ok(None);
+        }
+        self.log.wait_for_room().await?;
+        loop {
+            if is_store {
+                self.admit(least as u64).await?;
+            }
+            let mut targets = Vec::with_capacity(writes.len());
+            for write in writes {
+                targets.extend(self.find_target(write).await?);
+            }
+            if targets.len() < writes.len() || !targets.iter().all(|target| self.is_right(target)) {
+                continue;
+            }
+            let bytes = targets.iter().map(Target::log_bytes).sum::<usize>() + clears.len() * each;
+            if bytes > capacity {
+                return Ok(None);
+            }
+            let transitions = STORE_TRANSITIONS * targets.len() + clears.len();
+            let reserved = if is_store {
+                self.reserve_for_store(bytes, transitions)
+            } else {
+                self.reserve_for_delete(bytes, transitions)
+            };
+            match reserved {
+                Err(Error::NoSpace) if is_store => self.wait_to_store().await?,
+                Err(Error::NoSpace) => self.wait_to_delete().await?,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    let frame = self.log.frame();
+                    clears.iter().for_each(|container| self.push_clear(*container, urgency));
+                    for mut target in targets {
+                        if clears.contains(&target.place.container) {
+                            target = self.emptied(target);
+                        }
+                        self.push_write(target, lifetime, urgency)?;
+                    }
+                    assert_eq!(self.log.frame(), frame, "a transaction of one partition stands in one frame");
+                    return Ok(Some(frame));
+                }
+            }
+        }
+    }
+
+    /// A write to a container that was emptied since it was looked at.
+    fn emptied<'a>(&self, target: Target<'a>) -> Target<'a> {
+        let key = target.write.key().expect("every write has a key");
+        let place = self.place(target.place.container, key);
+        Target { write: target.write, place, found: None, dooms: Vec::new() }
+    }
+
+    /// Does everything that was prepared, one after the other; what was done before a crash came between
+    /// is not done again, or leaves what it left the first time.
+    pub(super) async fn apply_writes(
+        self: &Rc<Self>,
+        clears: &[(ContainerId, u32)],
+        writes: &[Op],
+    ) -> Result<()> {
+        for (container, generation) in clears {
+            self.reserve_promised(note_bytes_max(1), 1).await?;
+            if self.state.borrow().generation(*container) == *generation {
+                self.push_clear(*container, Durability::Async);
+            }
+        }
+        for write in writes {
+            let mut attempts = 0;
+            while let Err(error) = self.apply_write(write).await {
+                match error {
+                    Error::NoSpace => self.wait_patiently().await?,
+                    Error::Unreadable(_) if attempts < ATTEMPTS_MAX => {
+                        attempts += 1;
+                        self.reactor.sleep_ns(RETRY_DELAY_NS).await;
+                    }
+                    Error::Unreadable(what) => {
+                        // Whose record that is cannot be proved: the key keeps its error.
+                        tracing::error!(
+                            partition = self.layout.partition,
+                            what,
+                            "a write of a transaction is lost: what it replaces is damaged, and stays so"
+                        );
+                        break;
+                    }
+                    error => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply_write(self: &Rc<Self>, write: &Op) -> Result<()> {
+        self.wait_for_keys_patiently().await?;
+        self.log.wait_for_room().await?;
+        loop {
+            let Some(target) = self.find_target(write).await? else { continue };
+            if !self.is_right(&target) {
+                continue;
+            }
+            if let (Op::Store { value: Value::Upload(upload), .. }, Some(found)) = (write, &target.found)
+                && self.own_upload(found)? == Some(upload.0)
+            {
+                return Ok(()); // Done before a crash: the upload is the key's value already.
+            }
+            self.reserve_for_delete(target.log_bytes(), STORE_TRANSITIONS)?;
+            return self.push_write(target, Lifetime::Unknown, Durability::Async);
+        }
+    }
+
+    /// Appends a write for which there is room.
+    fn push_write(&self, target: Target<'_>, lifetime: Lifetime, urgency: Durability) -> Result<()> {
+        let Target { write, place, found, dooms } = target;
+        match write {
+            Op::Store { key, value, expiry, .. } => {
+                let manifest;
+                let (kind, bytes, commits) = match value {
+                    Value::Bytes(bytes) => (RecordKind::Value, bytes.as_slice(), None),
+                    Value::Upload(upload) => {
+                        manifest = self.manifest_of_promised(upload.0)?;
+                        (RecordKind::Manifest, manifest.as_slice(), Some(upload.0))
+                    }
+                    Value::Edit(_) => unreachable!("no write of a transaction"),
+                };
+                self.push_store(
+                    &Judged {
+                        place,
+                        key,
+                        kind,
+                        value: bytes,
+                        expiry_ms: at_ms(*expiry),
+                        lifetime,
+                        retain: false,
+                        replaced: found,
+                        commits,
+                        dooms,
+                    },
+                    urgency,
+                );
+            }
+            Op::Delete { .. } => {
+                if let Some(found) = &found {
+                    self.push_delete(&place, found, &dooms, urgency);
+                }
+            }
+            Op::SetExpiry { key, expiry, .. } => {
+                if let Some(found) = found {
+                    self.push_expiry(place, key, found, at_ms(*expiry), urgency)?;
+                }
+            }
+            _ => unreachable!("checked before"),
+        }
+        Ok(())
+    }
+
+    /// The manifest of an upload that a transaction stores.
+    fn manifest_of_promised(&self, upload: u64) -> Result<[u8; MANIFEST_BYTES]> {
+        let state = self.state.borrow();
+        let length = state.uploads.get(&upload).ok_or(Error::Invalid("no such upload"))?.length;
+        Ok(Manifest { length, upload, part_bytes: self.layout.part_bytes() }.encode())
+    }
+}
+
+fn at_ms(expiry: Expiry) -> u64 {
+    match expiry {
+        Expiry::At(at_ms) => at_ms.max(1),
+        Expiry::Never | Expiry::Keep => 0,
+    }
+}

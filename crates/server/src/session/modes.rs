@@ -1,0 +1,142 @@
+//! What operators and clients change about a connection: replies off, watching all commands, waiting for
+//! the end of a pause, being cut when idle.
+//!
+//! Invariants: a command whose reply is not wanted is run all the same; a client that watches and does
+//! not read is cut; nobody who waits for a reply counts as idle.
+
+use super::Connection;
+use crate::limits::LISTENER_BYTES_MAX;
+use crate::reply::Reply;
+use plimsoll_resp::Args;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Commands without replies of one connection in a row.
+const MUTED_ROW_MAX: u32 = 256;
+
+/// Which replies a client wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Replies {
+    /// All.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// All after so many commands, the one that asks for it among them.
+    SkipNext(u8),
+}
+
+impl Connection {
+    /// A command has begun: decides whether its reply is wanted. Replies that wait hold back a client that
+    /// sends much; where none is wanted, others get their turn every now and then.
+    pub(super) async fn count_command(&self) {
+        let (muted, next) = match self.replies.get() {
+            Replies::On => (false, Replies::On),
+            Replies::Off => (true, Replies::Off),
+            Replies::SkipNext(1) => (true, Replies::On),
+            Replies::SkipNext(count) => (true, Replies::SkipNext(count - 1)),
+        };
+        self.replies.set(next);
+        self.muted.set(muted);
+        let row = if muted { self.muted_row.get() + 1 } else { 0 };
+        self.muted_row.set(row % MUTED_ROW_MAX);
+        if row == MUTED_ROW_MAX {
+            self.core.reactor.yield_now().await;
+        }
+    }
+
+    /// Whether it watches all commands.
+    pub(crate) fn is_monitor(&self) -> bool {
+        self.monitors.get()
+    }
+
+    /// Begins or ends watching all commands.
+    pub(crate) fn set_monitor(&self, monitors: bool) {
+        if self.monitors.replace(monitors) != monitors {
+            let count = &self.core.shared.monitors;
+            let _ = if monitors { count.fetch_add(1, Relaxed) } else { count.fetch_sub(1, Relaxed) };
+        }
+    }
+
+    /// Tells those who watch of a command that this client has begun.
+    #[inline]
+    pub(crate) fn show<'a>(&self, slot: usize, args: impl ExactSizeIterator<Item = &'a [u8]> + Clone) {
+        if self.core.shared.monitors.load(Relaxed) > 0 && !crate::command::is_administrative(slot) {
+            let wall_ms = self.core.reactor.wall_ms();
+            let line = crate::monitors::line(wall_ms, self.database.get().0, &self.peer, args);
+            self.core.show_command(&line);
+        }
+    }
+
+    /// Lines for a client that watches.
+    pub(crate) fn watch(&self, lines: &[u8]) {
+        if self.dead.get() {
+            return;
+        }
+        let each = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let reply = Reply::Several(each.map(|line| Reply::Line(line.to_vec())).collect());
+        self.queue.borrow_mut().push_message(self.version.get(), reply);
+        self.ready.wake_all();
+        self.recount();
+        if self.queue.borrow().ready_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
+            tracing::warn!(client = self.id, "a client that watches does not read: its connection is cut");
+            self.die();
+        }
+    }
+
+    /// Whether a command has to wait for the end of a pause.
+    pub(super) fn is_held(&self, command: Option<&[u8]>) -> bool {
+        let pausing = &self.core.pausing;
+        if !pausing.holds_writes() || self.monitors.get() {
+            return false;
+        }
+        pausing.holds_all() || command.is_some_and(crate::command::may_write)
+    }
+
+    /// Waits until a pause is over, or the connection takes no more commands.
+    pub(super) async fn wait_while_paused(&self, command: Option<&[u8]>) {
+        if self.is_held(command) {
+            self.room.wait_for(|| (self.closing.get() || !self.is_held(command)).then_some(())).await;
+        }
+    }
+
+    /// A pause is over.
+    pub(crate) fn go_on(&self) {
+        self.room.wake_all();
+    }
+
+    /// Whether its client is on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.peer.parse().is_ok_and(|peer: std::net::SocketAddr| peer.ip().to_canonical().is_loopback())
+    }
+
+    /// Waits until the connection takes no more commands.
+    pub(crate) async fn wait_for_end(&self) {
+        self.room.wait_for(|| self.closing.get().then_some(())).await;
+    }
+
+    /// Cuts the connection if its client has sent nothing for so long, and waits for nothing. Called
+    /// every now and then.
+    pub(crate) fn cut_if_idle(&self, now_ns: u64, idle_ns_max: u64) {
+        let idle_ns = now_ns.saturating_sub(self.last_ns.get());
+        let is_paused = self.core.pausing.holds_writes();
+        let waits = is_paused || !self.queue.borrow().is_empty() || self.sending_bytes.get() > 0;
+        let is_listener = !self.subscriptions.borrow().is_empty() || self.monitors.get();
+        if idle_ns > idle_ns_max && !waits && !is_listener && !self.dead.get() {
+            tracing::debug!(
+                client = self.id,
+                "a client was idle for longer than it may: its connection is cut"
+            );
+            self.die();
+        }
+    }
+}
+
+/// The words of a command, if the slow log may want them.
+pub(super) fn capture(connection: &Rc<Connection>, args: &Args<'_>) -> Vec<u8> {
+    if crate::slow_log::is_on(&connection.core.shared) {
+        connection.core.slow_log.capture(args.iter())
+    } else {
+        Vec::new()
+    }
+}

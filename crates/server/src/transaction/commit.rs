@@ -1,0 +1,222 @@
+//! The end of a transaction.
+//!
+//! With one partition to write at, one request does it. With several, all prepare; when all have, durably,
+//! the transaction is committed and its client is told, while the partitions apply what they prepared. When
+//! that is durable everywhere they forget it, many at once.
+//!
+//! Invariants: either everything is committed or nothing; what is held is given back in either case.
+
+use super::{Key, Transaction};
+use crate::core::Core;
+use crate::limits::{FORGET_NS, STEP_RETRY_NS};
+use futures_util::future::join_all;
+use plimsoll_kv::transaction::Action;
+use plimsoll_kv::{Error, Op, Output, Result, TransactionId, UploadId, Value};
+use plimsoll_reactor::Work;
+use plimsoll_reactor::sync::WaitList;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Applied transactions that are not forgotten yet.
+#[derive(Default)]
+pub(crate) struct Forgetting {
+    applied: RefCell<Vec<(TransactionId, Vec<u16>)>>,
+    arrived: WaitList,
+}
+
+impl Forgetting {
+    /// The core stops.
+    pub(crate) fn wake(&self) {
+        self.arrived.wake_all();
+    }
+}
+
+impl Transaction {
+    /// Commits what was written.
+    ///
+    /// # Errors
+    /// Nothing was written, unless the error says that a device failed or the server stops.
+    pub(crate) async fn commit(self: Rc<Self>) -> Result<()> {
+        let committed = match self.writes().await {
+            Ok(writes) => self.clone().commit_writes(writes).await,
+            Err(error) => {
+                self.release().await;
+                Err(error)
+            }
+        };
+        self.give_up_uploads().await;
+        committed
+    }
+
+    /// What is to be written at each partition; long values have been written in parts.
+    async fn writes(&self) -> Result<BTreeMap<u16, Vec<Op>>> {
+        let (cleared, writes) = std::mem::take(&mut *self.overlay.borrow_mut()).into_writes();
+        let mut shares: BTreeMap<u16, Vec<Op>> = BTreeMap::new();
+        for container in cleared {
+            for partition in 0..self.core.volume.geometry().partitions {
+                shares.entry(partition).or_default().push(Op::Clear { container });
+            }
+        }
+        for mut write in writes {
+            let key = write.key().expect("every write has a key").to_vec();
+            if let Op::Store { container, value, .. } = &mut write {
+                self.shorten((*container, key.clone()), value).await?;
+            }
+            shares.entry(self.partition_of(&key)).or_default().push(write);
+        }
+        Ok(shares)
+    }
+
+    /// Writes a value in parts, if it is longer than a record.
+    async fn shorten(&self, (container, key): Key, value: &mut Value) -> Result<()> {
+        let geometry = self.core.volume.geometry();
+        let bytes = match value {
+            Value::Bytes(bytes) if bytes.len() > geometry.value_bytes_max => std::mem::take(bytes),
+            _ => return Ok(()),
+        };
+        let begin = Op::UploadBegin { container, key: key.clone(), length: bytes.len() as u64 };
+        let Output::Upload(upload) = self.core.clone().execute(begin).await? else {
+            unreachable!("the beginning of an upload gives an upload")
+        };
+        let place = (self.partition_of(&key), upload);
+        self.uploads.borrow_mut().insert(place, (key.clone(), bytes.len() as u64));
+        for part in bytes.chunks(geometry.part_bytes) {
+            let op = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
+            self.core.clone().execute(op).await?;
+        }
+        *value = Value::Upload(upload);
+        Ok(())
+    }
+
+    async fn commit_writes(self: Rc<Self>, writes: BTreeMap<u16, Vec<Op>>) -> Result<()> {
+        let of = |(partition, writes): (&u16, &Vec<Op>)| {
+            let partition = *partition;
+            writes.iter().filter_map(upload_of).map(move |upload| (partition, upload)).collect::<Vec<_>>()
+        };
+        let stored: BTreeSet<(u16, UploadId)> = writes.iter().flat_map(of).collect();
+        self.uploads.borrow_mut().retain(|upload, _| !stored.contains(upload));
+        let participants: Vec<u16> = writes.keys().copied().collect();
+        let mut writes = writes.into_iter();
+        if participants.len() <= 1 {
+            let committed = match writes.next() {
+                Some((partition, writes)) => {
+                    let committed = self.step(partition, Action::Commit { writes }).await;
+                    if committed.is_ok() {
+                        self.partitions.borrow_mut().retain(|held| *held != partition);
+                    }
+                    committed.map(|_| ())
+                }
+                None => Ok(()),
+            };
+            self.release().await;
+            return committed;
+        }
+        let prepared = writes.map(|(partition, writes)| {
+            self.step(partition, Action::Prepare { participants: participants.clone(), writes })
+        });
+        let prepared: Result<Vec<Output>> = join_all(prepared).await.into_iter().collect();
+        if let Err(error) = prepared {
+            self.release().await;
+            return Err(error);
+        }
+        // From here on it is committed.
+        self.ended.set(true);
+        let own = self.clone();
+        self.core.reactor.spawn(Work::Kv, async move { own.apply(participants).await });
+        Ok(())
+    }
+
+    /// Lets the participants apply what they prepared, and the others give back what they hold.
+    async fn apply(&self, participants: Vec<u16>) {
+        let held = std::mem::take(&mut *self.partitions.borrow_mut());
+        let each = held.into_iter().map(|partition| {
+            let applies = participants.contains(&partition);
+            self.finish(partition, if applies { Action::Apply } else { Action::Release })
+        });
+        let applied = join_all(each).await.into_iter().all(|applied| applied);
+        self.place.borrow_mut().take();
+        if applied && let Some(id) = self.id.get() {
+            self.core.forgetting.applied.borrow_mut().push((id, participants));
+            self.core.forgetting.arrived.wake_all();
+        }
+    }
+
+    /// Does the last step at a partition; false if that is left to the next start.
+    async fn finish(&self, partition: u16, action: Action) -> bool {
+        while let Err(error) = self.step(partition, action.clone()).await {
+            if matches!(error, Error::ReadOnly(_) | Error::ShuttingDown) {
+                // What it prepared is durable: the next start applies it.
+                tracing::warn!(partition, %error, "a committed transaction is not applied here yet");
+                return false;
+            }
+            tracing::error!(partition, %error, "a committed transaction is applied again");
+            self.core.reactor.sleep_ns(STEP_RETRY_NS).await;
+        }
+        true
+    }
+
+    /// Gives back everything that is held; what was prepared is given up.
+    pub(crate) async fn release(&self) {
+        self.ended.set(true);
+        let held = std::mem::take(&mut *self.partitions.borrow_mut());
+        let each = held.into_iter().map(|partition| async move {
+            if let Err(error) = self.step(partition, Action::Release).await {
+                tracing::warn!(partition, %error, "a transaction ends with an error");
+            }
+        });
+        join_all(each).await;
+        self.place.borrow_mut().take();
+    }
+
+    /// Ends without having written anything.
+    pub(crate) async fn abandon(&self) {
+        self.release().await;
+        self.give_up_uploads().await;
+    }
+
+    /// Gives up the values in parts that became nobody's.
+    async fn give_up_uploads(&self) {
+        let left = std::mem::take(&mut *self.uploads.borrow_mut());
+        for ((_, upload), (key, _)) in left {
+            if let Err(error) = self.core.clone().execute(Op::UploadAbort { upload, key }).await {
+                tracing::debug!(%error, "an upload was given up already");
+            }
+        }
+    }
+}
+
+fn upload_of(write: &Op) -> Option<UploadId> {
+    match write {
+        Op::Store { value: Value::Upload(upload), .. } => Some(*upload),
+        _ => None,
+    }
+}
+
+/// Lets partitions forget what has been applied everywhere. Runs as long as the core serves.
+pub(crate) async fn forget_applied(core: Rc<Core>) {
+    let forgetting = &core.forgetting;
+    loop {
+        let stops = || (core.is_stopping() || !forgetting.applied.borrow().is_empty()).then_some(());
+        forgetting.arrived.wait_for(stops).await;
+        if core.is_stopping() {
+            return; // The next start does it.
+        }
+        core.reactor.sleep_ns(FORGET_NS).await;
+        let applied = std::mem::take(&mut *forgetting.applied.borrow_mut());
+        // First everything is durably applied, everywhere; only then somebody may know nothing of it.
+        if let Err(error) = core.clone().execute(Op::Sync).await {
+            tracing::warn!(%error, "applied transactions are not forgotten");
+            continue;
+        }
+        for (id, participants) in applied {
+            for partition in participants {
+                let volume = core.volume.clone();
+                let durability = core.shared.settings.durability;
+                if let Err(error) = volume.step(partition, Some(id), Action::Forget, durability).await {
+                    tracing::warn!(partition, %error, "an applied transaction is not forgotten");
+                }
+            }
+        }
+    }
+}

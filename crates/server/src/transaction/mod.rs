@@ -1,0 +1,287 @@
+//! A transaction: keys held at every partition that they belong to, read and written as if nobody else were
+//! there, and committed as one.
+//!
+//! Role: stands where the volume stands while EXEC, MSET and their kin run, so that commands do in it what
+//! they do elsewhere. What they write is kept in memory (`overlay`) until the end (`commit`). Place on the
+//! path: between a command and the volume. What is left of transactions when the server dies is brought to
+//! its end at the next start (`resolve`).
+//!
+//! Invariants:
+//! * everything that is read or written is held, from before the first read until after the last write has
+//!   its place in the log: strict two-phase locking, so transactions are strictly serializable;
+//! * partitions are asked in the order of their numbers, so that no two transactions wait for each other;
+//! * whatever happens to its client, a transaction comes to its end.
+//!
+//! Never: it waits for a client.
+
+mod commit;
+mod database;
+mod overlay;
+mod resolve;
+
+pub(crate) use commit::{Forgetting, forget_applied};
+pub(crate) use resolve::resolve;
+
+use crate::core::Core;
+use crate::limits::TRANSACTION_BYTES_MAX;
+use overlay::{Overlay, Written};
+use plimsoll_kv::transaction::{Action, Held};
+use plimsoll_kv::{
+    Condition, ContainerId, Error, Expiry, Item, Op, Output, Result, Slot, TransactionId, UploadId, Value,
+};
+use plimsoll_reactor::sync::Permit;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A key and where it is.
+pub(crate) type Key = (ContainerId, Vec<u8>);
+
+/// A value in parts that was begun for a key, and its length.
+type Begun = (Vec<u8>, u64);
+
+/// A transaction that is under way.
+pub(crate) struct Transaction {
+    core: Rc<Core>,
+    /// Absent if it holds nothing.
+    id: Cell<Option<TransactionId>>,
+    /// The partitions at which something is held.
+    partitions: RefCell<Vec<u16>>,
+    overlay: RefCell<Overlay>,
+    /// Values in parts that were begun in it: those that it does not store are given up.
+    uploads: RefCell<BTreeMap<(u16, UploadId), Begun>>,
+    ended: Cell<bool>,
+    place: RefCell<Option<Permit>>,
+}
+
+impl Transaction {
+    /// Holds keys, or everything, and begins.
+    ///
+    /// # Errors
+    /// A partition refuses; nothing is held then.
+    pub(crate) async fn begin(core: &Rc<Core>, keys: Vec<Key>, everything: bool) -> Result<Rc<Transaction>> {
+        let place = core.volume.transaction().await;
+        let transaction = Rc::new(Transaction {
+            core: core.clone(),
+            id: Cell::new(None),
+            partitions: RefCell::default(),
+            overlay: RefCell::default(),
+            uploads: RefCell::default(),
+            ended: Cell::new(false),
+            place: RefCell::new(Some(place)),
+        });
+        for (partition, held) in transaction.share(keys, everything) {
+            if let Err(error) = transaction.hold(partition, held).await {
+                transaction.release().await;
+                return Err(error);
+            }
+        }
+        Ok(transaction)
+    }
+
+    /// What is to be held at each partition, in their order.
+    fn share(&self, keys: Vec<Key>, everything: bool) -> BTreeMap<u16, Held> {
+        if everything {
+            let all = 0..self.core.volume.geometry().partitions;
+            return all.map(|partition| (partition, Held { keys: Vec::new(), everything })).collect();
+        }
+        let mut shares: BTreeMap<u16, Held> = BTreeMap::new();
+        for (container, key) in keys {
+            shares.entry(self.partition_of(&key)).or_default().keys.push((container, key));
+        }
+        shares
+    }
+
+    fn partition_of(&self, key: &[u8]) -> u16 {
+        Slot::of(key).partition(self.core.volume.geometry().partitions)
+    }
+
+    async fn hold(&self, partition: u16, held: Held) -> Result<()> {
+        match self.step(partition, Action::Hold(held)).await? {
+            Output::Held(id) => {
+                assert!(self.id.get().is_none_or(|known| known == id), "a transaction has one name");
+                self.id.set(Some(id));
+                self.partitions.borrow_mut().push(partition);
+                Ok(())
+            }
+            _ => unreachable!("holding gives a name"),
+        }
+    }
+
+    async fn step(&self, partition: u16, action: Action) -> Result<Output> {
+        let durability = self.core.shared.settings.durability;
+        self.core.volume.clone().step(partition, self.id.get(), action, durability).await
+    }
+
+    /// Does an operation as the transaction sees its keys.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub(crate) async fn execute(self: Rc<Self>, op: Op) -> Result<Output> {
+        match op {
+            Op::Store { container, key, value, condition, expiry, want_previous, .. } => {
+                if want_previous {
+                    return Err(Error::Unsupported("the previous value of a store in a transaction"));
+                }
+                let place = (container, key);
+                if condition != Condition::None || expiry == Expiry::Keep {
+                    self.look(&place).await?;
+                }
+                self.overlay.borrow().judge(&place, condition)?;
+                let (value, edited) = self.new_value(&place, value).await?;
+                let mut overlay = self.overlay.borrow_mut();
+                let version = overlay.store(place, value, expiry);
+                if overlay.written_bytes() > TRANSACTION_BYTES_MAX {
+                    return Err(Error::Invalid("the transaction writes too much"));
+                }
+                Ok(match edited {
+                    Some(bytes) => Output::Edited { version, bytes },
+                    None => Output::Stored { version, previous: None },
+                })
+            }
+            Op::Delete { container, key, condition } => {
+                let place = (container, key);
+                let item = self.look(&place).await?.ok_or(Error::NotFound)?;
+                self.overlay.borrow().judge(&place, condition)?;
+                self.overlay.borrow_mut().delete(place);
+                Ok(Output::Deleted(item))
+            }
+            Op::SetExpiry { container, key, expiry, condition } => {
+                let place = (container, key);
+                self.look(&place).await?.ok_or(Error::NotFound)?;
+                self.overlay.borrow().judge(&place, condition)?;
+                Ok(Output::ExpirySet(self.overlay.borrow_mut().set_expiry(&place, expiry)))
+            }
+            Op::Exist { container, key } => {
+                self.look(&(container, key)).await?.map(Output::Found).ok_or(Error::NotFound)
+            }
+            Op::Retrieve { container, key, range, pin } => {
+                self.retrieve((container, key), range, pin).await.map(Output::Found)
+            }
+            Op::Clear { container } => {
+                self.overlay.borrow_mut().clear(container);
+                Ok(Output::Done)
+            }
+            Op::Stats { container } => self.stats(container).await,
+            Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit).await,
+            Op::List { container, prefix, after, limit } => self.list(container, prefix, after, limit).await,
+            Op::UploadBegin { container, key, length } => {
+                let begin = Op::UploadBegin { container, key: key.clone(), length };
+                let begun = self.core.clone().execute(begin).await?;
+                if let Output::Upload(upload) = begun {
+                    let place = (self.partition_of(&key), upload);
+                    self.uploads.borrow_mut().insert(place, (key, length));
+                }
+                Ok(begun)
+            }
+            Op::UploadPart { .. }
+            | Op::UploadAbort { .. }
+            | Op::RetrievePart { .. }
+            | Op::Unpin { .. }
+            | Op::Sync => self.core.clone().execute(op).await,
+            Op::Batch(_) | Op::Release { .. } | Op::Revert { .. } | Op::Transaction { .. } => {
+                Err(Error::Unsupported("this operation in a transaction"))
+            }
+        }
+    }
+
+    /// What a key holds now, without its bytes.
+    async fn look(&self, place: &Key) -> Result<Option<Item>> {
+        if let Some(known) = self.overlay.borrow().known(place) {
+            return Ok(known);
+        }
+        let found = self.base(place.0, place.1.clone()).await?;
+        self.overlay.borrow_mut().found(place.clone(), found.clone());
+        Ok(found)
+    }
+
+    /// What a key holds at its partition, without its bytes.
+    async fn base(&self, container: ContainerId, key: Vec<u8>) -> Result<Option<Item>> {
+        match self.read(&(container, key), Some((0, 0)), false).await {
+            Ok(item) => Ok(Some(item)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a held key as it is at its partition.
+    async fn read(&self, (container, key): &Key, range: Option<(u64, u64)>, pin: bool) -> Result<Item> {
+        let action = Action::Retrieve { container: *container, key: key.clone(), range, pin };
+        match self.step(self.partition_of(key), action).await? {
+            Output::Found(item) => Ok(item),
+            _ => unreachable!("a retrieve gives what it found"),
+        }
+    }
+
+    async fn retrieve(&self, place: Key, range: Option<(u64, u64)>, pin: bool) -> Result<Item> {
+        let mut item = self.look(&place).await?.ok_or(Error::NotFound)?;
+        let written = self.overlay.borrow().written(&place);
+        match written {
+            None => {
+                let read = self.read(&place, range, pin).await?;
+                (item.bytes, item.upload) = (read.bytes, read.upload);
+            }
+            Some(Value::Bytes(bytes)) => item.bytes = cut(bytes, range),
+            Some(Value::Upload(upload)) => {
+                // It is nobody's value yet and cannot be pinned: it is read now.
+                item.bytes = cut(self.read_upload(upload, &place.1, item.length).await?, range);
+                item.upload = None;
+            }
+            Some(Value::Edit(_)) => unreachable!("an edit is kept as what came of it"),
+        }
+        Ok(item)
+    }
+
+    async fn read_upload(&self, upload: UploadId, key: &[u8], length: u64) -> Result<Vec<u8>> {
+        if length > TRANSACTION_BYTES_MAX as u64 {
+            return Err(Error::ValueTooLong);
+        }
+        let mut bytes = Vec::with_capacity(length as usize);
+        for part in 0.. {
+            if bytes.len() as u64 >= length {
+                break;
+            }
+            let op = Op::RetrievePart { upload, key: key.to_vec(), part };
+            let Output::Found(item) = self.core.clone().execute(op).await? else {
+                unreachable!("a part is found")
+            };
+            bytes.extend_from_slice(&item.bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// What a store writes; of an edit, what came of it.
+    async fn new_value(&self, place: &Key, value: Value) -> Result<(Written, Option<Vec<u8>>)> {
+        match value {
+            Value::Bytes(bytes) => Ok((Written::Bytes(bytes), None)),
+            Value::Upload(upload) => {
+                let begun = self.uploads.borrow().get(&(self.partition_of(&place.1), upload)).cloned();
+                let (_, length) = begun.ok_or(Error::Invalid("an upload of another transaction"))?;
+                Ok((Written::Upload(upload, length), None))
+            }
+            Value::Edit(edit) => {
+                let old = match self.look(place).await? {
+                    None => None,
+                    Some(_) => Some(self.retrieve(place.clone(), None, false).await?),
+                };
+                let longest = self.core.volume.geometry().value_bytes_max as u64;
+                let length = old.as_ref().map_or(0, |old| old.length);
+                let is_long = old.as_ref().is_some_and(|old| old.upload.is_some());
+                if is_long || edit.bytes_max(length) > longest {
+                    return Err(Error::ValueTooLong);
+                }
+                let bytes = edit.apply(old.as_ref().map(|old| old.bytes.as_slice()))?;
+                Ok((Written::Bytes(bytes.clone()), Some(bytes)))
+            }
+        }
+    }
+}
+
+/// A range of bytes.
+fn cut(mut bytes: Vec<u8>, range: Option<(u64, u64)>) -> Vec<u8> {
+    let Some((first, count)) = range else { return bytes };
+    let length = bytes.len() as u64;
+    let (first, end) = (first.min(length), first.saturating_add(count).min(length));
+    bytes.truncate(end as usize);
+    bytes.split_off(first as usize)
+}
