@@ -113,7 +113,7 @@ fn pass_but_for_the_list(name: &str, files: &[&str], passed_min: usize) {
 }
 
 const COMMANDS: [&str; 1] = ["tests/test_commands.py"];
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 13] = [
     "tests/test_pipeline.py",
     "tests/test_pubsub.py",
     "tests/test_lock.py",
@@ -122,9 +122,11 @@ const OTHERS: [&str; 11] = [
     "tests/test_encoding.py",
     "tests/test_client.py",
     "tests/test_multiprocessing.py",
+    "tests/test_monitor.py",
     "tests/test_asyncio/test_pipeline.py",
     "tests/test_asyncio/test_pubsub.py",
     "tests/test_asyncio/test_lock.py",
+    "tests/test_asyncio/test_monitor.py",
 ];
 
 #[test]
