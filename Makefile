@@ -25,6 +25,10 @@ test: prepare lint unit ## Install what the tests need, then run them all
 prepare: ## Install what the tests need, if it is missing
 	.ci/prepare
 	.ci/venv
+	.ci/redis-py
+	.ci/node
+	.ci/go
+	.ci/java
 
 fmt: ## Lay out the code
 	$(CARGO) fmt --all

@@ -3,40 +3,8 @@
 //! `like_redis.txt` holds the lines. What differs on purpose stands in `docs/`, not here.
 
 use super::process::{Client, directory};
+use super::redis_server::Redis;
 use super::start;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-
-/// A redis-server of Debian's, without persistence, on a port of its own.
-struct Redis {
-    child: std::process::Child,
-    address: String,
-}
-
-impl Redis {
-    fn start() -> Redis {
-        // The port is free between this and its use by nobody else but by bad luck.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut child = Command::new("redis-server")
-            .args(["--port", &free.port().to_string(), "--save", "", "--bind", "127.0.0.1"])
-            .current_dir(directory("redis-server"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("redis-server cannot be run; `make prepare` installs what the tests need");
-        let mut log = BufReader::new(child.stdout.take().expect("it is piped")).lines().map(Result::unwrap);
-        assert!(log.any(|line| line.contains("Ready to accept connections")), "redis-server does not start");
-        // What it says is read to its end, so that it never waits for a reader.
-        std::thread::spawn(move || log.for_each(drop));
-        Redis { child, address: free.to_string() }
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// The words of a line: blanks part them, quotes hold them together.
 fn words(line: &str) -> Vec<String> {
@@ -53,7 +21,7 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn replies_are_those_of_redis_server() {
-    let (redis, server) = (Redis::start(), start("like-redis", "64MiB"));
+    let (redis, server) = (Redis::start(&directory("redis-server")), start("like-redis", "64MiB"));
     let mut theirs = Client::connect(&redis.address).unwrap();
     let mut ours = server.client();
     let lines = include_str!("like_redis.txt").lines().filter(|line| !line.starts_with('#'));

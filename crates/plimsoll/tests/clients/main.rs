@@ -1,11 +1,18 @@
-//! The clients that people have: redis-py, redis-cli and redis-benchmark against the binary.
+//! The clients that people have, against the binary: programs for each of them, redis-py's own tests,
+//! redis-cli and redis-benchmark, and replies beside those of redis-server.
 //!
-//! `make test` installs them (`.ci/prepare`, `.ci/venv`); `PLIMSOLL_PYTHON` names a Python that has
-//! redis-py already.
+//! `make prepare` installs what they need; `PLIMSOLL_PYTHON` names a Python that has the packages of
+//! `python/requirements.txt` already.
 
 mod like_redis;
+mod matrix;
+mod peer;
+mod pins;
 #[path = "../process/mod.rs"]
 mod process;
+mod program;
+mod redis_py_tests;
+mod redis_server;
 
 use process::{Server, cores, directory, told};
 use std::io::{BufRead, BufReader};
@@ -21,11 +28,16 @@ fn port(server: &Server) -> &str {
     server.resp.rsplit(':').next().unwrap()
 }
 
-fn run(command: &mut Command) -> Output {
+/// Runs it to its end, which may be a failure.
+fn run_any(command: &mut Command) -> Output {
     let name = command.get_program().to_owned();
     let words = "cannot be run; `make prepare` installs what the tests need";
     let output = command.stdin(Stdio::null()).output();
-    let output = output.unwrap_or_else(|error| panic!("{}: {words} ({error})", name.display()));
+    output.unwrap_or_else(|error| panic!("{}: {words} ({error})", name.display()))
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = run_any(command);
     assert!(output.status.success(), "{command:?}: {}", told(&output));
     output
 }
@@ -35,28 +47,15 @@ fn python() -> PathBuf {
     std::env::var_os("PLIMSOLL_PYTHON").map_or_else(made, PathBuf::from)
 }
 
-fn redis_py(server: &Server, further: &[&str]) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/redis_py.py");
-    let output = run(Command::new(python()).arg(script).args(["127.0.0.1", port(server)]).args(further));
-    println!("{}", told(&output).trim());
-}
-
 fn redis_cli(server: &Server, words: &[&str]) -> String {
     let output = run(Command::new("redis-cli").args(["-p", port(server)]).args(words));
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
-fn redis_py_does_its_basics() {
-    let server = start("redis-py", "128MiB");
-    redis_py(&server, &[]);
-    server.stop();
-}
-
-#[test]
 fn redis_py_users_can_catch_a_full_device() {
     let server = start("redis-py-full", "32MiB");
-    redis_py(&server, &["full"]);
+    run(matrix::python_program("redis_py.py").args(["127.0.0.1", port(&server), "full"]));
     server.stop();
 }
 
@@ -71,6 +70,8 @@ fn redis_cli_is_answered() {
     // Versions differ in how they quote the key.
     assert!(keys.contains("longest") && keys.contains("has 10000 bytes"), "{keys}");
     assert!(keys.contains("Sampled 2 keys in the keyspace"), "{keys}");
+    let keys = redis_cli(&server, &["--memkeys"]);
+    assert!(keys.contains("longest") && keys.contains("Sampled 2 keys in the keyspace"), "{keys}");
     assert!(redis_cli(&server, &["--scan"]).lines().count() == 2);
     // It prints for ever: the second line is the first of figures.
     let mut stat = Command::new("redis-cli")

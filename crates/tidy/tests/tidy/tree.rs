@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// Folders that hold nothing of ours.
 const FOREIGN: [&str; 6] = ["target", ".git", "plimsoll-data", "corpus", "artifacts", "node_modules"];
 /// Files that people write, by how their names end.
-const TEXT: [&str; 14] = [
+const TEXT: [&str; 20] = [
     "rs",
     "md",
     "toml",
@@ -15,10 +15,16 @@ const TEXT: [&str; 14] = [
     "sh",
     "py",
     "go",
+    "js",
+    "java",
+    "xml",
+    "txt",
     "mod",
     "Makefile",
     "run",
     "prepare",
+    "venv",
+    "node",
     "gitignore",
 ];
 

@@ -1,6 +1,6 @@
 """What redis-py's users do first, against a server that the test has started.
 
-    redis_py.py HOST PORT          the basics, with RESP3 (the default), RESP2 and decoded replies
+    redis_py.py HOST PORT          the basics, with RESP3 (the default), RESP2 and decoded replies; a restart
     redis_py.py HOST PORT full     fills a small server and sees the error that users catch
 """
 import sys
@@ -8,14 +8,7 @@ import time
 
 import redis
 
-
-def raises(kind, call, *args):
-    try:
-        call(*args)
-    except kind as error:
-        assert type(error) is kind, f"{type(error)} is no {kind}"
-        return str(error)
-    raise AssertionError(f"{kind.__name__} was expected")
+from program import LARGE, raises, restart
 
 
 def locks(client):
@@ -62,6 +55,8 @@ def basics(client, text):
     assert client.set("absent", "2", xx=True) is None
     assert client.set("a", "3", get=True) == text("1")
     assert client.mget("a", "absent") == [text("3"), None]
+    assert client.mset({"b": "4", "c": "5"}) is True and client.mget("b", "c") == [text("4"), text("5")]
+    assert not client.msetnx({"c": "6", "d": "7"}) and client.delete("b", "c", "d") == 2
     assert client.set("empty", b"") is True and client.get("empty") == text("")
     assert client.strlen("a") == 1 and client.type("a") == text("string")
     assert client.exists("a", "empty", "absent") == 2
@@ -119,11 +114,57 @@ def basics(client, text):
     assert client.flushdb() is True and client.dbsize() == 0
 
 
+def transactions(client, text):
+    """pipeline() as it is by default: MULTI and EXEC around it; and watching keys."""
+    with client.pipeline() as pipeline:
+        assert pipeline.set("t", "1").incr("t").get("t").execute() == [True, 2, text("2")]
+        for number in range(1000):
+            pipeline.set(f"t:{number}", number)
+        assert pipeline.execute() == [True] * 1000
+        # One that fails when it is done: the others are done.
+        replies = pipeline.set("t", "text").incr("t").set("after", "1").execute(raise_on_error=False)
+        assert replies[0] is True and replies[2] is True and "not an integer" in str(replies[1])
+        # One that cannot be queued: nothing is done.
+        pipeline.set("t", "lost").execute_command("GET")
+        assert "wrong number of arguments" in raises(redis.ResponseError, pipeline.execute)
+        assert client.get("t") == text("text")
+        # Another writer between WATCH and EXEC: nothing is done.
+        pipeline.watch("t")
+        client.set("t", "changed")
+        pipeline.multi()
+        pipeline.set("t", "lost")
+        raises(redis.WatchError, pipeline.execute)
+        assert client.get("t") == text("changed")
+        # Nobody between, and a watch that was taken back.
+        pipeline.watch("t")
+        pipeline.unwatch()
+        client.set("t", "10")
+        pipeline.watch("t")
+        before = int(pipeline.get("t"))
+        pipeline.multi()
+        assert pipeline.set("t", before + 1).execute() == [True]
+
+    # The helper that tries again, with one conflict.
+    rounds = []
+
+    def double(pipeline):
+        before = int(pipeline.get("t"))
+        if not rounds:
+            client.set("t", "100")
+        rounds.append(before)
+        pipeline.multi()
+        pipeline.set("t", 2 * before)
+
+    assert client.transaction(double, "t") == [True] and rounds == [11, 100]
+    assert client.get("t") == text("200")
+    client.flushdb()
+
+
 def large(client):
     """Values far above a record's limit, binary ones too."""
-    value = bytes(range(256)) * (32 << 10)
-    assert client.set("large", value) is True
-    assert client.get("large") == value and client.strlen("large") == len(value)
+    for value in (LARGE, LARGE * 4):
+        assert client.set("large", value) is True
+        assert client.get("large") == value and client.strlen("large") == len(value)
     assert client.set("large", "small") is True and client.get("large") == b"small"
     assert client.delete("large") == 1
 
@@ -188,6 +229,15 @@ def full(client):
             assert time.monotonic() < deadline, "space does not come back"
 
 
+def outlives_a_restart(client):
+    client.set("large", LARGE)
+    client.set("expires", "1", ex=1000)
+    restart()
+    # The connection is dead; redis-py makes a new one and tries again.
+    assert client.get("large") == LARGE and 0 < client.ttl("expires") <= 1000
+    assert client.dbsize() == 2 and client.delete("large", "expires") == 2
+
+
 def main():
     where = {"host": sys.argv[1], "port": int(sys.argv[2]), "socket_timeout": 30}
     if sys.argv[3:] == ["full"]:
@@ -196,22 +246,22 @@ def main():
     default = redis.Redis(**where)
     hello = default.execute_command("HELLO")
     assert hello[b"proto" if b"proto" in hello else "proto"] == 3, hello
-    basics(default, str.encode)
-    messages(default, str.encode)
-    locks(default)
-    large(default)
-    basics(redis.Redis(protocol=2, **where), str.encode)
-    messages(redis.Redis(protocol=2, **where), str.encode)
-    locks(redis.Redis(protocol=2, **where))
-    large(redis.Redis(protocol=2, **where))
-    for protocol in (2, 3):
-        basics(redis.Redis(protocol=protocol, decode_responses=True, **where), str)
-        messages(redis.Redis(protocol=protocol, decode_responses=True, **where), str)
-    operators(redis.Redis(protocol=2, **where), where)
-    operators(default, where)
+    raw = [default, redis.Redis(protocol=2, **where)]
+    decoded = [redis.Redis(protocol=protocol, decode_responses=True, **where) for protocol in (2, 3)]
+    for client in raw + decoded:
+        text = str.encode if client in raw else str
+        basics(client, text)
+        transactions(client, text)
+        messages(client, text)
+    for client in raw:
+        locks(client)
+        large(client)
+    operators(raw[1], where)
+    operators(raw[0], where)
     named = redis.Redis(client_name="somebody", db=3, **where)
     assert named.client_getname() in ("somebody", b"somebody")
     assert named.set("a", "1") and default.get("a") is None and named.dbsize() == 1
+    outlives_a_restart(default)
 
 
 main()

@@ -1,0 +1,180 @@
+//! redis-py's own tests for what Plimsoll serves, unmodified: commands, pipelines and transactions,
+//! messages, locks, connections.
+//!
+//! `redis_py_tests.txt` lists every exception with its reason. A listed test that passes, one that fails
+//! otherwise than listed, and an unlisted one that fails each fail the test here. Left out as whole files
+//! are the tests of modules, clusters, replicas, sentinels, TLS, scripts, client-side caching and keyspace
+//! notifications.
+
+use super::matrix::{installed, programs};
+use super::process::{directory, told};
+use super::{port, python, run_any, start};
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// One line of the list.
+struct Exception {
+    test: &'static str,
+    /// What stands in the exception that the test ends with; none if the test is not run.
+    words: Option<&'static str>,
+}
+
+/// The list: sections `[fails]`, with lines `TEST: REASON: WORDS`, and `[not run]`, with lines
+/// `TEST: REASON`.
+fn exceptions() -> Vec<Exception> {
+    let (mut section, mut found) = ("", Vec::new());
+    let lines = include_str!("redis_py_tests.txt").lines();
+    for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if line.starts_with('[') {
+            section = line;
+            continue;
+        }
+        let parts: Vec<&str> = line.splitn(3, ": ").collect();
+        found.push(match (section, parts[..].iter().all(|part| !part.is_empty()), &parts[..]) {
+            ("[fails]", true, &[test, _, words]) => Exception { test, words: Some(words) },
+            ("[not run]", true, &[test, _]) => Exception { test, words: None },
+            _ => panic!("redis_py_tests.txt: {section}: {line}"),
+        });
+    }
+    found
+}
+
+/// What became of a test, and the words of its exception.
+type Outcomes = BTreeMap<String, (String, String)>;
+
+fn outcomes(name: &str, files: &[&str], left_out: &[&str]) -> Outcomes {
+    let server = start(name, "256MiB");
+    let folder = directory(&format!("{name}-outcomes"));
+    let (to_write, to_leave_out) = (folder.join("outcomes"), folder.join("left-out"));
+    std::fs::write(&to_leave_out, left_out.join("\n")).unwrap();
+    let mut pytest = Command::new(python());
+    pytest.args([
+        "-m",
+        "pytest",
+        "-q",
+        "--tb",
+        "no",
+        "-W",
+        "ignore",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "outcomes",
+    ]);
+    pytest.args(["-m", "not onlycluster and not ssl and not redismod and not replica"]);
+    pytest.arg("--outcomes").arg(&to_write).arg("--leave-out").arg(&to_leave_out);
+    pytest.arg(format!("--redis-url=redis://127.0.0.1:{}/9", port(&server))).args(files);
+    pytest.current_dir(installed("clients/redis-py"));
+    pytest.env("PYTHONPATH", programs("python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    let output = run_any(&mut pytest);
+    // 1 says that tests failed.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", told(&output));
+    server.stop();
+    let lines = std::fs::read_to_string(&to_write).unwrap();
+    let lines = lines.lines().map(|line| line.splitn(3, '\t').map(str::to_owned).collect::<Vec<_>>());
+    lines.map(|line| (line[1].clone(), (line[0].clone(), line[2].clone()))).collect()
+}
+
+/// Everything in which the outcomes differ from the list.
+fn differences(outcomes: &Outcomes, listed: &[&Exception]) -> Vec<String> {
+    let mut found = Vec::new();
+    for exception in listed {
+        let (test, Some(words)) = (exception.test, exception.words) else { continue };
+        match outcomes.get(test) {
+            None => found.push(format!("{test}: listed, but there is none")),
+            Some((outcome, _)) if outcome != "failed" => found.push(format!("{test}: listed, but {outcome}")),
+            Some((_, given)) if !given.contains(words) => {
+                found.push(format!("{test}: listed with other words than: {given}"));
+            }
+            Some(_) => {}
+        }
+    }
+    for (test, (outcome, words)) in outcomes {
+        if outcome == "failed" && !listed.iter().any(|exception| exception.test == test) {
+            found.push(format!("{test}: {words}"));
+        }
+    }
+    found
+}
+
+fn pass_but_for_the_list(name: &str, files: &[&str], passed_min: usize) {
+    let all = exceptions();
+    let listed: Vec<&Exception> =
+        all.iter().filter(|exception| files.iter().any(|file| exception.test.starts_with(file))).collect();
+    let not_run = listed.iter().filter(|exception| exception.words.is_none());
+    let not_run: Vec<&str> = not_run.map(|exception| exception.test).collect();
+    let outcomes = outcomes(name, files, &not_run);
+    let differences = differences(&outcomes, &listed);
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+    let count = |wanted: &str| outcomes.values().filter(|(outcome, _)| outcome == wanted).count();
+    let (passed, failed, skipped) = (count("passed"), count("failed"), count("skipped"));
+    println!("{name}: {passed} passed, {failed} fail as listed, {skipped} skipped by themselves");
+    assert!(passed >= passed_min, "only {passed} passed: were they all found?");
+}
+
+const COMMANDS: [&str; 1] = ["tests/test_commands.py"];
+const OTHERS: [&str; 13] = [
+    "tests/test_pipeline.py",
+    "tests/test_pubsub.py",
+    "tests/test_lock.py",
+    "tests/test_connection.py",
+    "tests/test_connection_pool.py",
+    "tests/test_encoding.py",
+    "tests/test_client.py",
+    "tests/test_multiprocessing.py",
+    "tests/test_monitor.py",
+    "tests/test_asyncio/test_pipeline.py",
+    "tests/test_asyncio/test_pubsub.py",
+    "tests/test_asyncio/test_lock.py",
+    "tests/test_asyncio/test_monitor.py",
+];
+
+#[test]
+fn redis_py_commands() {
+    pass_but_for_the_list("redis-py-commands", &COMMANDS, 150);
+}
+
+#[test]
+fn redis_py_pipelines_messages_locks_and_connections() {
+    pass_but_for_the_list("redis-py-others", &OTHERS, 400);
+}
+
+#[test]
+fn every_exception_is_listed_once_and_is_of_a_file_that_is_run() {
+    let all = exceptions();
+    let mut seen = std::collections::BTreeSet::new();
+    for exception in &all {
+        let mut files = COMMANDS.iter().chain(&OTHERS);
+        let file = exception.test.split("::").next();
+        assert!(files.any(|run| Some(*run) == file), "{}: its file is not run", exception.test);
+        assert!(seen.insert(exception.test), "{}: listed twice", exception.test);
+    }
+}
+
+#[test]
+fn what_differs_from_the_list_is_told() {
+    let exception = |test, words| Exception { test, words };
+    let listed = [
+        exception("passes", Some("no lists")),
+        exception("fails", Some("no lists")),
+        exception("fails otherwise", Some("no lists")),
+        exception("is gone", Some("no lists")),
+        exception("is not run", None),
+    ];
+    let outcome =
+        |test: &str, outcome: &str, words: &str| (test.to_owned(), (outcome.to_owned(), words.to_owned()));
+    let outcomes = Outcomes::from([
+        outcome("passes", "passed", ""),
+        outcome("fails", "failed", "there are no lists"),
+        outcome("fails otherwise", "failed", "a panic"),
+        outcome("unlisted", "failed", "a panic"),
+        outcome("unlisted too", "skipped", ""),
+    ]);
+    let wanted = [
+        "passes: listed, but passed",
+        "fails otherwise: listed with other words than: a panic",
+        "is gone: listed, but there is none",
+        "unlisted: a panic",
+    ];
+    assert_eq!(differences(&outcomes, &listed.iter().collect::<Vec<_>>()), wanted);
+}
