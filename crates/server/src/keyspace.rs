@@ -4,9 +4,10 @@
 //! on the path: between a command and the volume.
 
 use crate::core::Core;
+use crate::session::Upload;
 use crate::transaction::Transaction;
 use futures_util::future::Either;
-use plimsoll_kv::{Op, Output, Result};
+use plimsoll_kv::{LocalFuture, Op, Output, Result, Value};
 use std::rc::Rc;
 
 /// Where operations go.
@@ -30,11 +31,42 @@ impl Keyspace {
         self.transaction.is_some()
     }
 
-    /// Executes an operation.
+    /// Executes an operation. A value longer than a record is stored in parts; the store is then not in
+    /// the first poll: who has several operations waits for it.
     pub(crate) fn execute(&self, op: Op) -> impl Future<Output = Result<Output>> + use<> {
         match &self.transaction {
+            Some(transaction) => Either::Right(Either::Left(transaction.clone().execute(op))),
+            None if self.is_long(&op) => {
+                let stored: LocalFuture<Result<Output>> = Box::pin(self.clone().store_long(op));
+                Either::Right(Either::Right(stored))
+            }
             None => Either::Left(self.core.clone().execute(op)),
-            Some(transaction) => Either::Right(transaction.clone().execute(op)),
         }
+    }
+
+    /// True if a value is longer than a record.
+    pub(crate) fn is_long_value(&self, bytes: usize) -> bool {
+        bytes > self.core.volume.geometry().value_bytes_max
+    }
+
+    fn is_long(&self, op: &Op) -> bool {
+        matches!(op, Op::Store { value: Value::Bytes(bytes), .. } if self.is_long_value(bytes.len()))
+    }
+
+    /// Writes a value in parts and stores it.
+    async fn store_long(self, mut op: Op) -> Result<Output> {
+        let Op::Store { container, key, value, .. } = &mut op else { unreachable!("looked at before") };
+        let Value::Bytes(bytes) = std::mem::replace(value, Value::Bytes(Vec::new())) else {
+            unreachable!("looked at before")
+        };
+        let upload = Upload::begin(&self, *container, key, bytes.len() as u64).await?;
+        for part in bytes.chunks(self.core.volume.geometry().part_bytes) {
+            let op = Op::UploadPart { upload: upload.id, key: key.clone(), bytes: part.to_vec() };
+            self.core.clone().execute(op).await?;
+        }
+        *value = Value::Upload(upload.id);
+        let stored = self.core.clone().execute(op).await?;
+        upload.stored();
+        Ok(stored)
     }
 }

@@ -259,7 +259,7 @@ fn unknown_commands_are_told_so() {
 #[test]
 fn command_tells_the_table() {
     with_client(|_, mut c| async move {
-        c.expect("COMMAND COUNT", ":93").await;
+        c.expect("COMMAND COUNT", ":95").await;
         let reply = show(&c.call(&["COMMAND"]).await);
         assert!(
             reply.contains("[get :2 [+readonly +fast] :1 :1 :1 [+@read +@string +@fast] [] [] []]"),

@@ -123,6 +123,36 @@ fn pattern(length: usize, salt: usize) -> String {
 }
 
 #[test]
+fn every_command_that_stores_takes_long_values() {
+    let setup = Setup { partitions: 3, memory: PARTS, delay: SLOW, ..Setup::default() };
+    run(setup, |bench| async move {
+        let mut c = bench.client().await;
+        let (a, b) = (pattern(20_000, 1), pattern(9_001, 2));
+        c.expect(&format!("SETEX e 100 {a}"), "+OK").await;
+        c.expect("GET e", &a).await;
+        c.expect("TTL e", ":100").await;
+        c.expect(&format!("SETNX n {a}"), ":1").await;
+        c.expect(&format!("SETNX n {b}"), ":0").await;
+        c.expect(&format!("GETSET n {b}"), &a).await;
+        c.expect(&format!("PSETEX n 100000 {a}"), "+OK").await;
+        c.expect(&format!("MSET m1 {a} m2 {b} m3 short"), "+OK").await;
+        c.expect("MGET m1 m2 m3 n", &format!("[{a} {b} short {a}]")).await;
+        c.expect(&format!("APPEND m2 {a}"), &format!(":{}", a.len() + b.len())).await;
+        c.expect("GET m2", &format!("{b}{a}")).await;
+        c.expect(&format!("SETRANGE m3 3 {b}"), &format!(":{}", b.len() + 3)).await;
+        c.expect("GET m3", &format!("sho{b}")).await;
+        c.expect("DEL e n m1 m2 m3", ":5").await;
+        let mut pipeline = encoded(&["SETEX", "p", "100", &a]);
+        pipeline.extend(encoded(&["GET", "p"]));
+        c.send(pipeline).await;
+        assert!(show(&c.next().await.unwrap()) == "+OK" && show(&c.next().await.unwrap()) == a, "in order");
+        c.expect("DEL p", ":1").await;
+        bench.pause_ms(10).await;
+        assert_no_leaks(&bench);
+    });
+}
+
+#[test]
 fn long_values_stream_in_and_out() {
     for cores in [1, 2] {
         run(
@@ -142,8 +172,9 @@ fn long_values_stream_in_and_out() {
                     c.expect(&format!("SET k {value} NX FOO"), "-ERR syntax error").await;
                 }
                 let long = pattern(10_000, 0);
-                c.expect(&format!("ECHO {long}"), "-ERR argument is too long").await;
-                c.expect(&format!("SET {long} v"), "-ERR argument is too long").await;
+                c.expect(&format!("ECHO {long}"), &long).await;
+                c.expect(&format!("SET {long} v"), "+OK").await;
+                c.expect(&format!("DEL {long}"), ":1").await;
                 c.expect(&format!("SET k {long} EX {long}"), "-ERR argument is too long").await;
                 let unknown = show(&c.call(&["NOPE", &long]).await);
                 assert!(unknown.starts_with("-ERR unknown command 'NOPE'"), "{unknown}");

@@ -17,6 +17,7 @@ mod config;
 mod connection;
 mod debug;
 mod docs;
+mod dump;
 mod edit;
 mod expire;
 mod info;
@@ -177,7 +178,8 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
         Err((slot, reply)) => {
             connection.core.shared.core(connection.core.reactor.core()).commands[slot].rejected.add(1);
             transaction::spoil(connection);
-            return (None, Run::Now(reply));
+            let is_exec = TABLE[index].name == "exec";
+            return (None, Run::Now(if is_exec { transaction::abort(connection, reply) } else { reply }));
         }
     };
     if let Some(reply) = transaction::queue(connection, index, args) {
@@ -293,5 +295,6 @@ fn only_subcommands(_: &Rc<Connection>, _: &Args<'_>) -> Run {
 
 /// Whether a long argument at this place is a value to be uploaded.
 pub(crate) fn takes_upload(connection: &Connection, name: &[u8], index: usize) -> bool {
-    connection.authenticated.get() && name.eq_ignore_ascii_case(b"set") && index == 2
+    let waits_for_exec = connection.multi.borrow().is_some();
+    connection.authenticated.get() && !waits_for_exec && name.eq_ignore_ascii_case(b"set") && index == 2
 }

@@ -20,16 +20,20 @@ pub(super) fn getset(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 /// SET NX with the reply of an older time.
 pub(super) fn setnx(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let options = Options { condition: Condition::MustNotExist, ..PLAIN };
-    let Run::Overlap(stored) = set::store(connection, &args[1], &args[2], options) else {
-        unreachable!("a store without GET overlaps");
+    let told = |stored: LocalFuture<Reply>| -> LocalFuture<Reply> {
+        Box::pin(async move {
+            match stored.await {
+                Reply::Ok => Reply::Integer(1),
+                Reply::Null => Reply::Integer(0),
+                refused => refused,
+            }
+        })
     };
-    Run::Overlap(Box::pin(async move {
-        match stored.await {
-            Reply::Ok => Reply::Integer(1),
-            Reply::Null => Reply::Integer(0),
-            refused => refused,
-        }
-    }))
+    match set::store(connection, &args[1], &args[2], options) {
+        Run::Overlap(stored) => Run::Overlap(told(stored)),
+        Run::Alone(stored) => Run::Alone(told(stored)),
+        _ => unreachable!("a store waits for its device"),
+    }
 }
 
 pub(super) fn setex(connection: &Rc<Connection>, args: &Args<'_>) -> Run {

@@ -109,7 +109,8 @@ fn run(connection: &Rc<Connection>, key: Vec<u8>, source: Source, options: Optio
         return Run::Alone(set_and_get(connection.clone(), place, source, options));
     }
     let keyspace = connection.keyspace();
-    Run::Overlap(Box::pin(async move {
+    let is_long = matches!(&source, Source::Bytes(bytes) if keyspace.is_long_value(bytes.len()));
+    let stored = Box::pin(async move {
         match place.store(keyspace, source.into_value(), options, options.condition).await {
             Ok(kept) => {
                 kept.stored();
@@ -118,7 +119,8 @@ fn run(connection: &Rc<Connection>, key: Vec<u8>, source: Source, options: Optio
             Err(Error::Exists | Error::NotFound) if options.condition != Condition::None => Reply::Null,
             Err(error) => Reply::failed(&error),
         }
-    }))
+    });
+    if is_long { Run::Alone(stored) } else { Run::Overlap(stored) }
 }
 
 /// What is to be stored, and the upload to give up if it is not.

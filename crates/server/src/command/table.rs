@@ -6,7 +6,7 @@ use super::subcommands::{
     SLOWLOG,
 };
 use super::{
-    absent, compare, connection, edit, expire, info, introspect, keys, lock_script, many, monitor,
+    absent, compare, connection, dump, edit, expire, info, introspect, keys, lock_script, many, monitor,
     only_subcommands, pubsub, range, rename, replace, replication, scan, server, set, shutdown, string,
     transaction,
 };
@@ -82,6 +82,7 @@ pub static TABLE: &[Spec] = &[
     spec!("delex", -2, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delex),
     spec!("delifeq", 3, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, compare::delifeq),
     spec!("discard", 1, TRANSACTION_FAST, TRANSACTION_CATEGORIES_FAST, NO_KEYS, transaction::discard),
+    spec!("dump", 2, &["readonly"], &["@keyspace", "@read", "@slow"], ONE_KEY, dump::dump),
     spec!("echo", 2, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, connection::echo),
     spec!("eval", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, lock_script::eval),
     spec!("evalsha", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, lock_script::evalsha),
@@ -140,6 +141,14 @@ pub static TABLE: &[Spec] = &[
     spec!("rename", 3, &["write"], &["@keyspace", "@write", "@slow"], TWO_KEYS, rename::rename),
     spec!("renamenx", 3, WRITE_FAST, KEYSPACE_WRITE, TWO_KEYS, rename::renamenx),
     spec!("reset", 1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::reset),
+    spec!(
+        "restore",
+        -4,
+        WRITE_MEMORY,
+        &["@keyspace", "@write", "@slow", "@dangerous"],
+        ONE_KEY,
+        dump::restore
+    ),
     spec!("role", 1, CONNECTION, &["@admin", "@fast", "@dangerous"], NO_KEYS, replication::role),
     spec!("save", 1, ADMIN_SLOW, ADMIN_DANGEROUS, NO_KEYS, replication::save),
     spec!("scan", -2, &["readonly"], &["@keyspace", "@read", "@slow"], NO_KEYS, scan::scan),

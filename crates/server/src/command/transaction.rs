@@ -27,13 +27,6 @@ pub(crate) struct Multi {
     broken: bool,
 }
 
-impl Multi {
-    /// Bytes that further commands may have.
-    pub(crate) fn room_bytes(&self) -> usize {
-        TRANSACTION_BYTES_MAX - self.bytes
-    }
-}
-
 /// A key that WATCH looks after, and the version that it had.
 pub(crate) struct Watched {
     key: Key,
@@ -122,6 +115,14 @@ pub(crate) fn spoil(connection: &Connection) {
 pub(super) fn discard_all(connection: &Connection) {
     connection.multi.borrow_mut().take();
     connection.watched.borrow_mut().clear();
+}
+
+/// An EXEC that was refused: nothing is done, and why.
+pub(super) fn abort(connection: &Connection, why: Reply) -> Reply {
+    discard_all(connection);
+    let Reply::Error(text) = why else { return why };
+    let why = text.strip_prefix(b"ERR ").unwrap_or(&text);
+    Reply::Error([b"EXECABORT Transaction discarded because of: ", why].concat())
 }
 
 pub(super) fn multi(connection: &Rc<Connection>, _: &Args<'_>) -> Run {

@@ -151,7 +151,7 @@ impl Input {
     }
 
     /// Receives more; false at the end of the stream.
-    pub(super) async fn receive(&mut self, connection: &Rc<Connection>, wanted: usize) -> bool {
+    pub(super) async fn receive(&mut self, connection: &Connection, wanted: usize) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         if self.start == buffer.len() {
             buffer.clear();

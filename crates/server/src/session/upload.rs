@@ -4,14 +4,15 @@
 //! upload; the command itself runs when its last argument has come. Place on the path: beside the
 //! parser.
 //!
-//! Invariants: at most one part and one receive are in memory; an upload that is not stored, for
-//! whatever reason, is given up; a long argument that is no value of a SET is skipped and refused,
-//! and the connection goes on. After MULTI a value waits for EXEC in memory, within its bounds.
+//! Invariants: of a value of SET at most one part and one receive are in memory; an upload that is not stored, for
+//! whatever reason, is given up. Long arguments of other commands than SET, and of SET after MULTI, are
+//! kept in memory; above its bound they are skipped and refused, and the connection goes on.
 
 use super::reader::Input;
 use super::{Account, Connection};
 use crate::command::{self, Run};
 use crate::keyspace::Keyspace;
+use crate::limits::QUERY_BUFFER_BYTES_MAX;
 use crate::reply::Reply;
 use crate::slow_log;
 use plimsoll_kv::{ContainerId, Op, Output, Result, UploadId};
@@ -79,10 +80,35 @@ impl Drop for Upload {
 
 /// What becomes of the long arguments of a command.
 enum Fate {
+    /// The value of a SET is with its device.
     Uploaded(Upload),
-    /// It waits for EXEC in memory.
-    Kept(Vec<u8>),
+    /// They are in memory.
+    Kept,
     Refused(Reply),
+}
+
+/// Bytes of a command that are in memory before it is begun.
+struct Counted<'a> {
+    connection: &'a Connection,
+    bytes: usize,
+}
+
+impl Counted<'_> {
+    /// So many more; false if that is too much.
+    fn add(&mut self, bytes: usize) -> bool {
+        if self.bytes + bytes > QUERY_BUFFER_BYTES_MAX {
+            return false;
+        }
+        self.bytes += bytes;
+        self.connection.request_bytes.set(self.connection.request_bytes.get() + bytes);
+        true
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.connection.request_bytes.set(self.connection.request_bytes.get() - self.bytes);
+    }
 }
 
 /// Receives the rest of a command that has long arguments, and begins it. `None` if the connection
@@ -96,60 +122,80 @@ pub(super) async fn receive(
     let name = args.first().cloned().unwrap_or_default();
     connection.wait_while_paused(Some(&name)).await;
     let is_value = command::takes_upload(connection, &name, head.index) && args.len() == 2;
-    let room = connection.multi.borrow().as_ref().map(|multi| multi.room_bytes());
-    let mut fate = match room.filter(|_| is_value) {
-        Some(room_bytes) if head.length <= room_bytes => {
-            connection.request_bytes.set(connection.request_bytes.get() + head.length);
-            let kept = part(input, connection, head.length).await;
-            connection.request_bytes.set(connection.request_bytes.get() - head.length);
-            Fate::Kept(kept?)
-        }
-        None if is_value => upload(input, connection, &args[1], head.length).await?,
-        _ => {
-            skip(input, connection, head.length).await?;
-            Fate::Refused(Reply::error("ERR argument is too long"))
-        }
+    let mut counted = Counted { connection, bytes: 0 };
+    let mut fate = if is_value {
+        let fate = upload(input, connection, &args[1], head.length).await?;
+        args.push(Vec::new());
+        fate
+    } else {
+        keep(input, &mut counted, &mut args, head.length).await?
     };
-    args.push(Vec::new());
     loop {
         input.parser.resume_after_large();
         match rest(input, connection, &mut args).await? {
             Rest::Whole => break,
+            Rest::Large(length) if matches!(fate, Fate::Kept) => {
+                fate = keep(input, &mut counted, &mut args, length).await?;
+            }
             Rest::Large(length) => {
                 skip(input, connection, length).await?;
                 args.push(Vec::new());
-                fate = Fate::Refused(Reply::error("ERR argument is too long"));
+                fate = Fate::Refused(too_long());
             }
             Rest::Broken => return None,
         }
     }
     let Some(index) = command::find(&name) else {
         let views: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        command::spoil(connection);
         return Some((None, Run::Now(command::unknown(&views))));
     };
-    let run = match fate {
+    let (slot, run) = match fate {
         Fate::Refused(reply) => {
             command::spoil(connection);
-            Run::Now(reply)
+            (Some(command::slot_of(index)), Run::Now(reply))
         }
-        Fate::Kept(bytes) => {
-            args[2] = bytes;
+        Fate::Kept => {
             let whole = OwnedArgs::new(args.iter().map(Vec::as_slice));
-            let (_, run) = command::begin(connection, &whole.args());
-            return Some((None, run));
+            command::begin(connection, &whole.args())
         }
-        Fate::Uploaded(upload) => command::set_uploaded(connection, upload, &args[3..]),
+        Fate::Uploaded(upload) => {
+            connection.runs(command::slot_of(index));
+            let run = command::set_uploaded(connection, upload, &args[3..]);
+            args[head.index] = format!("... ({} bytes)", head.length).into_bytes();
+            (Some(command::slot_of(index)), run)
+        }
     };
-    connection.runs(command::slot_of(index));
-    args[head.index] = format!("... ({} bytes)", head.length).into_bytes();
+    let Some(slot) = slot else { return Some((None, run)) };
     let views = args.iter().map(Vec::as_slice);
-    connection.show(command::slot_of(index), views.clone());
+    connection.show(slot, views.clone());
     let words = if slow_log::is_on(&connection.core.shared) {
         connection.core.slow_log.capture(views)
     } else {
         Vec::new()
     };
-    Some((Some(connection.account(command::slot_of(index), args.iter().map(Vec::len).sum(), words)), run))
+    Some((Some(connection.account(slot, args.iter().map(Vec::len).sum(), words)), run))
+}
+
+fn too_long() -> Reply {
+    Reply::error("ERR argument is too long")
+}
+
+/// Receives a long argument into memory, or drops it.
+async fn keep(
+    input: &mut Input,
+    counted: &mut Counted<'_>,
+    args: &mut Vec<Vec<u8>>,
+    length: usize,
+) -> Option<Fate> {
+    let connection = counted.connection;
+    if connection.authenticated.get() && counted.add(length) {
+        args.push(part(input, connection, length).await?);
+        return Some(Fate::Kept);
+    }
+    skip(input, connection, length).await?;
+    args.push(Vec::new());
+    Some(Fate::Refused(too_long()))
 }
 
 enum Rest {
@@ -190,7 +236,7 @@ async fn rest(input: &mut Input, connection: &Rc<Connection>, args: &mut Vec<Vec
 }
 
 /// Drops the next bytes of the stream.
-async fn skip(input: &mut Input, connection: &Rc<Connection>, mut length: usize) -> Option<()> {
+async fn skip(input: &mut Input, connection: &Connection, mut length: usize) -> Option<()> {
     loop {
         let count = input.pending().len().min(length);
         input.take(count);
@@ -233,7 +279,7 @@ async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], leng
 }
 
 /// Receives one part.
-async fn part(input: &mut Input, connection: &Rc<Connection>, length: usize) -> Option<Vec<u8>> {
+async fn part(input: &mut Input, connection: &Connection, length: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
         let count = input.pending().len().min(length - bytes.len());
