@@ -29,8 +29,10 @@ pub mod serve;
 pub mod session;
 pub mod shared;
 mod slow_log;
+mod stream;
+pub mod tls;
 pub mod volume;
 
-pub use crate::core::{Core, serve_core};
+pub use crate::core::{Addresses, Core, serve_core};
 pub use shared::{Settings, Shared};
 pub use volume::{Geometry, Message, Volume};

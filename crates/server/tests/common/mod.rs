@@ -68,6 +68,7 @@ fn settings(setup: &Setup) -> Settings {
         parameters: Values::default().with(Parameter::ClientsMax, setup.clients_max),
         debug_command: setup.debug_command,
         password: setup.password.map(|password| password.to_owned().try_into().unwrap()),
+        tls: None,
         data_dir: "/data".to_owned(),
         config_file: None,
         run_id: "0123456789012345678901234567890123456789".to_owned(),
