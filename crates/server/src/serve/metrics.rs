@@ -79,9 +79,10 @@ pub(super) fn render(shared: &Shared) -> String {
     let resident = process.resident_bytes.load(Relaxed);
     text.single("resident_memory_bytes", "gauge", "Memory of the process.", resident);
     text.single("connections", "gauge", "Connections open now.", shared.connections());
+    let name = "tls_certificate_expires_seconds";
+    text.declare(name, "gauge", "When the server's certificate ends, in seconds since 1970.");
     if let Some(tls) = &shared.settings.tls {
-        let help = "When the server's certificate ends, in seconds since 1970.";
-        text.single("tls_certificate_expires_seconds", "gauge", help, tls.expires_s());
+        text.sample(name, "", tls.expires_s());
     }
     cores(&mut text, shared);
     loads(&mut text, shared);
