@@ -75,7 +75,7 @@ fn the_unit_is_one() {
     // Longer than the server waits for clients by itself.
     let stop_s = plimsoll_server::limits::STOP_NS_MAX / 1_000_000_000;
     assert!(values("TimeoutStopSec")[0].parse::<u64>().unwrap() > 10 * stop_s);
-    assert!(read("packaging/sysusers.conf").contains(&format!("u {} ", values("User")[0])));
+    assert!(read("packaging/sysusers.d/plimsoll.conf").contains(&format!("u {} ", values("User")[0])));
     // systemd's own look, with a program that is there.
     let copy = directory("packaging-unit").join("plimsoll.service");
     std::fs::write(&copy, unit.replace("/usr/bin/plimsoll", env!("CARGO_BIN_EXE_plimsoll"))).unwrap();
@@ -96,6 +96,10 @@ fn the_package_holds_files_that_exist() {
     for asset in deb["assets"].as_array().unwrap() {
         let (source, target) = (asset[0].as_str().unwrap(), asset[1].as_str().unwrap());
         installed.push(format!("/{target}"));
+        // cargo-deb has systemd read it by the name of the source.
+        assert!(
+            !target.contains("sysusers.d") || (target.ends_with('/') && source.ends_with("/plimsoll.conf"))
+        );
         if source != "target/release/plimsoll" {
             assert!(path("crates/plimsoll").join(source).is_file(), "{source}");
         }
