@@ -5,7 +5,7 @@ use super::Bench;
 use super::certificates::Authority;
 use super::client::connection;
 use super::process::{directory, plimsoll, told};
-use rustls::version::TLS13;
+use rustls::version::{TLS12, TLS13};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -84,6 +84,14 @@ fn broken_records_end_a_connection_and_nothing_else() {
         assert_eq!(answer.first(), record, "an alert, if any: {answer:?}");
     }
     assert_eq!(bench.failed_handshakes(), 2);
+    // One that says good-bye in the middle, and goes on talking.
+    let mut stream = socket(&bench.server.tls);
+    let mut words = Vec::new();
+    connection(bench.authority.roots(), &TLS12).write_tls(&mut words).unwrap();
+    words.extend([21, 3, 3, 0, 2, 1, 0, 22, 3, 3, 0, 4, 20, 0, 0, 0]);
+    stream.write_all(&words).unwrap();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(bench.failed_handshakes(), 3);
     // After one: a record that is none of this connection's.
     let mut broken = bench.client();
     broken.expect(&[b"PING"], b"+PONG\r\n");

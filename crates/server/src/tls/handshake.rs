@@ -42,7 +42,10 @@ async fn flush(connection: &mut ServerConnection, socket: &Socket) -> io::Result
 fn feed(connection: &mut ServerConnection, bytes: &[u8]) -> Result<usize, HandshakeError> {
     let mut rest = bytes;
     while !rest.is_empty() && connection.is_handshaking() {
-        connection.read_tls(&mut rest).map_err(HandshakeError::Socket)?;
+        if connection.read_tls(&mut rest).map_err(HandshakeError::Socket)? == 0 {
+            // It has said good-bye, and takes nothing more.
+            return Err(HandshakeError::Closed);
+        }
         connection.process_new_packets().map_err(HandshakeError::Refused)?;
     }
     Ok(bytes.len() - rest.len())

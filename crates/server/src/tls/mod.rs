@@ -7,8 +7,8 @@
 //! connection is bounded before its client has proved anything; certificates that cannot be used never
 //! replace those in use. No session is resumed: each connection proves itself against what is in force.
 //!
-//! Randomness and the time of certificates are the system's here, not the reactor's: simulated servers
-//! that have to give the same run twice do not serve TLS.
+//! Randomness and the time of certificates are the system's here, not the reactor's: simulated worlds
+//! that have to repeat byte for byte do not serve TLS.
 
 mod certificates;
 mod handshake;
