@@ -52,6 +52,24 @@ fn clients_refuse_a_server_that_they_do_not_know() {
 }
 
 #[test]
+fn an_expired_certificate_is_told_of() {
+    let path = directory("tls-expired");
+    let authority = Authority::new("an authority");
+    let (authority_file, signed) =
+        (authority.file(&path, "ca.crt"), authority.sign_until(&path, "old", 2020));
+    let bench = Bench::start("tls-expired-server", &[]);
+    std::fs::copy(&signed.certificate, &bench.signed.certificate).unwrap();
+    std::fs::copy(&signed.key, &bench.signed.key).unwrap();
+    bench.server.signal(rustix::process::Signal::HUP);
+    bench.server.hear("the certificate has expired: clients will refuse it");
+    let refused = told(&bench.redis_cli(&authority_file, &[], &["ping"]));
+    assert!(refused.contains("certificate has expired") || refused.contains("verify failed"), "{refused}");
+    // Without TLS all is as it was.
+    assert!(bench.server.client().call(&[b"PING"]).is_ok());
+    bench.server.stop();
+}
+
+#[test]
 fn a_plain_client_is_closed_in_order() {
     let bench = Bench::start("tls-plain", &[]);
     for words in ["PING\r\n", "*1\r\n$4\r\nPING\r\n", "GET / HTTP/1.0\r\n\r\n"] {

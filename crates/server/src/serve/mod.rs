@@ -230,6 +230,7 @@ fn is_block_device(path: &Path) -> bool {
 pub fn serve(config: Config) -> Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), device = %config.device.display(), "plimsoll starts");
     let tls = config.network.tls_files().map(Tls::load).transpose()?.map(Arc::new);
+    tls.as_deref().inspect(|tls| warn_of_end(tls));
     if let Some(directory) = config.device.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("{}: cannot be made", directory.display()))?;
@@ -294,11 +295,22 @@ async fn run(config: Config, superblock: Superblock, settings: Settings) -> Resu
     Ok(())
 }
 
+/// A certificate that has expired is served: those who look at it have to be told, not all clients do.
+fn warn_of_end(tls: &Tls) {
+    if tls.has_expired() {
+        let file = tls.files.certificate.display();
+        tracing::warn!(%file, "the certificate has expired: clients will refuse it");
+    }
+}
+
 /// Reads the certificates again.
 fn reload(tls: Option<&Tls>) {
     match tls.map(Tls::reload) {
         None => tracing::info!("SIGHUP: TLS is not served, there is nothing to read again"),
-        Some(Ok(())) => tracing::info!("SIGHUP: the certificates were read again; new connections use them"),
+        Some(Ok(())) => {
+            tracing::info!("SIGHUP: the certificates were read again; new connections use them");
+            tls.inspect(|tls| warn_of_end(tls));
+        }
         Some(Err(error)) => tracing::error!(%error, "SIGHUP: the certificates in use stay"),
     }
 }

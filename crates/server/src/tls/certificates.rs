@@ -10,7 +10,7 @@ use crate::config::ConfigError;
 use crate::limits::PEM_BYTES_MAX;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{Error, RootCertStore, ServerConfig};
@@ -173,6 +173,12 @@ impl Tls {
     #[must_use]
     pub fn expires_s(&self) -> u64 {
         self.expires_s.load(Relaxed)
+    }
+
+    /// Whether the server's certificate has ended: clients will refuse it.
+    #[must_use]
+    pub fn has_expired(&self) -> bool {
+        UnixTime::now().as_secs() >= self.expires_s()
     }
 
     /// For a handshake that begins.
