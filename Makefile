@@ -9,7 +9,7 @@ CRASH_SETS ?= 1
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run test prepare build fmt lint unit sim fuzz clean
+.PHONY: help run test prepare build deb fmt lint unit sim fuzz clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -19,6 +19,10 @@ run: ## Build and serve ./plimsoll-data on 127.0.0.1:6379
 
 build: ## Build the binary: target/release/plimsoll
 	$(CARGO) build --release --locked --bin plimsoll
+
+deb: ## Make the Debian package: target/debian; installs cargo-deb if it is missing
+	command -v cargo-deb >/dev/null || $(CARGO) install cargo-deb --locked --version '^3'
+	$(CARGO) deb --locked -p plimsoll
 
 test: prepare lint unit ## Install what the tests need, then run them all
 

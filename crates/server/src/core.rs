@@ -9,6 +9,7 @@
 //! Never: it opens devices or knows which kind they are.
 
 mod answer;
+mod handshakes;
 
 use crate::channels::Channels;
 use crate::latency::Latency;
@@ -19,9 +20,12 @@ use crate::pause::{Pause, Pausing};
 use crate::session::{self, Connection};
 use crate::shared::Shared;
 use crate::slow_log::SlowLog;
+use crate::stream::Stream;
+use crate::tls::Tls;
 use crate::transaction::{self, Forgetting};
 use crate::volume::{Message, Question, Volume};
 use futures_util::future::{Either, select};
+use handshakes::Handshakes;
 use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Listener, Port, Reactor, Socket, Work};
@@ -33,6 +37,21 @@ use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+/// Where a server listens: one address at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// For clients without TLS.
+    pub plain: Option<SocketAddr>,
+    /// For clients with it.
+    pub tls: Option<SocketAddr>,
+}
+
+impl From<SocketAddr> for Addresses {
+    fn from(address: SocketAddr) -> Addresses {
+        Addresses { plain: Some(address), tls: None }
+    }
+}
+
 /// One core that serves.
 pub struct Core {
     pub(crate) reactor: Reactor,
@@ -40,7 +59,8 @@ pub struct Core {
     pub(crate) shared: Arc<Shared>,
     /// The loops of a connection keep it; here it is only known.
     connections: RefCell<BTreeMap<u64, Weak<Connection>>>,
-    address: SocketAddr,
+    addresses: Addresses,
+    handshakes: Handshakes,
     stopping: Cell<bool>,
     /// Who listens to what.
     pub(crate) channels: RefCell<Channels>,
@@ -63,26 +83,35 @@ pub struct Core {
     changed: WaitList,
 }
 
-/// Starts serving on this core: listens on an address, with the partitions that this core owns, and
+/// Starts serving on this core: listens on its addresses, with the partitions that this core owns, and
 /// reaches the other cores through `port`.
 ///
 /// # Errors
-/// The address cannot be listened on.
+/// An address cannot be listened on.
+///
+/// # Panics
+/// There is an address for TLS, and the settings have no certificates.
 pub fn serve_core(
     reactor: &Reactor,
     port: Port<Message>,
     partitions: BTreeMap<u16, Rc<dyn Device>>,
     shared: &Arc<Shared>,
-    address: SocketAddr,
+    addresses: impl Into<Addresses>,
 ) -> io::Result<Rc<Core>> {
-    let listener = reactor.listen(address)?;
+    let asked = addresses.into();
+    let listen = |address: Option<SocketAddr>| address.map(|address| reactor.listen(address)).transpose();
+    let (plain, sealed) = (listen(asked.plain)?, listen(asked.tls)?);
     let volume = Volume::new(reactor, port, shared.geometry, partitions);
     let core = Rc::new(Core {
         reactor: reactor.clone(),
         volume: volume.clone(),
         shared: shared.clone(),
         connections: RefCell::default(),
-        address: listener.address(),
+        addresses: Addresses {
+            plain: plain.as_ref().map(Listener::address),
+            tls: sealed.as_ref().map(Listener::address),
+        },
+        handshakes: Handshakes::default(),
         stopping: Cell::new(false),
         channels: RefCell::default(),
         forgetting: Forgetting::default(),
@@ -99,7 +128,13 @@ pub fn serve_core(
     volume.set_answerer(Rc::new(move |question| {
         weak.upgrade().map(|core| core.answer(question)).unwrap_or_default()
     }));
-    reactor.spawn(Work::Network, accept(core.clone(), listener));
+    if let Some(listener) = plain {
+        reactor.spawn(Work::Network, accept(core.clone(), listener, None));
+    }
+    if let Some(listener) = sealed {
+        let tls = shared.settings.tls.clone().expect("who listens for TLS has certificates");
+        reactor.spawn(Work::Network, accept(core.clone(), listener, Some(tls)));
+    }
     reactor.spawn(Work::Control, watch(core.clone()));
     reactor.spawn(Work::Control, transaction::forget_applied(core.clone()));
     for partition in volume.local().keys() {
@@ -108,7 +143,7 @@ pub fn serve_core(
     Ok(core)
 }
 
-async fn accept(core: Rc<Core>, listener: Listener) {
+async fn accept(core: Rc<Core>, listener: Listener, tls: Option<Arc<Tls>>) {
     loop {
         let stopped = core.changed.wait_for(|| core.stopping.get().then_some(()));
         let accepted = match select(pin!(listener.accept()), pin!(stopped)).await {
@@ -116,7 +151,7 @@ async fn accept(core: Rc<Core>, listener: Listener) {
             Either::Right(_) => return,
         };
         match accepted {
-            Ok(socket) => core.open(socket),
+            Ok(socket) => core.open(socket, listener.address(), tls.as_deref()),
             Err(error) => {
                 tracing::warn!(core = core.reactor.core().0, %error, "cannot accept a connection");
                 // Out of descriptors, most likely: trying at once would spin.
@@ -146,10 +181,10 @@ async fn watch(core: Rc<Core>) {
 }
 
 impl Core {
-    /// The address served.
+    /// The addresses served.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
     }
 
     /// This core's view of all partitions.
@@ -164,18 +199,30 @@ impl Core {
         self.stopping.get()
     }
 
-    fn open(self: &Rc<Self>, socket: Socket) {
+    /// A connection has come to one of the addresses.
+    fn open(self: &Rc<Self>, socket: Socket, local: SocketAddr, tls: Option<&Tls>) {
         let counters = self.shared.core(self.reactor.core());
         if !self.shared.admit() {
             counters.refused.add(1);
-            self.reactor.spawn(Work::Network, async move {
-                let (_, _) = socket.send(b"-ERR max number of clients reached\r\n".to_vec()).await;
-            });
+            // Before a handshake nothing can be said.
+            if tls.is_none() {
+                self.reactor.spawn(Work::Network, async move {
+                    let (_, _) = socket.send(b"-ERR max number of clients reached\r\n".to_vec()).await;
+                });
+            }
             return;
         }
         counters.accepted.add(1);
-        counters.open.add(1);
-        let connection = session::start(self, socket);
+        match tls {
+            None => self.begin(Stream::Plain(socket), local),
+            Some(tls) => handshakes::begin(self, socket, local, tls.config()),
+        }
+    }
+
+    /// A connection that was admitted begins its session.
+    fn begin(self: &Rc<Self>, stream: Stream, local: SocketAddr) {
+        self.shared.core(self.reactor.core()).open.add(1);
+        let connection = session::start(self, stream, local);
         self.connections.borrow_mut().insert(connection.id, Rc::downgrade(&connection));
     }
 
@@ -220,6 +267,7 @@ impl Core {
         self.stopping.set(true);
         self.changed.wake_all();
         self.forgetting.wake();
+        self.handshakes.cut_all();
         for connection in self.known_connections() {
             connection.finish();
         }

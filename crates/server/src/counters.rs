@@ -115,6 +115,8 @@ pub struct CoreCounters {
     pub refused: Counter,
     /// Connections cut because all together held too much memory.
     pub evicted: Counter,
+    /// Clients that did not come through the TLS handshake.
+    pub handshakes_failed: Counter,
     /// Connections open now.
     pub open: Counter,
     /// Bytes that they hold.
@@ -148,6 +150,7 @@ impl CoreCounters {
             accepted: Counter::default(),
             refused: Counter::default(),
             evicted: Counter::default(),
+            handshakes_failed: Counter::default(),
             open: Counter::default(),
             held_bytes: Counter::default(),
             received_bytes: Counter::default(),
@@ -172,6 +175,7 @@ impl CoreCounters {
             counter.set(0);
         }
         self.protocol_errors.set(0);
+        self.handshakes_failed.set(0);
         self.errors_by_code.iter().for_each(|counter| counter.set(0));
     }
 

@@ -30,9 +30,11 @@ pub mod serve;
 pub mod session;
 pub mod shared;
 mod slow_log;
+mod stream;
+pub mod tls;
 mod transaction;
 pub mod volume;
 
-pub use crate::core::{Core, serve_core};
+pub use crate::core::{Addresses, Core, serve_core};
 pub use shared::{Settings, Shared};
 pub use volume::{Geometry, Message, Volume};

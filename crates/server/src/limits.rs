@@ -104,6 +104,26 @@ pub const SCAN_COUNT_MAX: usize = 10_000;
 /// How long a client that sends nothing more may take no reply before its connection is cut.
 pub const LINGER_NS_MAX: u64 = 10_000_000_000;
 
+/// Handshakes of TLS that one core has under way. Above it the oldest one is cut: a client that means it
+/// is through within a few round trips, so those that only hold a place go first. Each holds 80 KiB at
+/// most: one message of the handshake, and one receive.
+pub const HANDSHAKES_MAX: usize = 1024;
+
+/// How long a handshake may take.
+pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
+
+/// How often clients that do not come through a handshake are told of in the log, by each core.
+pub const HANDSHAKE_LOG_NS: u64 = 1_000_000_000;
+
+/// Bytes that are sealed at a time, and so what one send of TLS holds beside its plain bytes.
+pub const TLS_SEAL_BYTES_MAX: usize = 64 << 10;
+
+/// What an idle connection of TLS is reckoned to hold: its keys, and a part of a record.
+pub const TLS_IDLE_BYTES: usize = 16 << 10;
+
+/// Bytes of a file of certificates or of a key.
+pub const PEM_BYTES_MAX: usize = 1 << 20;
+
 /// How long a stop waits for replies to leave before connections are cut.
 pub const STOP_NS_MAX: u64 = 5_000_000_000;
 

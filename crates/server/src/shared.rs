@@ -10,6 +10,7 @@ use crate::command;
 use crate::config::{DebugCommand, Password};
 use crate::counters::{CoreCounters, Gauges};
 use crate::parameters::{Parameter, Parameters, Spec, Values};
+use crate::tls::Tls;
 use crate::volume::Geometry;
 use plimsoll_kv::Durability;
 use plimsoll_reactor::{CoreId, Load};
@@ -25,6 +26,8 @@ pub struct Settings {
     pub parameters: Values,
     /// What clients have to give before anything else.
     pub password: Option<Password>,
+    /// The certificates, if TLS is served.
+    pub tls: Option<Arc<Tls>>,
     /// Who may use DEBUG.
     pub debug_command: DebugCommand,
     /// The directory of the data, for CONFIG GET dir.

@@ -8,7 +8,7 @@ mod sim;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use plimsoll_server::config::{Config, ConfigError, DurabilityName, Layer, Password, Size};
+use plimsoll_server::config::{Config, ConfigError, DurabilityName, Layer, Listen, Password, Size};
 use plimsoll_server::serve;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -55,9 +55,21 @@ struct Serve {
     /// The processors to run on, as 0-3 or 0,2 [default: all].
     #[arg(long, value_name = "LIST")]
     cores: Option<String>,
-    /// Where RESP is served [default: 127.0.0.1:6379].
+    /// Where RESP is served, or none [default: 127.0.0.1:6379].
     #[arg(long, value_name = "ADDR")]
-    resp: Option<SocketAddr>,
+    resp: Option<Listen>,
+    /// Where RESP is served over TLS, or none [default: none].
+    #[arg(long, value_name = "ADDR")]
+    tls_resp: Option<Listen>,
+    /// The server's certificate in PEM, with those that lead to its authority.
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate in PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Clients have to show certificates signed by one of these, in PEM [default: they need none].
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
     /// Where NVMe/TCP is served: not in this version.
     #[arg(long, value_name = "ADDR", hide = true)]
     nvme: Option<String>,
@@ -96,6 +108,10 @@ impl Serve {
             size: self.size,
             cores: self.cores,
             resp: self.resp,
+            tls_resp: self.tls_resp,
+            tls_cert: self.tls_cert,
+            tls_key: self.tls_key,
+            tls_client_ca: self.tls_client_ca,
             admin: self.admin,
             durability: self.durability,
             clients_max: self.clients_max,

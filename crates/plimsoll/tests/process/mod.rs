@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -32,17 +33,28 @@ pub fn cores(count: usize) -> String {
 /// What a server printed when it was ready.
 struct Ready {
     resp: String,
+    tls: String,
     admin: String,
+}
+
+/// What a server has said so far.
+#[derive(Default)]
+struct Said {
+    text: Mutex<String>,
+    more: Condvar,
 }
 
 /// A server that runs. Dropping it kills it: a test that fails leaves none behind.
 pub struct Server {
     pub child: Child,
     pub resp: String,
+    /// Where it serves TLS, or `none`.
+    pub tls: String,
     pub admin: String,
     ready: Receiver<Ready>,
+    said: Arc<Said>,
     /// Reads what the server says to its end, so that it never waits for a reader.
-    listener: Option<JoinHandle<String>>,
+    listener: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -58,8 +70,11 @@ impl Server {
             .unwrap();
         let stderr = child.stderr.take().expect("it is piped");
         let (sender, ready) = channel();
-        let listener = Some(std::thread::spawn(move || listen(stderr, &sender)));
-        Server { child, resp: String::new(), admin: String::new(), ready, listener }
+        let said = Arc::<Said>::default();
+        let heard = said.clone();
+        let listener = Some(std::thread::spawn(move || listen(stderr, &sender, &heard)));
+        let (resp, tls, admin) = Default::default();
+        Server { child, resp, tls, admin, ready, said, listener }
     }
 
     /// Starts `plimsoll serve` and waits until it serves.
@@ -69,7 +84,7 @@ impl Server {
         let Ok(ready) = server.ready.recv() else {
             panic!("the server ended: {}", server.told());
         };
-        (server.resp, server.admin) = (ready.resp, ready.admin);
+        (server.resp, server.tls, server.admin) = (ready.resp, ready.tls, ready.admin);
         server
     }
 
@@ -78,7 +93,24 @@ impl Server {
     }
 
     fn told(&mut self) -> String {
-        self.listener.take().map_or_else(String::new, |listener| listener.join().unwrap())
+        if let Some(listener) = self.listener.take() {
+            listener.join().unwrap();
+        }
+        self.said.text.lock().unwrap().clone()
+    }
+
+    /// Waits until the server has said these words.
+    pub fn hear(&self, words: &str) {
+        let silent = |text: &mut String| !text.contains(words);
+        let said = self.said.text.lock().unwrap();
+        let (said, wait) = self.said.more.wait_timeout_while(said, HANG, silent).unwrap();
+        assert!(!wait.timed_out(), "the server did not say '{words}': {said}");
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, signal).unwrap();
     }
 
     /// SIGKILL; what it had said.
@@ -90,8 +122,7 @@ impl Server {
 
     /// SIGTERM; what it had said, to its orderly end.
     pub fn stop(mut self) -> String {
-        let id = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
         let status = self.child.wait().unwrap();
         let told = self.told();
         assert_eq!(status.code(), Some(0), "{told}");
@@ -116,20 +147,21 @@ impl Drop for Server {
     }
 }
 
-fn listen(stderr: ChildStderr, ready: &Sender<Ready>) -> String {
-    let (mut stderr, mut told) = (BufReader::new(stderr), String::new());
+fn listen(stderr: ChildStderr, ready: &Sender<Ready>, said: &Said) {
+    let mut stderr = BufReader::new(stderr);
     loop {
-        let before = told.len();
-        match stderr.read_line(&mut told) {
-            Ok(0) | Err(_) => return told,
+        let mut line = String::new();
+        match stderr.read_line(&mut line) {
+            Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let line = &told[before..];
+        said.text.lock().unwrap().push_str(&line);
+        said.more.notify_all();
         if line.contains(" ready ") {
             let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name));
             let told = |name| field(name).unwrap_or_default().to_owned();
             // Nobody listens any more if the test has failed.
-            let _ = ready.send(Ready { resp: told("resp="), admin: told("admin=") });
+            let _ = ready.send(Ready { resp: told("resp="), tls: told("tls_resp="), admin: told("admin=") });
         }
     }
 }

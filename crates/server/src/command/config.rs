@@ -11,9 +11,11 @@ use crate::limits::{CLIENT_BYTES_MAX, DATABASES, QUERY_BUFFER_BYTES_MAX};
 use crate::parameters::{PARAMETERS, Parameter, Spec};
 use crate::reply::Reply;
 use crate::session::Connection;
+use crate::tls::TlsFiles;
 use crate::volume::Question;
 use plimsoll_kv::Durability;
 use plimsoll_resp::Args;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// How often the end of a rewriting is looked for.
@@ -21,13 +23,20 @@ const REWRITE_LOOK_NS: u64 = 1_000_000;
 
 /// The parameters that are fixed at the start. A password is not one of them: it is told to nobody.
 fn fixed_parameters(core: &Core) -> Vec<(&'static str, String)> {
-    let (settings, address) = (&core.shared.settings, core.address());
+    let (settings, addresses) = (&core.shared.settings, core.addresses());
     let fixed = |text: &str| text.to_owned();
-    vec![
+    let port = |address: Option<SocketAddr>| address.map_or(0, |address| address.port()).to_string();
+    let mut hosts: Vec<String> = [addresses.plain, addresses.tls]
+        .into_iter()
+        .flatten()
+        .map(|address| address.ip().to_string())
+        .collect();
+    hosts.dedup();
+    let mut parameters = vec![
         // Every acknowledged write is in the log of the device: the one sense in which Redis has it.
         ("appendonly", fixed("yes")),
         ("appendfsync", fixed(if settings.durability == Durability::Async { "everysec" } else { "always" })),
-        ("bind", address.ip().to_string()),
+        ("bind", hosts.join(" ")),
         ("cluster-enabled", fixed("no")),
         ("databases", DATABASES.to_string()),
         ("dir", settings.data_dir.clone()),
@@ -44,12 +53,26 @@ fn fixed_parameters(core: &Core) -> Vec<(&'static str, String)> {
         ("maxmemory", fixed("0")),
         ("maxmemory-clients", (CLIENT_BYTES_MAX * core.shared.cores.len()).to_string()),
         ("maxmemory-policy", fixed("noeviction")),
-        ("port", address.port().to_string()),
+        ("port", port(addresses.plain)),
         ("proto-max-bulk-len", plimsoll_kv::limits::VALUE_BYTES_MAX.to_string()),
         ("client-query-buffer-limit", QUERY_BUFFER_BYTES_MAX.to_string()),
         ("replica-read-only", fixed("yes")),
         ("save", String::new()),
         ("tcp-keepalive", fixed("300")),
+        ("tls-port", port(addresses.tls)),
+    ];
+    parameters.extend(settings.tls.iter().flat_map(|tls| tls_parameters(&tls.files)));
+    parameters
+}
+
+/// What Redis says of its TLS.
+fn tls_parameters(files: &TlsFiles) -> [(&'static str, String); 4] {
+    let authorities = files.client_authorities.as_deref();
+    [
+        ("tls-cert-file", files.certificate.display().to_string()),
+        ("tls-key-file", files.key.display().to_string()),
+        ("tls-ca-cert-file", authorities.map(|path| path.display().to_string()).unwrap_or_default()),
+        ("tls-auth-clients", if authorities.is_some() { "yes" } else { "no" }.to_owned()),
     ]
 }
 

@@ -96,6 +96,9 @@ macro_rules! lines {
 
 fn server(text: &mut String, core: &Core, _: &Facts) {
     let settings = &core.shared.settings;
+    let addresses = core.addresses();
+    // As Redis has it: the port of TLS if it is the only one.
+    let tcp_port = addresses.plain.or(addresses.tls).map_or(0, |address| address.port());
     let uptime_s = core.reactor.wall_ms().saturating_sub(settings.started_ms) / 1000;
     lines!(text,
         "redis_version:{}", REDIS_VERSION;
@@ -107,13 +110,18 @@ fn server(text: &mut String, core: &Core, _: &Facts) {
         "multiplexing_api:io_uring";
         "process_id:{}", settings.process_id;
         "run_id:{}", settings.run_id;
-        "tcp_port:{}", core.address().port();
+        "tcp_port:{}", tcp_port;
         "server_time_usec:{}", core.reactor.wall_ms() * 1000;
         "uptime_in_seconds:{}", uptime_s;
         "uptime_in_days:{}", uptime_s / 86_400;
         "executable:plimsoll";
         "config_file:{}", settings.config_file.as_deref().unwrap_or("");
     );
+    let listeners = [("tcp", addresses.plain), ("tls", addresses.tls)];
+    let served = listeners.into_iter().filter_map(|(name, address)| Some((name, address?)));
+    for (number, (name, address)) in served.enumerate() {
+        lines!(text, "listener{}:name={},bind={},port={}", number, name, address.ip(), address.port(););
+    }
 }
 
 fn clients(text: &mut String, core: &Core, _: &Facts) {

@@ -31,7 +31,7 @@ const ADMIN_SLOW: &[&str] = &["admin", "noscript"];
 const ADMIN_DANGEROUS: &[&str] = &["@admin", "@slow", "@dangerous"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
-const TRANSACTION_FAST: &[&str] = &["noscript", "loading", "stale", "fast"];
+const TRANSACTION_FAST: &[&str] = &["noscript", "loading", "stale", "fast", "allow_busy"];
 const TRANSACTION_SLOW: &[&str] = &["noscript", "loading", "stale", "skip_slowlog"];
 const TRANSACTION_CATEGORIES_FAST: &[&str] = &["@fast", "@transaction"];
 

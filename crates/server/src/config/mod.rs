@@ -6,12 +6,14 @@
 //! Invariants: a key that is not known is an error that says which and where; a setting that this
 //! build cannot honour is refused in words, never ignored; what is printed is what is in force.
 
+mod listen;
 mod password;
 pub(crate) mod rewrite;
 mod size;
 #[cfg(test)]
 mod tests;
 
+pub use listen::{Listen, Network};
 pub use password::Password;
 pub use size::{Size, parse_cores};
 
@@ -41,8 +43,16 @@ pub struct Layer {
     pub size: Option<Size>,
     /// See [`Config::cores`].
     pub cores: Option<String>,
-    /// See [`Config::resp`].
-    pub resp: Option<SocketAddr>,
+    /// See [`Network::resp`].
+    pub resp: Option<Listen>,
+    /// See [`Network::tls_resp`].
+    pub tls_resp: Option<Listen>,
+    /// See [`Network::tls_cert`].
+    pub tls_cert: Option<PathBuf>,
+    /// See [`Network::tls_key`].
+    pub tls_key: Option<PathBuf>,
+    /// See [`Network::tls_client_ca`].
+    pub tls_client_ca: Option<PathBuf>,
     /// See [`Config::admin`].
     pub admin: Option<SocketAddr>,
     /// See [`Config::durability`].
@@ -118,8 +128,9 @@ pub struct Config {
     /// The processors to run on.
     #[serde(serialize_with = "size::serialize_cores")]
     pub cores: Vec<usize>,
-    /// Where RESP is served.
-    pub resp: SocketAddr,
+    /// Where RESP is served, plain and over TLS.
+    #[serde(flatten)]
+    pub network: Network,
     /// Where metrics and the status page are served.
     pub admin: SocketAddr,
     /// What an acknowledged write is worth.
@@ -169,6 +180,10 @@ impl Layer {
             size: self.size.or(below.size),
             cores: self.cores.or(below.cores),
             resp: self.resp.or(below.resp),
+            tls_resp: self.tls_resp.or(below.tls_resp),
+            tls_cert: self.tls_cert.or(below.tls_cert),
+            tls_key: self.tls_key.or(below.tls_key),
+            tls_client_ca: self.tls_client_ca.or(below.tls_client_ca),
             admin: self.admin.or(below.admin),
             durability: self.durability.or(below.durability),
             clients_max: self.clients_max.or(below.clients_max),
@@ -206,6 +221,7 @@ impl Config {
         if layer.cache.is_some() {
             return Err(ConfigError("cache: this version has no cache yet; leave it out".to_owned()));
         }
+        let network = Network::new(&layer)?;
         let data = layer.data.unwrap_or_else(|| PathBuf::from("plimsoll-data"));
         let device = match layer.device.unwrap_or_default().as_slice() {
             [] => data.join(DEVICE_FILE),
@@ -224,23 +240,16 @@ impl Config {
             return Err(ConfigError(format!("cores: not on processor {core}; {words} {processors:?}")));
         }
         let clients_max = layer.clients_max.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
-        let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let resp = layer.resp.unwrap_or_else(|| local(6379));
         let unprotected = layer.unprotected.unwrap_or(false);
-        if !resp.ip().is_loopback() && layer.password.is_none() && !unprotected {
-            return Err(ConfigError(format!(
-                "resp: others can reach {resp}, and there is no password: give one (--password-file), or say \
-                 --unprotected"
-            )));
-        }
+        network.check_protected(layer.password.is_some() || unprotected)?;
         Ok(Config {
             data,
             device,
             size: layer.size.unwrap_or(Size(4 << 30)),
             size_asked: layer.size.is_some(),
             cores,
-            resp,
-            admin: layer.admin.unwrap_or_else(|| local(8379)),
+            network,
+            admin: layer.admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8379))),
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
             clients_max: checked(Parameter::ClientsMax, clients_max)? as u64,
             latency_monitor_threshold: checked(

@@ -56,6 +56,33 @@ fn what_cannot_be_done_is_refused_in_words() {
 }
 
 #[test]
+fn addresses_can_be_left_out_and_need_what_belongs_to_them() {
+    let files = "tls-cert = 'c'\ntls-key = 'k'\n";
+    let of = |text: &str| config(&format!("{files}{text}"));
+    let both = of("tls-resp = '127.0.0.1:6380'").unwrap();
+    assert_eq!(both.network.addresses().plain, Some(SocketAddr::from(([127, 0, 0, 1], 6379))));
+    assert_eq!(both.network.addresses().tls, Some(SocketAddr::from(([127, 0, 0, 1], 6380))));
+    let files_of = both.network.tls_files().unwrap();
+    assert_eq!((files_of.certificate, files_of.client_authorities), (PathBuf::from("c"), None));
+    let alone = of("tls-resp = '[::1]:0'\nresp = 'none'\ntls-client-ca = 'a'").unwrap();
+    assert_eq!(alone.network.addresses().plain, None);
+    assert!(alone.print().contains("resp = \"none\"") && alone.print().contains("tls-client-ca = \"a\""));
+    // Off: nothing is read, whatever is named.
+    assert!(of("tls-resp = 'none'").unwrap().network.tls_files().is_none());
+    let refused = |text: &str| config(text).unwrap_err();
+    assert!(of("").unwrap_err().starts_with("tls-cert: given, but TLS is not served"));
+    assert!(refused("tls-resp = '127.0.0.1:1'\ntls-cert = 'c'").contains("needs tls-key"));
+    assert!(refused("tls-resp = '127.0.0.1:1'\ntls-key = 'k'").contains("needs tls-cert"));
+    assert!(refused("resp = 'none'").contains("no client could connect"));
+    assert!(refused("resp = ''").contains("'' is no address"));
+    assert!(refused("resp = '6379'").contains("like \"127.0.0.1:6379\""));
+    assert!(of("tls-resp = '127.0.0.1:6379'").unwrap_err().contains("the same address as resp"));
+    let open = of("tls-resp = '0.0.0.0:6380'").unwrap_err();
+    assert!(open.starts_with("tls-resp: others can reach 0.0.0.0:6380"), "{open}");
+    assert!(of("tls-resp = '0.0.0.0:6380'\npassword = 'p'").is_ok());
+}
+
+#[test]
 fn parameters_are_read_and_bounded() {
     let text = "timeout = 5\nslowlog-log-slower-than = -1\nslowlog-max-len = 7\nlatency-monitor-threshold = 3\n\
                 clients-max = 9\nenable-debug-command = 'local'";

@@ -7,6 +7,7 @@
 //! Invariant: while a server lives, no other one listens on its address: the name is taken before the
 //! look whether the port is free, and is given back by the system when the process ends, however it does.
 
+use crate::core::Addresses;
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -16,9 +17,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use tokio::time::{Duration, Instant};
 
-/// A claimed address, until it is dropped.
-pub(super) struct Claim {
-    _name: Option<UnixListener>,
+/// Claimed addresses, until it is dropped.
+pub(super) struct Claims {
+    _names: Vec<UnixListener>,
 }
 
 /// How long a start waits for an address that is in use, and between two looks: the kernel may still be
@@ -26,40 +27,49 @@ pub(super) struct Claim {
 const FREE_MAX: Duration = Duration::from_secs(5);
 const FREE_LOOK: Duration = Duration::from_millis(50);
 
-/// Claims an address, after waiting a little for it. Port 0 needs no claim: the system gives a port that
+/// Claims addresses, after waiting a little for each. Port 0 needs no claim: the system gives a port that
 /// nobody has.
 ///
 /// # Errors
 /// Another server has claimed it, or another process listens there.
-pub(super) async fn claim(address: SocketAddr) -> Result<Claim> {
-    if address.port() == 0 {
-        return Ok(Claim { _name: None });
+pub(super) async fn claim(addresses: Addresses) -> Result<Claims> {
+    let mut names = Vec::new();
+    for (setting, address) in [("resp", addresses.plain), ("tls-resp", addresses.tls)] {
+        if let Some(address) = address.filter(|address| address.port() != 0) {
+            names.push(claim_one(setting, address).await?);
+        }
     }
+    Ok(Claims { _names: names })
+}
+
+async fn claim_one(setting: &str, address: SocketAddr) -> Result<UnixListener> {
     let until = Instant::now() + FREE_MAX;
     loop {
-        match try_claim(address) {
+        match try_claim(setting, address) {
             Err(_) if Instant::now() < until => tokio::time::sleep(FREE_LOOK).await,
             claimed => return claimed,
         }
     }
 }
 
-fn try_claim(address: SocketAddr) -> Result<Claim> {
+fn try_claim(setting: &str, address: SocketAddr) -> Result<UnixListener> {
     // A name in the abstract namespace belongs to the network namespace, as the port does.
     let name = UnixAddress::from_abstract_name(format!("plimsoll/resp/{address}"))?;
     let name = match UnixListener::bind_addr(&name) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            bail!("resp: another server has {address}; stop it or choose another port with --resp")
+            bail!("{setting}: another server has {address}; stop it or choose another port with --{setting}")
         }
-        bound => bound.with_context(|| format!("resp: {address} cannot be claimed"))?,
+        bound => bound.with_context(|| format!("{setting}: {address} cannot be claimed"))?,
     };
     match is_free(address) {
-        Ok(()) => Ok(Claim { _name: Some(name) }),
+        Ok(()) => Ok(name),
         Err(Errno::ADDRINUSE) => {
-            bail!("resp: another process listens on {address}; stop it or choose another port with --resp")
+            bail!(
+                "{setting}: another process listens on {address}; stop it or choose another port with --{setting}"
+            )
         }
         // The cores will say what is wrong with it.
-        Err(_) => Ok(Claim { _name: Some(name) }),
+        Err(_) => Ok(name),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Invariants: commands are followed in the order in which they came; each is answered by one
 //! event, an error by another before it; the core's reactor stops after its partitions are closed.
 
-use crate::core::{Core, serve_core};
+use crate::core::{Addresses, Core, serve_core};
 use crate::counters::Gauges;
 use crate::shared::Shared;
 use crate::volume::Message;
@@ -14,7 +14,6 @@ use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{ControlPort, File, FileOptions, FileStats, Port, Reactor, Work};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -24,7 +23,7 @@ use tokio::sync::mpsc::UnboundedSender;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Command {
     /// Listen here.
-    Serve(SocketAddr),
+    Serve(Addresses),
     /// Take no more commands, answer those begun.
     Drain,
     /// Close the partitions and end.
@@ -37,7 +36,7 @@ pub(super) enum Event {
     /// Its partitions are open, with so many keys.
     Opened(u64),
     /// It listens.
-    Serving(SocketAddr),
+    Serving(Addresses),
     /// Its connections have ended.
     Drained,
     /// Its partitions are closed.
@@ -171,11 +170,11 @@ impl Task {
         }
         loop {
             match self.command().await {
-                Command::Serve(address) => {
+                Command::Serve(addresses) => {
                     let port = port.take().expect("a core serves once");
-                    match self.serve(port, &partitions, address) {
+                    match self.serve(port, &partitions, addresses) {
                         Ok(serving) => {
-                            self.tell(Event::Serving(serving.address()));
+                            self.tell(Event::Serving(serving.addresses()));
                             core = Some(serving);
                         }
                         Err(what) => self.tell(Event::Failed(what)),
@@ -219,13 +218,13 @@ impl Task {
         &self,
         port: Port<Message>,
         opened: &[Rc<Partition>],
-        address: SocketAddr,
+        addresses: Addresses,
     ) -> Result<Rc<Core>, String> {
         let mut partitions: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
         for partition in opened {
             partitions.insert(partition.number(), partition.clone());
         }
-        serve_core(&self.reactor, port, partitions, &self.shared, address)
+        serve_core(&self.reactor, port, partitions, &self.shared, addresses)
             .map_err(|error| format!("resp: {error}"))
     }
 

@@ -79,6 +79,11 @@ pub(super) fn render(shared: &Shared) -> String {
     let resident = process.resident_bytes.load(Relaxed);
     text.single("resident_memory_bytes", "gauge", "Memory of the process.", resident);
     text.single("connections", "gauge", "Connections open now.", shared.connections());
+    let name = "tls_certificate_expires_seconds";
+    text.declare(name, "gauge", "When the server's certificate ends, in seconds since 1970.");
+    if let Some(tls) = &shared.settings.tls {
+        text.sample(name, "", tls.expires_s());
+    }
     cores(&mut text, shared);
     loads(&mut text, shared);
     gauges(&mut text, shared);
@@ -88,10 +93,13 @@ pub(super) fn render(shared: &Shared) -> String {
 
 fn cores(text: &mut Text, shared: &Shared) {
     type Read = fn(&CoreCounters) -> u64;
-    let counters: [(&str, &str, Read); 9] = [
+    let counters: [(&str, &str, Read); 10] = [
         ("connections_accepted_total", "Connections accepted.", |c| c.accepted.get()),
         ("connections_refused_total", "Connections refused: too many.", |c| c.refused.get()),
         ("connections_evicted_total", "Connections cut: clients held too much memory.", |c| c.evicted.get()),
+        ("tls_handshakes_failed_total", "Clients that did not come through the TLS handshake.", |c| {
+            c.handshakes_failed.get()
+        }),
         ("received_bytes_total", "Bytes received from clients.", |c| c.received_bytes.get()),
         ("sent_bytes_total", "Bytes sent to clients.", |c| c.sent_bytes.get()),
         ("key_hits_total", "Reads that found their key.", |c| c.hits.get()),

@@ -20,8 +20,10 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{Config, ConfigError, Size};
+use crate::config::{Config, ConfigError, Listen, Size};
+use crate::core::Addresses;
 use crate::shared::{Settings, Shared};
+use crate::tls::Tls;
 use crate::volume::Geometry;
 use anyhow::{Context, Result, anyhow, bail};
 use core_task::{Command, Event, Plan};
@@ -33,7 +35,6 @@ use plimsoll_reactor::{
 };
 use std::future::Future;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio::signal::unix::{SignalKind, signal};
@@ -135,7 +136,11 @@ pub fn check_new_file(path: &str, bytes: u64, asked: &FormatAsked) -> Result<()>
 }
 
 /// Opens the device, formatting it if it holds nothing; what it is, and a name for this run.
-async fn prepare(reactor: &Reactor, config: &Config) -> Result<(Superblock, Settings)> {
+async fn prepare(
+    reactor: &Reactor,
+    config: &Config,
+    tls: Option<Arc<Tls>>,
+) -> Result<(Superblock, Settings)> {
     let path = config.device.to_str().ok_or_else(|| anyhow!("device: the path is not UTF-8"))?;
     let partitions = u16::try_from(config.cores.len()).expect("cores are few");
     let asked = FormatAsked { partitions, segment_bytes: None, force: false };
@@ -156,6 +161,7 @@ async fn prepare(reactor: &Reactor, config: &Config) -> Result<(Superblock, Sett
         parameters: config.parameters(),
         debug_command: config.enable_debug_command,
         password: config.password.clone(),
+        tls,
         data_dir: config.data.display().to_string(),
         config_file: config.file.as_ref().map(|file| file.display().to_string()),
         run_id: hexadecimal(&[&random_id(reactor)[..], &random_id(reactor)[..4]].concat()),
@@ -223,6 +229,8 @@ fn is_block_device(path: &Path) -> bool {
 /// The server cannot be started, or did not stop cleanly.
 pub fn serve(config: Config) -> Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), device = %config.device.display(), "plimsoll starts");
+    let tls = config.network.tls_files().map(Tls::load).transpose()?.map(Arc::new);
+    tls.as_deref().inspect(|tls| warn_of_end(tls));
     if let Some(directory) = config.device.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("{}: cannot be made", directory.display()))?;
@@ -230,7 +238,7 @@ pub fn serve(config: Config) -> Result<()> {
     host::raise_descriptors(config.clients_max);
     let job = config.clone();
     let (superblock, settings) =
-        run_on_reactor(config.cores[0], move |reactor| async move { prepare(&reactor, &job).await })?;
+        run_on_reactor(config.cores[0], move |reactor| async move { prepare(&reactor, &job, tls).await })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(config, superblock, settings))
 }
@@ -249,26 +257,35 @@ async fn run(config: Config, superblock: Superblock, settings: Settings) -> Resu
     // From here on a signal is a wish to stop in order.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // Never the end: who sends it means the certificates.
+    let mut hangup = signal(SignalKind::hangup())?;
     let (mut server, running) = start(&config, &superblock, settings)?;
     let stop_asked = server.stop_asked.clone();
     let served = async {
         let keys = server.opened().await?;
         // Last of all clients are let in: nothing is acknowledged by a server that will not start.
-        let _claim = claim::claim(config.resp).await?;
+        let _claims = claim::claim(config.network.addresses()).await?;
         let admin = admin::listen(config.admin, server.shared.clone()).await?;
-        let address = server.listen(config.resp).await?;
+        let served = server.listen(config.network.addresses()).await?;
         tracing::info!(
-            resp = %address, admin = %admin.address, partitions = superblock.partitions,
+            resp = %Listen(served.plain), tls_resp = %Listen(served.tls),
+            admin = %admin.address, partitions = superblock.partitions,
             cores = ?config.cores, keys, durability = ?config.durability, "ready"
         );
-        tokio::select! {
-            biased;
-            _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-            () = stop_asked.notified() => tracing::info!("SHUTDOWN: stopping"),
-            failed = server.failed() => bail!("{failed}"),
+        loop {
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+                _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+                () = stop_asked.notified() => tracing::info!("SHUTDOWN: stopping"),
+                failed = server.failed() => bail!("{failed}"),
+                _ = hangup.recv() => {
+                    reload(server.shared.settings.tls.as_deref());
+                    continue;
+                }
+            }
+            return Ok(());
         }
-        Ok(())
     };
     let result = served.await;
     let stopped = server.stop().await;
@@ -276,6 +293,26 @@ async fn run(config: Config, superblock: Superblock, settings: Settings) -> Resu
     result.and(stopped)?;
     tracing::info!("stopped: everything acknowledged is on the device");
     Ok(())
+}
+
+/// A certificate that has expired is served: those who look at it have to be told, not all clients do.
+fn warn_of_end(tls: &Tls) {
+    if tls.has_expired() {
+        let file = tls.files.certificate.display();
+        tracing::warn!(%file, "the certificate has expired: clients will refuse it");
+    }
+}
+
+/// Reads the certificates again.
+fn reload(tls: Option<&Tls>) {
+    match tls.map(Tls::reload) {
+        None => tracing::info!("SIGHUP: TLS is not served, there is nothing to read again"),
+        Some(Ok(())) => {
+            tracing::info!("SIGHUP: the certificates were read again; new connections use them");
+            tls.inspect(|tls| warn_of_end(tls));
+        }
+        Some(Err(error)) => tracing::error!(%error, "SIGHUP: the certificates in use stay"),
+    }
 }
 
 fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result<(Server, Running)> {
@@ -335,17 +372,17 @@ impl Server {
         Ok(keys)
     }
 
-    /// Lets all cores listen; the first decides the port if none was given.
-    async fn listen(&mut self, mut address: SocketAddr) -> Result<SocketAddr> {
+    /// Lets all cores listen; the first decides the ports if none was given.
+    async fn listen(&mut self, mut addresses: Addresses) -> Result<Addresses> {
         for core in 0..self.cores {
-            self.tell(core, Command::Serve(address))?;
+            self.tell(core, Command::Serve(addresses))?;
             match self.event().await? {
-                Event::Serving(served) => address = served,
+                Event::Serving(served) => addresses = served,
                 Event::Failed(what) => bail!("{what}"),
                 other => bail!("a core reports {other:?} while it begins to listen"),
             }
         }
-        Ok(address)
+        Ok(addresses)
     }
 
     /// Waits until a core reports what it cannot go on after.

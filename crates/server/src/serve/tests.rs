@@ -11,6 +11,7 @@ fn shared() -> Shared {
         parameters: crate::parameters::Values::default(),
         debug_command: crate::config::DebugCommand::No,
         password: None,
+        tls: None,
         data_dir: String::new(),
         config_file: None,
         run_id: String::new(),

@@ -31,7 +31,7 @@ impl Connection {
         !spared
             && filter.id.is_none_or(|id| id == self.id)
             && filter.address.as_ref().is_none_or(|address| *address == self.peer)
-            && filter.local_address.as_ref().is_none_or(|address| *address == self.core.address().to_string())
+            && filter.local_address.as_ref().is_none_or(|address| *address == self.local.to_string())
             && filter.listens.is_none_or(|listens| listens != self.subscriptions.borrow().is_empty())
             && filter.age_s_min.is_none_or(|least| age_s >= least)
     }

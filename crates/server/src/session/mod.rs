@@ -27,18 +27,20 @@ use crate::core::Core;
 use crate::keyspace::Keyspace;
 use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
+use crate::stream::Stream;
 use crate::transaction::Transaction;
 use account::{Account, DeviceTime, timed};
 pub use filter::Filter;
 pub(crate) use modes::Replies;
 use plimsoll_kv::{ContainerId, LocalFuture};
+use plimsoll_reactor::Work;
 use plimsoll_reactor::sync::WaitList;
-use plimsoll_reactor::{Socket, Work};
 use plimsoll_resp::Version;
 use queue::Queue;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::rc::Rc;
 pub(crate) use upload::Upload;
 
@@ -76,7 +78,9 @@ pub struct Connection {
     monitors: Cell<bool>,
     /// It has given the password, if there is one.
     pub(crate) authenticated: Cell<bool>,
-    socket: Socket,
+    stream: Stream,
+    /// The address that it came to.
+    local: SocketAddr,
     peer: String,
     opened_ns: u64,
     last_command: Cell<Option<usize>>,
@@ -112,8 +116,8 @@ pub struct Connection {
 }
 
 /// Starts the loops of a connection that was accepted.
-pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
-    let peer = socket.peer().map(|address| address.to_string()).unwrap_or_default();
+pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Connection> {
+    let peer = stream.peer().map(|address| address.to_string()).unwrap_or_default();
     let now_ns = core.reactor.now_ns();
     let connection = Rc::new(Connection {
         id: core.shared.next_client(),
@@ -131,7 +135,8 @@ pub(crate) fn start(core: &Rc<Core>, socket: Socket) -> Rc<Connection> {
         muted_row: Cell::new(0),
         monitors: Cell::new(false),
         authenticated: Cell::new(core.shared.settings.password.is_none()),
-        socket,
+        stream,
+        local,
         peer,
         opened_ns: now_ns,
         last_command: Cell::new(None),
@@ -177,7 +182,7 @@ impl Connection {
         let forgotten = self.queue.borrow_mut().forget();
         drop(forgotten);
         self.recount();
-        self.socket.shutdown();
+        self.stream.shutdown();
         self.end.wake_all();
         self.room.wake_all();
         self.ready.wake_all();
@@ -190,6 +195,7 @@ impl Connection {
             + self.multi.borrow().as_ref().map_or(0, |multi| multi.bytes)
             + self.sending_bytes.get()
             + self.queue.borrow().ready_bytes()
+            + self.stream.held_bytes()
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -381,8 +387,8 @@ impl Connection {
         let age_s = now_ns.saturating_sub(self.opened_ns) / 1_000_000_000;
         let idle_s = now_ns.saturating_sub(self.last_ns.get()) / 1_000_000_000;
         let identity = self.identity.borrow();
-        let mut line = format!("id={} addr={} laddr={} fd=-1 name=", self.id, self.peer, self.core.address())
-            .into_bytes();
+        let mut line =
+            format!("id={} addr={} laddr={} fd=-1 name=", self.id, self.peer, self.local).into_bytes();
         line.extend_from_slice(&identity.name);
         let flags = match (self.monitors.get(), self.no_evict.get()) {
             (true, _) => "O",

@@ -170,7 +170,7 @@ impl Input {
         }
         let bytes_max = wanted.clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX);
         let ended = connection.end.wait_for(|| connection.dead.get().then_some(()));
-        let receive = connection.socket.receive(buffer, bytes_max);
+        let receive = connection.stream.receive(buffer, bytes_max);
         let (result, buffer) = match select(pin!(receive), pin!(ended)).await {
             Either::Left((received, _)) => received,
             Either::Right(_) => return false,

@@ -4,9 +4,9 @@
 //! upload; the command itself runs when its last argument has come. Place on the path: beside the
 //! parser.
 //!
-//! Invariants: of a value of SET at most one part and one receive are in memory; an upload that is not stored, for
-//! whatever reason, is given up. Long arguments of other commands than SET, and of SET after MULTI, are
-//! kept in memory; above its bound they are skipped and refused, and the connection goes on.
+//! Invariants: of a value of SET at most one part and one receive are in memory; an upload that is not
+//! stored, for whatever reason, is given up. Long arguments of other commands than SET, and of SET after
+//! MULTI, are kept in memory; above its bound they are skipped and refused, and the connection goes on.
 
 use super::reader::Input;
 use super::{Account, Connection};

@@ -29,6 +29,9 @@ pub(super) async fn write(connection: Rc<Connection>) {
             out = Vec::new();
         }
     }
+    if !connection.dead.get() {
+        connection.stream.close().await;
+    }
     connection.die();
     connection.loop_ended();
 }
@@ -76,7 +79,7 @@ impl Connection {
         }
         self.sending_bytes.set(out.len());
         self.room.wake_all();
-        let (sent, mut buffer) = self.socket.send(std::mem::take(out)).await;
+        let (sent, mut buffer) = self.stream.send(std::mem::take(out)).await;
         let counters = self.core.shared.core(self.core.reactor.core());
         counters.sent_bytes.add(buffer.len() as u64);
         counters.sends.add(1);

@@ -9,7 +9,8 @@ use plimsoll_reactor::{Mesh, Port, Reactor, Socket, Work};
 use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
 use plimsoll_server::config::DebugCommand;
 use plimsoll_server::parameters::{Parameter, Values};
-use plimsoll_server::{Core, Geometry, Message, Settings, Shared, serve_core};
+use plimsoll_server::tls::Tls;
+use plimsoll_server::{Addresses, Core, Geometry, Message, Settings, Shared, serve_core};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -31,6 +32,7 @@ pub struct Setup {
     pub clients_max: i64,
     pub debug_command: DebugCommand,
     pub password: Option<&'static str>,
+    pub tls: Option<&'static Arc<Tls>>,
 }
 
 impl Default for Setup {
@@ -44,6 +46,7 @@ impl Default for Setup {
             clients_max: 100,
             debug_command: DebugCommand::No,
             password: None,
+            tls: None,
         }
     }
 }
@@ -62,12 +65,18 @@ fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 6379))
 }
 
+/// Where TLS is served, if it is.
+pub fn tls_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 6380))
+}
+
 fn settings(setup: &Setup) -> Settings {
     Settings {
         durability: Durability::Sync,
         parameters: Values::default().with(Parameter::ClientsMax, setup.clients_max),
         debug_command: setup.debug_command,
         password: setup.password.map(|password| password.to_owned().try_into().unwrap()),
+        tls: setup.tls.cloned(),
         data_dir: "/data".to_owned(),
         config_file: None,
         run_id: "0123456789012345678901234567890123456789".to_owned(),
@@ -101,8 +110,9 @@ pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) 
             };
             partitions.insert(partition, slow);
         }
+        let addresses = Addresses { plain: Some(address()), tls: setup.tls.map(|_| tls_address()) };
         let port = ports.borrow_mut()[usize::from(reactor.core().0)].take().unwrap();
-        cores.borrow_mut().push(serve_core(reactor, port, partitions, &shared, address()).unwrap());
+        cores.borrow_mut().push(serve_core(reactor, port, partitions, &shared, addresses).unwrap());
     });
     let done = Rc::new(Cell::new(false));
     world.start_process(CLIENTS, 1, |reactor| {

@@ -126,6 +126,7 @@ fn settings(shape: &Shape) -> Settings {
         parameters: Values::default(),
         debug_command: DebugCommand::No,
         password: None,
+        tls: None,
         data_dir: "/data".to_owned(),
         config_file: None,
         run_id: "0".repeat(40),

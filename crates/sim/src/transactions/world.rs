@@ -274,6 +274,7 @@ impl Run {
             run_id: "0".repeat(40),
             started_ms: 0,
             process_id: 1,
+            tls: None,
         };
         let shared = Arc::new(plimsoll_server::Shared::new(settings, self.shape.geometry(), cores));
         let ports = RefCell::new(Mesh::ports::<Message>(cores).into_iter().map(Some).collect::<Vec<_>>());
