@@ -180,6 +180,15 @@ fn the_scripts_of_locks_are_known() {
         c.expect(&format!("EVALSHA {RELEASE} 1 lock b"), ":0").await;
         c.expect(&format!("EVALSHA {} 1 lock a", RELEASE.to_uppercase()), ":1").await;
         c.expect(&format!("EVALSHA {RELEASE} 1 lock a"), ":0").await;
+        // The scripts that django-redis counts with.
+        let adds = "return redis.call('INCRBY', KEYS[1], ARGV[1])";
+        let adds_if_there = "local exists = redis.call('EXISTS', KEYS[1])\n if (exists == 1) then\n \
+                             return redis.call('INCRBY', KEYS[1], ARGV[1])\n else return false end";
+        assert_eq!(show(&c.call(&["EVAL", adds_if_there, "1", "counted", "5"]).await), "nil");
+        assert_eq!(show(&c.call(&["EVAL", adds, "1", "counted", "5"]).await), ":5");
+        assert_eq!(show(&c.call(&["EVAL", adds_if_there, "1", "counted", "-2"]).await), ":3");
+        let refused = show(&c.call(&["EVAL", adds, "1", "counted", "x"]).await);
+        assert_eq!(refused, "-ERR value is not an integer or out of range");
         c.expect(&format!("EVALSHA {RELEASE} 2 lock a b"), "-ERR this script takes one key and its token")
             .await;
         c.expect(&format!("EVALSHA {EXTEND} 1 lock a -1 0"), "-ERR the time of a lock must not be negative")

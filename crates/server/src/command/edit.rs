@@ -41,6 +41,30 @@ fn add(connection: &Rc<Connection>, key: &[u8], amount: i64) -> Run {
     })
 }
 
+/// INCRBY under a condition; nil if it does not hold.
+pub(super) fn add_if(connection: &Rc<Connection>, key: &[u8], amount: &[u8], condition: Condition) -> Run {
+    let amount = match number::integer_or_error(amount) {
+        Ok(amount) => amount,
+        Err(reply) => return Run::Now(reply),
+    };
+    let (keyspace, container) = (connection.keyspace(), connection.database.get());
+    let mut op = edit_op(container, key.to_vec(), Edit::Add(amount));
+    if let Op::Store { condition: asked, .. } = &mut op {
+        *asked = condition;
+    }
+    Run::Overlap(Box::pin(async move {
+        match keyspace.execute(op).await {
+            Ok(Output::Edited { bytes, .. }) => {
+                Reply::Integer(edit::integer(&bytes).expect("the sum of integers is one"))
+            }
+            Ok(_) => unreachable!("an edit gives what came of it"),
+            Err(Error::NotFound) => Reply::Null,
+            Err(Error::ValueTooLong) => Reply::failed(&Error::Edit(EditError::NotAnInteger)),
+            Err(error) => Reply::failed(&error),
+        }
+    }))
+}
+
 pub(super) fn incrbyfloat(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     match edit::float(&args[2]) {
         Some(amount) => {

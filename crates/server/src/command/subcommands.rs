@@ -2,8 +2,8 @@
 
 use super::Subcommand;
 use super::{
-    absent, acl, client, config, debug, introspect, kill, latency, lock_script, memory, object, pause,
-    pubsub, slowlog,
+    absent, acl, client, config, debug, introspect, kill, latency, memory, object, pause, pubsub, script,
+    slowlog,
 };
 
 macro_rules! sub {
@@ -154,10 +154,10 @@ pub(super) const SCRIPT: &[Subcommand] = &[
     sub!(
         "exists",
         -3,
-        lock_script::script_exists,
+        script::script_exists,
         "<sha1> [<sha1> ...]: Return which of these scripts are known."
     ),
-    sub!("flush", -2, lock_script::script_flush, "[ASYNC|SYNC]: Forget what was loaded: nothing can be."),
+    sub!("flush", -2, script::script_flush, "[ASYNC|SYNC]: Forget what was loaded: nothing can be."),
 ];
 
 pub(super) const SLOWLOG: &[Subcommand] = &[

@@ -6,9 +6,8 @@ use super::subcommands::{
     SLOWLOG,
 };
 use super::{
-    absent, compare, connection, dump, edit, expire, info, introspect, keys, lock_script, many, monitor,
-    only_subcommands, pubsub, range, rename, replace, replication, scan, server, set, shutdown, string,
-    transaction,
+    absent, compare, connection, dump, edit, expire, info, introspect, keys, many, monitor, only_subcommands,
+    pubsub, range, rename, replace, replication, scan, script, server, set, shutdown, string, transaction,
 };
 
 const PAIRS: (i32, i32, i32) = (1, -1, 2);
@@ -84,8 +83,8 @@ pub static TABLE: &[Spec] = &[
     spec!("discard", 1, TRANSACTION_FAST, TRANSACTION_CATEGORIES_FAST, NO_KEYS, transaction::discard),
     spec!("dump", 2, &["readonly"], &["@keyspace", "@read", "@slow"], ONE_KEY, dump::dump),
     spec!("echo", 2, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, connection::echo),
-    spec!("eval", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, lock_script::eval),
-    spec!("evalsha", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, lock_script::evalsha),
+    spec!("eval", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, script::eval),
+    spec!("evalsha", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, script::evalsha),
     spec!("exec", 1, TRANSACTION_SLOW, &["@slow", "@transaction"], NO_KEYS, transaction::exec),
     spec!("exists", -2, READ_FAST, KEYSPACE_READ, ALL_KEYS, keys::exists),
     spec!("expire", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expire),

@@ -4,7 +4,6 @@ import sys
 import django
 import django_redis
 from django.conf import settings
-from redis import ResponseError
 
 from program import LARGE, raises, restart, until
 
@@ -28,7 +27,7 @@ from django.contrib.sessions.backends.cache import SessionStore  # noqa: E402: a
 from django.core.cache import caches  # noqa: E402
 
 
-def everything(cache, scripts=True):
+def everything(cache):
     """What django.core.cache promises of every backend."""
     cache.clear()
     value = {"a": [1, 2.5, None], "ünï": ("✓", b"\x00\xff")}
@@ -48,8 +47,7 @@ def everything(cache, scripts=True):
 
     cache.set("n", 1)
     assert cache.incr("n") == 2 and cache.incr("n", 40) == 42 and cache.decr("n", 2) == 40
-    # django-redis counts with a script, and without scripts in two steps, which stumble over what is absent.
-    raises(ValueError if scripts else TypeError, cache.incr, "absent")
+    raises(ValueError, cache.incr, "absent")
 
     cache.set("short", "lived", timeout=0.03 if cache is caches["django-redis"] else 1)
     cache.set("for_ever", 1, timeout=None)
@@ -91,13 +89,6 @@ def more_of_django_redis(cache):
     assert raw.ping() and raw.exists("lock") == 0 and raw.exists(":1:lock") == 0
 
 
-def has_scripts():
-    try:
-        return django_redis.get_redis_connection("django-redis").eval("return 1", 0) == 1
-    except ResponseError:
-        return False
-
-
 def sessions():
     session = SessionStore()
     session["user"] = {"name": "Plimsoll"}
@@ -116,7 +107,7 @@ def sessions():
 
 def main():
     everything(caches["default"])
-    everything(caches["django-redis"], has_scripts())
+    everything(caches["django-redis"])
     more_of_django_redis(caches["django-redis"])
     key = sessions()
     restart()

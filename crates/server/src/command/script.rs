@@ -1,14 +1,15 @@
-//! EVAL, EVALSHA and SCRIPT, for the known scripts of locks.
+//! EVAL, EVALSHA and SCRIPT, for the known scripts of clients.
 //!
-//! There is no interpreter. But clients let go of locks, and extend them, by scripts that many have in
+//! There is no interpreter. But clients let go of locks, extend them, and count by scripts that many have in
 //! common; these are known by their digest or their text, and done without one.
 //!
 //! Never: a script that is not known is taken for one that is.
 
 use super::compare::{Change, change_if};
-use super::{Run, number};
+use super::{Run, edit, number};
 use crate::reply::Reply;
 use crate::session::Connection;
+use plimsoll_kv::Condition;
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
@@ -21,6 +22,10 @@ enum Script {
     Extend,
     /// Sets its time.
     Reacquire,
+    /// Adds to a number.
+    Add,
+    /// Adds to a number that is there; else the reply is false.
+    AddIfThere,
 }
 
 /// SHA-1 of the scripts of redis-py's `Lock` (redis/lock.py, releases 3 to 8).
@@ -30,9 +35,20 @@ const DIGESTS: [(&str, Script); 3] = [
     ("1cac51482acf5858da00f6d685d68f886cd6b6b2", Script::Reacquire),
 ];
 
-/// The script that Redis' documentation gives for letting go of a lock, without blanks.
-const RELEASE_TEXT: &str =
-    "ifredis.call(\"get\",keys[1])==argv[1]thenreturnredis.call(\"del\",keys[1])elsereturn0end";
+/// Scripts without blanks: the one that Redis' documentation gives for letting go of a lock, and those that
+/// django-redis counts with (django_redis/client/default.py, release 7).
+const TEXTS: [(&str, Script); 3] = [
+    (
+        "ifredis.call(\"get\",keys[1])==argv[1]thenreturnredis.call(\"del\",keys[1])elsereturn0end",
+        Script::Release,
+    ),
+    (
+        "localexists=redis.call(\"exists\",keys[1])if(exists==1)thenreturnredis.call(\"incrby\",keys[1],argv[1])\
+         elsereturnfalseend",
+        Script::AddIfThere,
+    ),
+    ("returnredis.call(\"incrby\",keys[1],argv[1])", Script::Add),
+];
 
 fn by_digest(digest: &[u8]) -> Option<Script> {
     let known = DIGESTS.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(digest));
@@ -42,7 +58,8 @@ fn by_digest(digest: &[u8]) -> Option<Script> {
 fn by_text(text: &[u8]) -> Option<Script> {
     let visible = text.iter().filter(|byte| !byte.is_ascii_whitespace() && **byte != b';');
     let plain = visible.map(|byte| if *byte == b'\'' { b'"' } else { byte.to_ascii_lowercase() });
-    plain.eq(RELEASE_TEXT.bytes()).then_some(Script::Release)
+    let known = TEXTS.iter().find(|(known, _)| plain.clone().eq(known.bytes()));
+    known.map(|(_, script)| *script)
 }
 
 pub(super) fn evalsha(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
@@ -56,13 +73,19 @@ pub(super) fn eval(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     match by_text(&args[1]) {
         Some(script) => run(connection, script, args),
         None => Run::Now(Reply::error(
-            "ERR there are no scripts here, but for those that let go of a lock; see DELIFEQ",
+            "ERR there are no scripts here, but for known ones that let go of a lock or count; see DELIFEQ",
         )),
     }
 }
 
 fn run(connection: &Rc<Connection>, script: Script, args: &Args<'_>) -> Run {
     let words: Vec<&[u8]> = args.iter().skip(3).collect();
+    if let (Script::Add | Script::AddIfThere, Some(1), [key, amount, ..]) =
+        (script, number::integer(&args[2]), words.as_slice())
+    {
+        let condition = if script == Script::Add { Condition::None } else { Condition::MustExist };
+        return edit::add_if(connection, key, amount, condition);
+    }
     let change = match (number::integer(&args[2]), script, words.as_slice()) {
         (Some(1), Script::Release, [_, _, ..]) => Ok(Change::Delete),
         (Some(1), Script::Reacquire, [_, _, ms, ..]) => milliseconds(ms).map(Change::ExpireIn),
