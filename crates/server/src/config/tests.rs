@@ -47,7 +47,6 @@ fn unknown_keys_are_named_with_their_place() {
 #[test]
 fn what_cannot_be_done_is_refused_in_words() {
     assert!(config("nvme = '127.0.0.1:4420'").unwrap_err().contains("does not serve NVMe/TCP yet"));
-    assert!(config("cache = '1GiB'").unwrap_err().contains("no cache yet"));
     assert!(config("device = ['a', 'b']").unwrap_err().contains("serves one device"));
     assert!(config("clients-max = 0").is_err());
     assert!(config("cores = '4711'").unwrap_err().contains("not on processor 4711"));

@@ -7,6 +7,7 @@ use crate::core::{Core, serve_core};
 use crate::counters::Gauges;
 use crate::shared::Shared;
 use crate::volume::Message;
+use plimsoll_cache::{Cache, CacheMetrics};
 use plimsoll_flash::{Options, Partition, PartitionMetrics, Superblock};
 use plimsoll_gate::Gated;
 use plimsoll_kv::{Block, Device};
@@ -53,6 +54,8 @@ pub(super) type Ports = Option<(Port<Message>, ControlPort<Command>)>;
 pub(super) struct Plan {
     pub(super) device: PathBuf,
     pub(super) superblock: Superblock,
+    /// Bytes of memory for the values of one partition; 0: none are kept.
+    pub(super) cache_bytes: usize,
     pub(super) shared: Arc<Shared>,
     pub(super) events: UnboundedSender<Event>,
     pub(super) ports: Mutex<Vec<Ports>>,
@@ -88,6 +91,8 @@ const PARTITION_GAUGES: [&str; 23] = [
     "key_written_bytes",
     "key_rebuilds",
 ];
+const CACHE_GAUGES: [&str; 6] =
+    ["cache_hits", "cache_misses", "cache_entries", "cache_bytes", "cache_capacity_bytes", "cache_evictions"];
 const DEVICE_GAUGES: [&str; 5] = ["reads", "read_bytes", "writes", "written_bytes", "flushes"];
 
 fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
@@ -118,6 +123,10 @@ fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
     ]
 }
 
+fn cache_values(m: &CacheMetrics) -> [u64; CACHE_GAUGES.len()] {
+    [m.hits, m.misses, m.entries, m.bytes, m.capacity_bytes, m.evictions]
+}
+
 fn device_values(s: &FileStats) -> [u64; DEVICE_GAUGES.len()] {
     [s.reads, s.read_bytes, s.writes, s.written_bytes, s.flushes]
 }
@@ -127,6 +136,7 @@ struct Task {
     reactor: Reactor,
     device: String,
     shared: Arc<Shared>,
+    cache_bytes: usize,
     events: UnboundedSender<Event>,
     commands: RefCell<VecDeque<Command>>,
     arrived: WaitList,
@@ -140,6 +150,7 @@ pub(super) fn start(reactor: &Reactor, plan: &Plan) {
         reactor: reactor.clone(),
         device: plan.device.display().to_string(),
         shared: plan.shared.clone(),
+        cache_bytes: plan.cache_bytes,
         events: plan.events.clone(),
         commands: RefCell::default(),
         arrived: WaitList::default(),
@@ -173,7 +184,7 @@ impl Task {
             match self.command().await {
                 Command::Serve(address) => {
                     let port = port.take().expect("a core serves once");
-                    match self.serve(port, &partitions, address) {
+                    match self.serve(port, &partitions, superblock, address) {
                         Ok(serving) => {
                             self.tell(Event::Serving(serving.address()));
                             core = Some(serving);
@@ -219,14 +230,29 @@ impl Task {
         &self,
         port: Port<Message>,
         opened: &[Rc<Partition>],
+        superblock: &Superblock,
         address: SocketAddr,
     ) -> Result<Rc<Core>, String> {
         let mut partitions: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
         for partition in opened {
-            partitions.insert(partition.number(), partition.clone());
+            partitions.insert(partition.number(), self.cached(partition, superblock));
         }
         serve_core(&self.reactor, port, partitions, &self.shared, address)
             .map_err(|error| format!("resp: {error}"))
+    }
+
+    /// A partition as requests come to it: behind a cache, if there is one.
+    fn cached(&self, partition: &Rc<Partition>, superblock: &Superblock) -> Rc<dyn Device> {
+        if self.cache_bytes == 0 {
+            return partition.clone();
+        }
+        let secret = superblock.hash_secret;
+        let cache = Cache::new(partition.clone(), partition.clock(), secret, self.cache_bytes);
+        let label = format!("partition=\"{}\"", partition.number());
+        let gauges = self.shared.add_gauges(Gauges::new(label, &CACHE_GAUGES));
+        let weak = Rc::downgrade(&cache);
+        self.publish(gauges, move || Some(cache_values(&weak.upgrade()?.metrics()).to_vec()));
+        cache
     }
 
     async fn close(&self, partitions: &[Rc<Partition>]) {
