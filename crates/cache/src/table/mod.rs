@@ -19,8 +19,9 @@ mod tests;
 use plimsoll_kv::{Item, Version};
 use sieve::Queue;
 
-/// No slot.
-const NONE: u32 = u32::MAX;
+/// No slot; they are named from 1 on, so that an empty table is zeros, which take no memory before they are
+/// written.
+const NONE: u32 = 0;
 /// Slots are made so many at a time.
 const CHUNK_SLOTS: usize = 256;
 /// Bytes of a chunk, and what the list of chunks takes for it, room to grow included.
@@ -155,11 +156,13 @@ impl Table {
     }
 
     fn slot(&mut self, slot: u32) -> &mut Slot {
-        &mut self.chunks[slot as usize / CHUNK_SLOTS][slot as usize % CHUNK_SLOTS]
+        let at = slot as usize - 1;
+        &mut self.chunks[at / CHUNK_SLOTS][at % CHUNK_SLOTS]
     }
 
     fn entry(&self, slot: u32) -> &Entry {
-        match &self.chunks[slot as usize / CHUNK_SLOTS][slot as usize % CHUNK_SLOTS] {
+        let at = slot as usize - 1;
+        match &self.chunks[at / CHUNK_SLOTS][at % CHUNK_SLOTS] {
             Slot::Full(entry) => entry,
             Slot::Free(_) => panic!("a free slot is in no chain and not in the queue"),
         }
@@ -234,7 +237,7 @@ impl Table {
     fn make_room(&mut self, bytes: usize) -> bool {
         loop {
             let slot_bytes = if self.free == NONE { CHUNK_BYTES } else { 0 };
-            let has_names = self.free != NONE || (self.chunks.len() + 1) * CHUNK_SLOTS < NONE as usize;
+            let has_names = self.free != NONE || (self.chunks.len() + 1) * CHUNK_SLOTS < u32::MAX as usize;
             if self.used_bytes + slot_bytes + bytes <= self.budget_bytes && has_names {
                 return true;
             }
@@ -247,7 +250,7 @@ impl Table {
     /// A free slot; its bytes are within the budget.
     fn take_slot(&mut self) -> u32 {
         if self.free == NONE {
-            let first = (self.chunks.len() * CHUNK_SLOTS) as u32;
+            let first = (self.chunks.len() * CHUNK_SLOTS) as u32 + 1;
             let link = |at: u32| if at + 1 < CHUNK_SLOTS as u32 { first + at + 1 } else { NONE };
             self.chunks.push((0..CHUNK_SLOTS as u32).map(|at| Slot::Free(link(at))).collect());
             self.used_bytes += CHUNK_BYTES;

@@ -55,6 +55,21 @@ fn what_cannot_be_done_is_refused_in_words() {
 }
 
 #[test]
+fn the_cache_has_a_size_or_is_off() {
+    for (text, bytes) in [
+        ("", 64 << 20),
+        ("cache = '1GiB'", 1 << 30),
+        ("cache = 0", 0),
+        ("cache = '0'", 0),
+        ("cache = '1MiB'", 1 << 20),
+    ] {
+        assert_eq!(config(text).unwrap().cache, Size(bytes), "{text}");
+    }
+    assert!(config("").unwrap().print().contains("cache = \"64MiB\"\n"));
+    assert!(config("cache = 64").unwrap_err().contains("64 are too few"), "most likely MiB were meant");
+}
+
+#[test]
 fn parameters_are_read_and_bounded() {
     let text = "timeout = 5\nslowlog-log-slower-than = -1\nslowlog-max-len = 7\nlatency-monitor-threshold = 3\n\
                 clients-max = 9\nenable-debug-command = 'local'";
