@@ -109,7 +109,7 @@ impl Partition {
         }
         ids.sort_unstable();
         ids.dedup();
-        // All at one instant: else who wants everything could come between, and each would wait for the other.
+        // All at one instant: else who wants everything could come between, and both would wait for ever.
         let guards = self.locks.lock_all(&ids).await;
         Ok((guards, ids))
     }
