@@ -84,7 +84,7 @@ impl Partition {
         }
     }
 
-    /// Holds the keys of a batch, in one order for all batches.
+    /// Holds the keys of a batch.
     async fn hold_all(&self, ops: &[Op]) -> Result<(Vec<KeyGuard>, Vec<(u16, u64)>)> {
         let mut ids = Vec::new();
         let mut keys = std::collections::BTreeSet::new();
@@ -109,10 +109,8 @@ impl Partition {
         }
         ids.sort_unstable();
         ids.dedup();
-        let mut guards = Vec::new();
-        for (slot, fingerprint) in &ids {
-            guards.push(self.locks.lock(*slot, *fingerprint).await);
-        }
+        // All at one instant: else who wants everything could come between, and both would wait for ever.
+        let guards = self.locks.lock_all(&ids).await;
         Ok((guards, ids))
     }
 

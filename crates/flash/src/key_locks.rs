@@ -101,7 +101,16 @@ impl KeyLocks {
 
     /// Waits for keys, each named once, for a transaction.
     pub(crate) async fn keep(self: &Rc<Self>, keys: &[KeyId]) -> Vec<KeyGuard> {
-        let guards: Vec<KeyGuard> = keys.iter().map(|key| self.queue_up(*key, true)).collect();
+        self.lock_each(keys, true).await
+    }
+
+    /// Waits for keys, each named once.
+    pub(crate) async fn lock_all(self: &Rc<Self>, keys: &[KeyId]) -> Vec<KeyGuard> {
+        self.lock_each(keys, false).await
+    }
+
+    async fn lock_each(self: &Rc<Self>, keys: &[KeyId], kept: bool) -> Vec<KeyGuard> {
+        let guards: Vec<KeyGuard> = keys.iter().map(|key| self.queue_up(*key, kept)).collect();
         for guard in &guards {
             poll_fn(|cx| guard.poll(cx)).await;
         }
@@ -233,6 +242,21 @@ mod tests {
         assert!(locks.is_kept(0, 1) && ready(other_way_round.as_mut()).is_none());
         drop(both);
         drop(ready(other_way_round.as_mut()).expect("the next in both queues"));
+        assert!(ready(everything.as_mut()).is_some());
+    }
+
+    #[test]
+    fn who_wants_everything_does_not_come_between_the_keys_of_a_batch() {
+        let locks = Rc::new(KeyLocks::default());
+        let held = ready(pin!(locks.lock(0, 1))).unwrap();
+        let mut batch = pin!(locks.lock_all(&[(0, 1), (0, 2)]));
+        assert!(ready(batch.as_mut()).is_none());
+        let mut everything = pin!(locks.lock_everything());
+        assert!(ready(everything.as_mut()).is_none());
+        drop(held);
+        let batch = ready(batch.as_mut()).expect("its second key was asked for before everything was");
+        assert!(!locks.is_kept(0, 1) && ready(everything.as_mut()).is_none());
+        drop(batch);
         assert!(ready(everything.as_mut()).is_some());
     }
 

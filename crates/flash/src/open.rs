@@ -10,7 +10,7 @@ use crate::planted::{Bug, is_planted};
 use crate::recover::{OpenError, Recovered, recover};
 use crate::state::UploadState;
 use crate::transaction::Transactions;
-use plimsoll_kv::{Block, Error, Result};
+use plimsoll_kv::{Block, Error, Result, WallClock};
 use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor, Work};
 use std::cell::{Cell, RefCell};
@@ -95,7 +95,7 @@ impl Partition {
             locks: Rc::new(KeyLocks::default()),
             keys,
             version: Cell::new(recovered.version),
-            wall_ms: Cell::new(0),
+            clock: Rc::new(WallClock::new(reactor)),
             pins: RefCell::new(BTreeMap::new()),
             space: WaitList::default(),
             background: Bell::default(),

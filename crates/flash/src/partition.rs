@@ -24,7 +24,7 @@ use crate::transaction::Transactions;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{
     Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
-    Version,
+    Version, WallClock,
 };
 use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor};
@@ -59,8 +59,8 @@ pub struct Partition {
     /// The keys in order.
     pub(crate) keys: Keys,
     pub(crate) version: Cell<Version>,
-    /// The latest wall time seen: time never runs backwards here.
-    pub(crate) wall_ms: Cell<u64>,
+    /// Time never runs backwards here.
+    pub(crate) clock: Rc<WallClock>,
     /// Readers of values in parts.
     pub(crate) pins: RefCell<BTreeMap<u64, u32>>,
     /// Tasks that wait for space.
@@ -208,11 +208,15 @@ impl Partition {
         self.layout.partition
     }
 
+    /// The clock by which keys expire here: for layers above that remember what they read.
+    #[must_use]
+    pub fn clock(&self) -> Rc<WallClock> {
+        self.clock.clone()
+    }
+
     /// Wall time that never runs backwards.
     pub(crate) fn now_ms(&self) -> u64 {
-        let now_ms = self.wall_ms.get().max(self.reactor.wall_ms());
-        self.wall_ms.set(now_ms);
-        now_ms
+        self.clock.now_ms()
     }
 
     pub(crate) fn next_version(&self) -> Version {

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+mod clock;
 pub mod delay;
 mod device;
 pub mod edit;
@@ -28,6 +29,7 @@ pub mod transaction;
 mod version;
 
 pub use block::Block;
+pub use clock::WallClock;
 pub use device::{Device, LocalFuture};
 pub use edit::{Edit, EditError};
 pub use error::{Error, Result};

@@ -66,3 +66,45 @@ fn more_clients_than_the_system_serves_are_refused_in_the_words_of_redis() {
     expect(&mut c, "CONFIG SET maxclients 20", "OK");
     server.stop();
 }
+
+/// The sum over the partitions of what INFO says of their caches; nothing if there is none.
+fn of_caches(client: &mut Client, what: &str) -> Option<u64> {
+    let info = text(client.ask("INFO plimsoll"));
+    let end = format!("_{what}:");
+    let values =
+        info.lines().filter_map(|line| Some(line.split_once(&end)?.1.trim().parse::<u64>().unwrap()));
+    values.reduce(|sum, value| sum + value)
+}
+
+#[test]
+fn reads_are_answered_from_memory_and_counted() {
+    let data = directory("operators-cache");
+    let start = |cache: &str| {
+        let data = data.to_str().unwrap();
+        Server::start(&["--data", data, "--size", "64MiB", "--cores", &cores(2), "--cache", cache])
+    };
+    let server = start("2MiB");
+    let mut c = server.client();
+    expect(&mut c, "SET k one", "OK");
+    for _ in 0..3 {
+        expect(&mut c, "GET k", "one");
+    }
+    expect(&mut c, "STRLEN k", "Integer(3)");
+    // Gauges are told once a second.
+    while of_caches(&mut c, "cache_hits") != Some(3) {
+        std::thread::yield_now();
+    }
+    assert_eq!(of_caches(&mut c, "cache_entries"), Some(1));
+    assert!(of_caches(&mut c, "cache_capacity_bytes").is_some_and(|bytes| bytes <= 2 << 20));
+    expect(&mut c, "APPEND k +", "Integer(4)");
+    expect(&mut c, "GET k", "one+");
+    expect(&mut c, "DEL k", "Integer(1)");
+    expect(&mut c, "GET k", "Null");
+    server.stop();
+    let server = start("0");
+    let mut c = server.client();
+    expect(&mut c, "SET k two", "OK");
+    expect(&mut c, "GET k", "two");
+    assert_eq!(of_caches(&mut c, "cache_hits"), None);
+    server.stop();
+}

@@ -21,6 +21,7 @@ mod tests;
 mod transaction;
 mod upload;
 
+use crate::clock::WallClock;
 use crate::device::{Device, LocalFuture};
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_OPS_MAX, KEY_BYTES_MAX, LIST_KEYS_MAX, PART_BYTES_MAX, RECORD_VALUE_BYTES_MAX};
@@ -63,6 +64,7 @@ impl Default for MemoryOptions {
 /// Key-value pairs in RAM.
 pub struct Memory {
     reactor: Reactor,
+    clock: Rc<WallClock>,
     options: MemoryOptions,
     state: RefCell<State>,
     /// Woken when a transaction has ended.
@@ -75,7 +77,7 @@ struct State {
     pins: BTreeMap<UploadId, (Rc<Parts>, u32)>,
     next_upload: u64,
     version: Version,
-    /// The latest wall time seen.
+    /// What the clock said last.
     wall_ms: u64,
     used_bytes: u64,
     transactions: BTreeMap<TransactionId, Holding>,
@@ -96,8 +98,14 @@ impl Memory {
             used_bytes: 0,
             transactions: BTreeMap::new(),
         };
-        let reactor = reactor.clone();
-        Rc::new(Memory { reactor, options, state: RefCell::new(state), ended: WaitList::default() })
+        let (reactor, clock) = (reactor.clone(), Rc::new(WallClock::new(reactor)));
+        Rc::new(Memory { reactor, clock, options, state: RefCell::new(state), ended: WaitList::default() })
+    }
+
+    /// The clock by which keys expire here.
+    #[must_use]
+    pub fn clock(&self) -> Rc<WallClock> {
+        self.clock.clone()
     }
 
     /// Values in parts that somebody has pinned; for tests of leaks.
@@ -115,7 +123,7 @@ impl Memory {
     fn run(&self, op: Op) -> Result<Output> {
         check(&op)?;
         let mut state = self.state.borrow_mut();
-        state.wall_ms = state.wall_ms.max(self.reactor.wall_ms());
+        state.wall_ms = self.clock.now_ms();
         if let Op::Transaction { partition, id, action } = op {
             drop(state);
             let done = self.transact(partition, id, action);

@@ -76,9 +76,9 @@ struct Serve {
     /// Where metrics and the status page are served [default: 127.0.0.1:8379].
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
-    /// Size of the cache: not in this version.
-    #[arg(long, value_name = "SIZE", hide = true)]
-    cache: Option<String>,
+    /// Memory for values that were read, of all cores together; 0: none [default: 64MiB].
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<Size>,
     /// What an acknowledged write is worth [default: sync].
     #[arg(long, value_enum)]
     durability: Option<DurabilityName>,

@@ -26,6 +26,11 @@ use std::path::{Path, PathBuf};
 /// The name of the device file in the data directory.
 pub const DEVICE_FILE: &str = "device.plimsoll";
 
+/// The size of the cache if none is given.
+const CACHE_DEFAULT: Size = Size(64 << 20);
+/// The smallest cache: less is most likely a unit forgotten.
+const CACHE_MIN: Size = Size(1 << 20);
+
 /// Why a configuration is refused: wrong usage.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -76,8 +81,8 @@ pub struct Layer {
     pub enable_debug_command: Option<DebugCommand>,
     /// Where NVMe/TCP is served: not yet.
     pub nvme: Option<String>,
-    /// Bytes of the cache: not yet.
-    pub cache: Option<String>,
+    /// See [`Config::cache`].
+    pub cache: Option<Size>,
 }
 
 /// A durability level by its name.
@@ -133,6 +138,8 @@ pub struct Config {
     pub network: Network,
     /// Where metrics and the status page are served.
     pub admin: SocketAddr,
+    /// Bytes of memory for values that were read, of all cores together; 0: none.
+    pub cache: Size,
     /// What an acknowledged write is worth.
     pub durability: DurabilityName,
     /// Connections at most.
@@ -207,6 +214,17 @@ fn checked(parameter: Parameter, given: Option<i64>) -> Result<i64, ConfigError>
     value.map_err(|what| ConfigError(format!("{}: {what}", spec.key)))
 }
 
+/// The size of the cache, its default if none is given.
+fn checked_cache(given: Option<Size>) -> Result<Size, ConfigError> {
+    match given.unwrap_or(CACHE_DEFAULT) {
+        Size(0) => Ok(Size(0)),
+        size if size < CACHE_MIN => Err(ConfigError(format!(
+            "cache: {size} are too few to keep anything in: at least {CACHE_MIN}, or 0 for no cache"
+        ))),
+        size => Ok(size),
+    }
+}
+
 impl Config {
     /// The configuration of a server on a machine with these processors.
     ///
@@ -217,9 +235,6 @@ impl Config {
             return Err(ConfigError(
                 "nvme: this version does not serve NVMe/TCP yet; leave it out".to_owned(),
             ));
-        }
-        if layer.cache.is_some() {
-            return Err(ConfigError("cache: this version has no cache yet; leave it out".to_owned()));
         }
         let network = Network::new(&layer)?;
         let data = layer.data.unwrap_or_else(|| PathBuf::from("plimsoll-data"));
@@ -250,6 +265,7 @@ impl Config {
             cores,
             network,
             admin: layer.admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8379))),
+            cache: checked_cache(layer.cache)?,
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
             clients_max: checked(Parameter::ClientsMax, clients_max)? as u64,
             latency_monitor_threshold: checked(

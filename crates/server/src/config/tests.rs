@@ -47,7 +47,6 @@ fn unknown_keys_are_named_with_their_place() {
 #[test]
 fn what_cannot_be_done_is_refused_in_words() {
     assert!(config("nvme = '127.0.0.1:4420'").unwrap_err().contains("does not serve NVMe/TCP yet"));
-    assert!(config("cache = '1GiB'").unwrap_err().contains("no cache yet"));
     assert!(config("device = ['a', 'b']").unwrap_err().contains("serves one device"));
     assert!(config("clients-max = 0").is_err());
     assert!(config("cores = '4711'").unwrap_err().contains("not on processor 4711"));
@@ -80,6 +79,21 @@ fn addresses_can_be_left_out_and_need_what_belongs_to_them() {
     let open = of("tls-resp = '0.0.0.0:6380'").unwrap_err();
     assert!(open.starts_with("tls-resp: others can reach 0.0.0.0:6380"), "{open}");
     assert!(of("tls-resp = '0.0.0.0:6380'\npassword = 'p'").is_ok());
+}
+
+#[test]
+fn the_cache_has_a_size_or_is_off() {
+    for (text, bytes) in [
+        ("", 64 << 20),
+        ("cache = '1GiB'", 1 << 30),
+        ("cache = 0", 0),
+        ("cache = '0'", 0),
+        ("cache = '1MiB'", 1 << 20),
+    ] {
+        assert_eq!(config(text).unwrap().cache, Size(bytes), "{text}");
+    }
+    assert!(config("").unwrap().print().contains("cache = \"64MiB\"\n"));
+    assert!(config("cache = 64").unwrap_err().contains("64 are too few"), "most likely MiB were meant");
 }
 
 #[test]

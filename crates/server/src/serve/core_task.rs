@@ -7,6 +7,7 @@ use crate::core::{Addresses, Core, serve_core};
 use crate::counters::Gauges;
 use crate::shared::Shared;
 use crate::volume::Message;
+use plimsoll_cache::{Cache, CacheMetrics};
 use plimsoll_flash::{Options, Partition, PartitionMetrics, Superblock};
 use plimsoll_gate::Gated;
 use plimsoll_kv::{Block, Device};
@@ -52,6 +53,8 @@ pub(super) type Ports = Option<(Port<Message>, ControlPort<Command>)>;
 pub(super) struct Plan {
     pub(super) device: PathBuf,
     pub(super) superblock: Superblock,
+    /// Bytes of memory for the values of one partition; 0: none are kept.
+    pub(super) cache_bytes: usize,
     pub(super) shared: Arc<Shared>,
     pub(super) events: UnboundedSender<Event>,
     pub(super) ports: Mutex<Vec<Ports>>,
@@ -87,6 +90,8 @@ const PARTITION_GAUGES: [&str; 23] = [
     "key_written_bytes",
     "key_rebuilds",
 ];
+const CACHE_GAUGES: [&str; 6] =
+    ["cache_hits", "cache_misses", "cache_entries", "cache_bytes", "cache_capacity_bytes", "cache_evictions"];
 const DEVICE_GAUGES: [&str; 5] = ["reads", "read_bytes", "writes", "written_bytes", "flushes"];
 
 fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
@@ -117,6 +122,10 @@ fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
     ]
 }
 
+fn cache_values(m: &CacheMetrics) -> [u64; CACHE_GAUGES.len()] {
+    [m.hits, m.misses, m.entries, m.bytes, m.capacity_bytes, m.evictions]
+}
+
 fn device_values(s: &FileStats) -> [u64; DEVICE_GAUGES.len()] {
     [s.reads, s.read_bytes, s.writes, s.written_bytes, s.flushes]
 }
@@ -126,6 +135,7 @@ struct Task {
     reactor: Reactor,
     device: String,
     shared: Arc<Shared>,
+    cache_bytes: usize,
     events: UnboundedSender<Event>,
     commands: RefCell<VecDeque<Command>>,
     arrived: WaitList,
@@ -139,6 +149,7 @@ pub(super) fn start(reactor: &Reactor, plan: &Plan) {
         reactor: reactor.clone(),
         device: plan.device.display().to_string(),
         shared: plan.shared.clone(),
+        cache_bytes: plan.cache_bytes,
         events: plan.events.clone(),
         commands: RefCell::default(),
         arrived: WaitList::default(),
@@ -172,7 +183,7 @@ impl Task {
             match self.command().await {
                 Command::Serve(addresses) => {
                     let port = port.take().expect("a core serves once");
-                    match self.serve(port, &partitions, addresses) {
+                    match self.serve(port, &partitions, superblock, addresses) {
                         Ok(serving) => {
                             self.tell(Event::Serving(serving.addresses()));
                             core = Some(serving);
@@ -218,14 +229,29 @@ impl Task {
         &self,
         port: Port<Message>,
         opened: &[Rc<Partition>],
+        superblock: &Superblock,
         addresses: Addresses,
     ) -> Result<Rc<Core>, String> {
         let mut partitions: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
         for partition in opened {
-            partitions.insert(partition.number(), partition.clone());
+            partitions.insert(partition.number(), self.cached(partition, superblock));
         }
         serve_core(&self.reactor, port, partitions, &self.shared, addresses)
             .map_err(|error| format!("resp: {error}"))
+    }
+
+    /// A partition as requests come to it: behind a cache, if there is one.
+    fn cached(&self, partition: &Rc<Partition>, superblock: &Superblock) -> Rc<dyn Device> {
+        if self.cache_bytes == 0 {
+            return partition.clone();
+        }
+        let secret = superblock.hash_secret;
+        let cache = Cache::new(partition.clone(), partition.clock(), secret, self.cache_bytes);
+        let label = format!("partition=\"{}\"", partition.number());
+        let gauges = self.shared.add_gauges(Gauges::new(label, &CACHE_GAUGES));
+        let weak = Rc::downgrade(&cache);
+        self.publish(gauges, move || Some(cache_values(&weak.upgrade()?.metrics()).to_vec()));
+        cache
     }
 
     async fn close(&self, partitions: &[Rc<Partition>]) {

@@ -11,7 +11,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Gauges that count, and so are told as counters.
-const COUNTING: [&str; 18] = [
+const COUNTING: [&str; 21] = [
     "frames",
     "record_reads",
     "unreadable",
@@ -30,6 +30,9 @@ const COUNTING: [&str; 18] = [
     "writes",
     "written_bytes",
     "flushes",
+    "cache_hits",
+    "cache_misses",
+    "cache_evictions",
 ];
 
 /// One text under way.

@@ -335,6 +335,7 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
     let plan = Plan {
         device: config.device.clone(),
         superblock: superblock.clone(),
+        cache_bytes: (config.cache.0 / u64::from(superblock.partitions)) as usize,
         shared: shared.clone(),
         events: sender,
         ports: Mutex::new(ports),

@@ -16,6 +16,7 @@ use super::journal::Journal;
 use super::ledger::{Ledger, Watch};
 use super::shape::Shape;
 use super::workload::{Key, Workload};
+use plimsoll_cache::Cache;
 use plimsoll_flash::{DeviceError, OpenError, Options, Partition, inspect};
 use plimsoll_kv::{Block, Device, Durability};
 use plimsoll_reactor::sim::{ProcessId, World};
@@ -255,7 +256,12 @@ impl Life {
             self.check_accounts(&partition, "after recovery");
             self.journal.note(|| format!("partition {number} is open"));
             self.partitions.borrow_mut().insert(number, partition.clone());
-            local.insert(number, partition);
+            let secret = superblock.hash_secret;
+            let device: Rc<dyn Device> = match self.shape.cache_bytes {
+                0 => partition,
+                bytes => Cache::new(partition.clone(), partition.clock(), secret, bytes),
+            };
+            local.insert(number, device);
         }
         let core = serve_core(reactor, port, local, shared, address());
         let core = core.map_err(|error| Refusal::Wrong(format!("listening: {error}")))?;

@@ -88,6 +88,8 @@ pub(super) struct Shape {
     /// Batches over key pairs and retained versions, each with one client of its own.
     pub(super) extras: bool,
     pub(super) steps_clock: bool,
+    /// Bytes of each partition's cache; 0: there is none.
+    pub(super) cache_bytes: usize,
     /// Operations at least.
     pub(super) operations: u64,
     /// Crashes at least.
@@ -96,6 +98,11 @@ pub(super) struct Shape {
 
 fn pick<T: Copy>(random: &mut Random, choices: &[T]) -> T {
     choices[random.below(choices.len() as u64) as usize]
+}
+
+/// The cache of a partition in two of three worlds: mostly so small that it has to let go of much.
+pub(crate) fn cache_bytes(seed: u64) -> usize {
+    pick(&mut Random::stream(seed, "cache"), &[0, 0, 16 << 10, 64 << 10, 64 << 10, 1 << 20])
 }
 
 impl Shape {
@@ -154,6 +161,7 @@ impl Shape {
             clears: r.chance_ppm(400_000),
             extras: r.chance_ppm(500_000),
             steps_clock: class == FaultClass::Clock || r.chance_ppm(100_000),
+            cache_bytes: cache_bytes(seed),
             operations: r.range(1000, 1600),
             crashes: 3,
         }

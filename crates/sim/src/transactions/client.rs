@@ -81,7 +81,7 @@ impl Client {
 
     /// One transaction.
     async fn transact(&self, line: &mut Line) -> Told<()> {
-        let told = match self.below(if self.shared.fills { 14 } else { 12 }) {
+        let told = match self.below(if self.shared.fills { 16 } else { 14 }) {
             0..3 => self.blind(line).await,
             3 => self.watching(line).await,
             4 => self.single(line).await,
@@ -92,6 +92,7 @@ impl Client {
             9 => self.empty(line).await,
             10 => self.look_at_emptied(line).await,
             11 => self.pair(line).await,
+            12 | 13 => self.glance(line).await,
             _ => self.fill(line).await,
         };
         self.shared.answered.set(self.shared.answered.get() + 1);
@@ -207,6 +208,23 @@ impl Client {
                 self.shared.history.complete(number, Outcome::Refused, steps);
             }
             None => {}
+        }
+        Ok(())
+    }
+
+    /// Reads a list by itself again and again, and another one: what is in the cache by then is looked at.
+    async fn glance(&self, line: &mut Line) -> Told<()> {
+        let list = self.below(LISTS as u64) as usize;
+        let other = self.below(LISTS as u64) as usize;
+        for list in [list, other, list, other] {
+            let steps = vec![Step::Read { list, words: Vec::new() }];
+            let number = self.shared.history.invoke(self.number, steps.clone());
+            let replies = self.ask(line, &[Client::command_of(&steps[0])]).await?;
+            if let Some(steps) = Client::filled(&steps, &replies) {
+                self.shared.history.complete(number, Outcome::Done, steps);
+            } else {
+                self.outcome_of(&replies[0]);
+            }
         }
         Ok(())
     }

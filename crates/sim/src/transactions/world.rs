@@ -6,7 +6,9 @@
 use super::client::{Client, Shared};
 use super::graph;
 use super::history::History;
+use crate::fuzz::cache_bytes;
 use crate::panics::catch;
+use plimsoll_cache::Cache;
 use plimsoll_flash::{FormatOptions, Options, Partition, Superblock, format, inspect};
 use plimsoll_kv::{Block, Device, Durability};
 use plimsoll_reactor::sim::{FaultRates, ProcessId, Random, World};
@@ -24,6 +26,7 @@ const SERVER: ProcessId = ProcessId(1);
 const CLIENTS: ProcessId = ProcessId(2);
 const DISK: &str = "disk";
 const SEGMENT_BYTES: u32 = 64 << 10;
+const HASH_SECRET: u64 = 99;
 /// Everything is answered within this time.
 const ANSWER_NS_MAX: u64 = 60_000_000_000;
 /// A life ends after so many transactions, about.
@@ -60,6 +63,8 @@ struct Shape {
     lives: u64,
     rates: FaultRates,
     fills: bool,
+    /// Bytes of each partition's cache; 0: there is none.
+    cache_bytes: usize,
 }
 
 impl Shape {
@@ -88,6 +93,7 @@ impl Shape {
             lives: pick(&[4, 6, 9]),
             rates,
             fills: class == 3,
+            cache_bytes: cache_bytes(seed),
         }
     }
 
@@ -134,7 +140,7 @@ impl Life {
             }
         };
         let devices: BTreeMap<u16, Rc<dyn Device>> =
-            local.iter().map(|(number, partition)| (*number, partition.clone() as Rc<dyn Device>)).collect();
+            local.iter().map(|(number, partition)| (*number, cached(partition, shape))).collect();
         let core = serve_core(&reactor, port, devices, &shared, address()).expect("nobody else listens");
         self.kept.borrow_mut().push(core.clone());
         self.serving.set(self.serving.get() + 1);
@@ -151,6 +157,14 @@ impl Life {
             drop(partition.close().await);
         }
         self.stopped.set(self.stopped.get() + 1);
+    }
+}
+
+/// A partition as requests come to it.
+fn cached(partition: &Rc<Partition>, shape: Shape) -> Rc<dyn Device> {
+    match shape.cache_bytes {
+        0 => partition.clone(),
+        bytes => Cache::new(partition.clone(), partition.clock(), HASH_SECRET, bytes),
     }
 }
 
@@ -247,7 +261,7 @@ impl Run {
                     force: false,
                     written_ahead: true,
                     device_id: [7; 16],
-                    hash_secret: 99,
+                    hash_secret: HASH_SECRET,
                     created_ms: 1,
                 };
                 let superblock: Superblock = format(&file, &options).await.expect("the disk is sound");

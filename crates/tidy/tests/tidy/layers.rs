@@ -8,8 +8,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("plimsoll", &["server", "flash", "sim", "bench", "reactor", "resp"]),
     ("resp", &[]),
     ("nvme", &[]),
-    ("server", &["resp", "nvme", "balance", "array", "flash", "gate", "kv", "reactor", "client", "cluster"]),
+    (
+        "server",
+        &["resp", "nvme", "balance", "cache", "array", "flash", "gate", "kv", "reactor", "client", "cluster"],
+    ),
     ("balance", &["kv"]),
+    ("cache", &["kv", "reactor"]),
     ("array", &["kv", "reactor"]),
     ("flash", &["gate", "kv", "reactor"]),
     ("gate", &["kv", "reactor"]),
@@ -24,8 +28,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 /// Tools and tests may use all that is above them in the table.
 const EVERY: &[&str] = &[
-    "resp", "nvme", "server", "balance", "array", "flash", "gate", "kv", "reactor", "client", "cluster",
-    "blobfs",
+    "resp", "nvme", "server", "balance", "cache", "array", "flash", "gate", "kv", "reactor", "client",
+    "cluster", "blobfs",
 ];
 
 /// The crates of the workspace that a manifest names as dependencies, of whatever kind.

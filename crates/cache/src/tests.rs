@@ -1,0 +1,444 @@
+//! The cache over the memory device, and over one that waits where it is told to.
+
+use crate::Cache;
+use futures_util::future::{FutureExt, join};
+use plimsoll_kv::memory::{Memory, MemoryOptions};
+use plimsoll_kv::transaction::{Action, Held};
+use plimsoll_kv::{
+    Completion, Condition, ContainerId, Device, Durability, Error, Expiry, Item, LocalFuture, Op, Output,
+    Request, Result, TransactionId, Value,
+};
+use plimsoll_reactor::sim::{ProcessId, World};
+use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::{Reactor, Work};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+
+const DB: ContainerId = ContainerId(0);
+const OTHER: ContainerId = ContainerId(1);
+const BUDGET_BYTES: usize = 256 << 10;
+
+/// A device that holds up completions until it is told to let go of them.
+struct Gate {
+    below: Rc<Memory>,
+    closed: Cell<bool>,
+    opened: WaitList,
+    /// Requests that came by.
+    seen: RefCell<Vec<Op>>,
+    /// The next request fails with this, after it was done.
+    fails: RefCell<Option<Error>>,
+}
+
+impl Gate {
+    fn open(&self) {
+        self.closed.set(false);
+        self.opened.wake_all();
+    }
+
+    fn take_seen(&self) -> usize {
+        self.seen.take().len()
+    }
+}
+
+impl Device for Gate {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        Box::pin(async move {
+            self.seen.borrow_mut().push(request.op.clone());
+            let result = self.below.clone().execute(request).await;
+            self.opened.wait_for(|| (!self.closed.get()).then_some(())).await;
+            let failure = self.fails.take();
+            failure.map_or(result, Err)
+        })
+    }
+    fn value_bytes_max(&self) -> usize {
+        self.below.value_bytes_max()
+    }
+    fn part_bytes(&self) -> usize {
+        self.below.part_bytes()
+    }
+}
+
+/// What a test works with.
+#[derive(Clone)]
+struct Bench {
+    reactor: Reactor,
+    world: World,
+    gate: Rc<Gate>,
+    cache: Rc<Cache>,
+}
+
+fn run<F: Future<Output = ()> + 'static>(test: impl Fn(Bench) -> F) {
+    let world = World::new(1, |_| "test");
+    let done = Rc::new(Cell::new(false));
+    world.start_process(ProcessId(0), 1, |reactor| {
+        let below = Memory::new(reactor, MemoryOptions::default());
+        let clock = below.clock();
+        let gate = Rc::new(Gate {
+            below,
+            closed: Cell::new(false),
+            opened: WaitList::default(),
+            seen: RefCell::default(),
+            fails: RefCell::default(),
+        });
+        let cache = Cache::new(gate.clone(), clock, 7, BUDGET_BYTES);
+        let bench = Bench { reactor: reactor.clone(), world: world.clone(), gate, cache };
+        let (future, done) = (test(bench), done.clone());
+        reactor.spawn(Work::Kv, async move {
+            future.await;
+            done.set(true);
+        });
+    });
+    assert!(world.run_until(60_000_000_000, || done.get()), "the test did not end");
+    world.kill(ProcessId(0), false);
+}
+
+fn store(container: ContainerId, key: &[u8], value: &[u8], expiry: Expiry) -> Op {
+    Op::Store {
+        container,
+        key: key.to_vec(),
+        value: Value::Bytes(value.to_vec()),
+        condition: Condition::None,
+        expiry,
+        retain: false,
+        want_previous: false,
+    }
+}
+
+fn set(value: &[u8]) -> Op {
+    store(DB, b"k", value, Expiry::Never)
+}
+
+fn delete() -> Op {
+    Op::Delete { container: DB, key: b"k".to_vec(), condition: Condition::None }
+}
+
+fn get(key: &[u8]) -> Op {
+    Op::Retrieve { container: DB, key: key.to_vec(), range: None, pin: true }
+}
+
+impl Bench {
+    async fn run(&self, op: Op) -> Result<Output> {
+        let completion = self.cache.clone().execute(Request::new(Durability::Sync, op)).await;
+        completion.map(|completion| completion.output)
+    }
+
+    async fn read(&self, op: Op) -> Option<Item> {
+        match self.run(op).await {
+            Ok(Output::Found(item)) => Some(item),
+            Err(Error::NotFound) => None,
+            other => panic!("a read gave {other:?}"),
+        }
+    }
+
+    async fn value(&self) -> Option<Vec<u8>> {
+        self.read(get(b"k")).await.map(|item| item.bytes)
+    }
+
+    /// The value, and whether it came from memory.
+    async fn value_and_hit(&self) -> (Option<Vec<u8>>, bool) {
+        self.gate.take_seen();
+        let value = self.value().await;
+        (value, self.gate.take_seen() == 0)
+    }
+
+    /// Stores a value and has it in the cache.
+    async fn warm(&self, value: &[u8]) {
+        self.run(set(value)).await.unwrap();
+        assert_eq!(self.value().await.as_deref(), Some(value));
+        assert_eq!(self.value_and_hit().await, (Some(value.to_vec()), true));
+    }
+
+    async fn step(&self, id: Option<TransactionId>, action: Action) -> Result<Output> {
+        self.run(Op::Transaction { partition: 0, id, action }).await
+    }
+
+    async fn hold(&self, held: Held) -> TransactionId {
+        match self.step(None, Action::Hold(held)).await {
+            Ok(Output::Held(id)) => id,
+            other => panic!("a hold gave {other:?}"),
+        }
+    }
+}
+
+fn some(value: &[u8]) -> Option<Vec<u8>> {
+    Some(value.to_vec())
+}
+
+fn key_held() -> Held {
+    Held { keys: vec![(DB, b"k".to_vec())], everything: false }
+}
+
+#[test]
+fn what_was_read_is_given_from_memory() {
+    run(|bench| async move {
+        bench.run(set(b"value")).await.unwrap();
+        let below = bench.read(get(b"k")).await.unwrap();
+        bench.gate.take_seen();
+        assert_eq!(bench.read(get(b"k")).await.unwrap(), below);
+        let range = Op::Retrieve { container: DB, key: b"k".to_vec(), range: Some((1, 3)), pin: false };
+        assert_eq!(bench.read(range).await.unwrap().bytes, b"alu");
+        let exist = bench.read(Op::Exist { container: DB, key: b"k".to_vec() }).await.unwrap();
+        assert_eq!(exist, Item { bytes: Vec::new(), ..below });
+        assert_eq!(bench.gate.take_seen(), 0);
+        let metrics = bench.cache.metrics();
+        assert_eq!((metrics.hits, metrics.misses, metrics.entries, metrics.evictions), (3, 1, 1, 0));
+        assert!(metrics.bytes <= metrics.capacity_bytes && metrics.capacity_bytes == BUDGET_BYTES as u64);
+        let elsewhere = Op::Retrieve { container: OTHER, key: b"k".to_vec(), range: None, pin: false };
+        assert_eq!(bench.read(elsewhere).await, None, "another database has another key");
+    });
+}
+
+#[test]
+fn ranges_and_absence_are_not_kept() {
+    run(|bench| async move {
+        bench.run(set(b"value")).await.unwrap();
+        let range = Op::Retrieve { container: DB, key: b"k".to_vec(), range: Some((0, 3)), pin: false };
+        bench.read(range).await.unwrap();
+        bench.read(Op::Exist { container: DB, key: b"k".to_vec() }).await.unwrap();
+        assert_eq!(bench.read(get(b"absent")).await, None);
+        assert_eq!(bench.cache.metrics().entries, 0);
+    });
+}
+
+#[test]
+fn every_change_forgets() {
+    run(|bench| async move {
+        let expire =
+            |expiry| Op::SetExpiry { container: DB, key: b"k".to_vec(), expiry, condition: Condition::None };
+        let append = Op::Store {
+            container: DB,
+            key: b"k".to_vec(),
+            value: Value::Edit(plimsoll_kv::Edit::Append(b"+".to_vec())),
+            condition: Condition::None,
+            expiry: Expiry::Keep,
+            retain: true,
+            want_previous: false,
+        };
+        let (place, clear) = (|| (DB, b"k".to_vec()), Op::Clear { container: DB });
+        for change in [
+            set(b"new"),
+            append,
+            delete(),
+            expire(Expiry::At(u64::MAX)),
+            Op::Batch(vec![store(DB, b"other", b"x", Expiry::Never), set(b"batched")]),
+            Op::Batch(vec![]),
+            clear,
+        ] {
+            bench.warm(b"old").await;
+            let is_nothing = change == Op::Batch(vec![]);
+            bench.run(change.clone()).await.unwrap();
+            let (value, hit) = bench.value_and_hit().await;
+            let below = bench.gate.below.clone();
+            let request = Request::new(Durability::Sync, get(b"k"));
+            let truth = below.execute(request).await.ok().map(|completion| match completion.output {
+                Output::Found(item) => item.bytes,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!((value, hit), (truth, is_nothing), "{change:?}");
+        }
+        for retained in [true, false] {
+            bench.warm(b"one").await;
+            let two = store(DB, b"k", b"two", Expiry::Never);
+            let Op::Store { container, key, value, condition, expiry, want_previous, .. } = two else {
+                panic!()
+            };
+            let two = Op::Store { container, key, value, condition, expiry, retain: true, want_previous };
+            bench.run(two).await.unwrap();
+            assert_eq!(bench.value().await, some(b"two"));
+            let (container, key) = place();
+            let end = if retained { Op::Revert { container, key } } else { Op::Release { container, key } };
+            bench.run(end).await.unwrap();
+            let left: &[u8] = if retained { b"one" } else { b"two" };
+            assert_eq!(bench.value_and_hit().await, (some(left), false));
+        }
+    });
+}
+
+#[test]
+fn a_read_across_a_change_fills_nothing() {
+    run(|bench| async move {
+        bench.run(set(b"old")).await.unwrap();
+        bench.gate.closed.set(true);
+        // The read has looked at the old value when the store comes; both end later, the read last.
+        let reader = async { bench.value().await };
+        let writer = async {
+            let store = bench.run(set(b"new"));
+            let opener = async { bench.gate.open() };
+            join(store, opener).await.0.unwrap();
+        };
+        assert_eq!(join(reader, writer).await.0, some(b"old"));
+        assert_eq!(bench.value_and_hit().await, (some(b"new"), false), "the old value was not kept");
+        assert_eq!(bench.value_and_hit().await, (some(b"new"), true));
+    });
+}
+
+#[test]
+fn while_a_change_is_under_way_reads_pass_through_and_fill_nothing() {
+    run(|bench| async move {
+        bench.warm(b"old").await;
+        bench.gate.closed.set(true);
+        let mut writer = Box::pin(bench.run(set(b"new")));
+        assert!((&mut writer).now_or_never().is_none(), "it is done below and not told");
+        bench.gate.take_seen();
+        let mut reader = Box::pin(bench.value());
+        assert!((&mut reader).now_or_never().is_none(), "it waits below");
+        assert_eq!(bench.gate.take_seen(), 1);
+        bench.gate.open();
+        assert_eq!(reader.await, some(b"new"));
+        writer.await.unwrap();
+        assert_eq!(bench.value_and_hit().await, (some(b"new"), false), "the read beside it filled nothing");
+        assert_eq!(bench.value_and_hit().await, (some(b"new"), true));
+    });
+}
+
+#[test]
+fn a_change_that_is_given_up_has_forgotten_and_is_over() {
+    run(|bench| async move {
+        bench.warm(b"old").await;
+        bench.gate.closed.set(true);
+        {
+            let mut writer = Box::pin(bench.run(set(b"new")));
+            assert!((&mut writer).now_or_never().is_none(), "it is done below and not told");
+        }
+        bench.gate.open();
+        assert_eq!(bench.value_and_hit().await, (some(b"new"), false));
+        assert_eq!(bench.value_and_hit().await, (some(b"new"), true), "the change counts as ended");
+    });
+}
+
+#[test]
+fn what_a_transaction_holds_is_not_given_until_it_has_ended() {
+    run(|bench| async move {
+        for everything in [false, true] {
+            let held = || Held { everything, ..if everything { Held::default() } else { key_held() } };
+            bench.warm(b"old").await;
+            let id = bench.hold(held()).await;
+            bench.gate.take_seen();
+            let mut reader = Box::pin(bench.value());
+            assert!((&mut reader).now_or_never().is_none(), "it waits below");
+            assert_eq!(bench.gate.take_seen(), 1);
+            bench.step(Some(id), Action::Commit { writes: vec![set(b"new")] }).await.unwrap();
+            assert_eq!(reader.await, some(b"new"));
+            assert_eq!(
+                bench.value_and_hit().await,
+                (some(b"new"), false),
+                "the read beside it filled nothing"
+            );
+            assert_eq!(bench.value_and_hit().await, (some(b"new"), true));
+
+            let id = bench.hold(held()).await;
+            bench.step(Some(id), Action::Release).await.unwrap();
+            assert_eq!(bench.value_and_hit().await, (some(b"new"), true), "nothing was written");
+
+            let id = bench.hold(held()).await;
+            let prepare = Action::Prepare { participants: vec![0], writes: vec![set(b"newer")] };
+            bench.step(Some(id), prepare).await.unwrap();
+            bench.step(Some(id), Action::Apply).await.unwrap();
+            assert_eq!(bench.value_and_hit().await, (some(b"newer"), false));
+            assert!(bench.cache.held.borrow().is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_transaction_that_empties_forgets_the_database() {
+    run(|bench| async move {
+        bench.warm(b"old").await;
+        let id = bench.hold(Held { everything: true, keys: vec![] }).await;
+        let writes = vec![Op::Clear { container: DB }];
+        bench.step(Some(id), Action::Commit { writes }).await.unwrap();
+        assert_eq!(bench.value().await, None);
+    });
+}
+
+#[test]
+fn a_transaction_that_cannot_be_applied_keeps_its_keys_from_the_cache() {
+    run(|bench| async move {
+        bench.warm(b"old").await;
+        let id = bench.hold(key_held()).await;
+        let prepare = Action::Prepare { participants: vec![0], writes: vec![set(b"new")] };
+        bench.step(Some(id), prepare).await.unwrap();
+        bench.gate.fails.replace(Some(Error::ReadOnly("a write failed".to_owned())));
+        bench.step(Some(id), Action::Apply).await.unwrap_err();
+        for _ in 0..3 {
+            assert_eq!(bench.value_and_hit().await, (some(b"new"), false), "it is asked below every time");
+        }
+    });
+}
+
+#[test]
+fn a_step_of_a_transaction_that_was_not_seen_to_begin_changes_everything() {
+    run(|bench| async move {
+        bench.warm(b"old").await;
+        // It prepared before a crash: the cache above was made afterwards.
+        let id = bench.hold(key_held()).await;
+        let clock = bench.gate.below.clock();
+        let cache = Cache::new(bench.gate.clone(), clock, 7, BUDGET_BYTES);
+        let bench = Bench { cache, ..bench };
+        bench.run(store(DB, b"b", b"bystander", Expiry::Never)).await.unwrap();
+        assert!(bench.read(get(b"b")).await.is_some());
+        let prepare = Action::Prepare { participants: vec![0], writes: vec![set(b"new")] };
+        bench.step(Some(id), prepare).await.unwrap();
+        let mut reader = Box::pin(bench.value());
+        assert!((&mut reader).now_or_never().is_none());
+        bench.step(Some(id), Action::Apply).await.unwrap();
+        assert_eq!(reader.await, some(b"new"));
+        assert_eq!(bench.value_and_hit().await, (some(b"new"), false), "the read across it filled nothing");
+        bench.gate.take_seen();
+        assert!(bench.read(get(b"b")).await.is_some());
+        assert_eq!(bench.gate.take_seen(), 1, "all was forgotten");
+    });
+}
+
+#[test]
+fn what_expired_below_is_not_given_when_the_clock_is_set_back() {
+    run(|bench| async move {
+        let at_ms = bench.reactor.wall_ms() + 1000;
+        let expiring = |key: &[u8]| store(DB, key, b"value", Expiry::At(at_ms));
+        bench.run(expiring(b"k")).await.unwrap();
+        bench.run(expiring(b"other")).await.unwrap();
+        assert_eq!(bench.value().await, some(b"value"));
+        assert_eq!(bench.value_and_hit().await, (some(b"value"), true));
+        bench.world.step_wall_ms(2000);
+        // A transaction sees below that the key is gone, and then the clock goes back.
+        let id = bench.hold(key_held()).await;
+        let retrieve = Action::Retrieve { container: DB, key: b"k".to_vec(), range: None, pin: false };
+        assert_eq!(bench.step(Some(id), retrieve).await, Err(Error::NotFound));
+        bench.step(Some(id), Action::Release).await.unwrap();
+        bench.world.step_wall_ms(-60_000);
+        assert_eq!(bench.value().await, None);
+        assert_eq!(bench.read(get(b"other")).await, None, "time does not go back for other keys either");
+    });
+}
+
+#[test]
+fn an_expired_value_goes_below_to_be_deleted() {
+    run(|bench| async move {
+        let at_ms = bench.reactor.wall_ms() + 1000;
+        bench.run(store(DB, b"k", b"value", Expiry::At(at_ms))).await.unwrap();
+        assert_eq!(bench.value().await, some(b"value"));
+        bench.world.step_wall_ms(1000);
+        assert_eq!(bench.value_and_hit().await, (None, false));
+        assert_eq!(bench.cache.metrics().entries, 0);
+    });
+}
+
+#[test]
+fn what_does_not_fit_makes_room() {
+    run(|bench| async move {
+        for number in 0..2000_u32 {
+            let key = number.to_be_bytes();
+            bench.run(store(DB, &key, &[7; 1000], Expiry::Never)).await.unwrap();
+            bench.read(get(&key)).await.unwrap();
+            let metrics = bench.cache.metrics();
+            assert!(metrics.bytes <= metrics.capacity_bytes);
+        }
+        let metrics = bench.cache.metrics();
+        assert_eq!(metrics.entries + metrics.evictions, 2000);
+        assert!(metrics.bytes > metrics.capacity_bytes / 10 * 9 && metrics.evictions > 1000);
+        bench.run(set(&vec![0; BUDGET_BYTES / 16])).await.unwrap();
+        assert!(bench.value().await.is_some());
+        assert!(!bench.value_and_hit().await.1, "longer than a sixteenth");
+    });
+}
