@@ -57,6 +57,8 @@ struct Holding {
     ids: BTreeSet<KeyId>,
     everything: Option<EverythingGuard>,
     prepared: Option<Promise>,
+    /// When it began to hold: what had not expired then stays, for it, until it ends.
+    since_ms: u64,
 }
 
 /// What a transaction has prepared.
@@ -168,10 +170,16 @@ impl Partition {
     }
 
     async fn hold_now(&self, held: &Held) -> Holding {
-        let none =
-            |everything| Holding { keys: Vec::new(), ids: BTreeSet::new(), everything, prepared: None };
+        let none = |everything| Holding {
+            keys: Vec::new(),
+            ids: BTreeSet::new(),
+            everything,
+            prepared: None,
+            since_ms: self.now_ms(),
+        };
         if held.everything {
-            return none(Some(self.locks.lock_everything().await));
+            let everything = self.locks.lock_everything().await;
+            return none(Some(everything));
         }
         loop {
             let ids = self.ids(held);
@@ -202,13 +210,14 @@ impl Partition {
         pin: bool,
     ) -> Result<Output> {
         self.check_held(id, container, key)?;
+        let since_ms = self.transactions.open.borrow().get(&id).map_or(0, |holding| holding.since_ms);
         let place = self.place(container, key);
         let extent = if range == Some((0, 0)) { Extent::Head } else { Extent::Whole };
         loop {
             let found = match self.find(&place, key, extent).await? {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
-                Lookup::Found(found) if found.is_expired(self.now_ms()) => {
+                Lookup::Found(found) if found.is_expired(since_ms) => {
                     self.expire_held(&place, key).await?;
                     Err(Error::NotFound)
                 }

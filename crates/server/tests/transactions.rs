@@ -374,3 +374,76 @@ fn publishing_is_part_of_what_is_done() {
         assert_eq!(show(&listener.next().await.unwrap()), "[message news yes]");
     });
 }
+
+#[test]
+fn commands_of_a_whole_database_wait_for_nobody_inside() {
+    let setup = Setup { partitions: 8, cores: 3, delay: SLOW, ..Setup::default() };
+    run(setup, |bench| async move {
+        let mut c = bench.client().await;
+        let mut other = bench.client().await;
+        for round in 0..20 {
+            c.expect("MSET a 1 b 2", "+OK").await;
+            c.expect("SET timed x PX 100000", "+OK").await;
+            c.expect("SET brief x PX 1", "+OK").await;
+            c.expect("MULTI", "+OK").await;
+            for queued in ["GET a", "KEYS *", "SCAN 0", "DBSIZE", "RANDOMKEY", "OBJECT ENCODING a"] {
+                c.expect(queued, "+QUEUED").await;
+            }
+            c.send(encoded(&["EXEC"])).await;
+            other.send([["FLUSHDB"].as_slice(), &["GET", "timed"]].map(encoded).concat()).await;
+            let Reply::Array(replies) = c.next().await.unwrap() else { panic!("round {round}") };
+            assert_eq!(replies.len(), 6);
+            assert_eq!(show(&other.next().await.unwrap()), "+OK");
+            other.next().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn time_stands_still_inside() {
+    run(Setup { partitions: 5, delay: SLOW, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("SET k v PX 20", "+OK").await;
+        c.expect("MULTI", "+OK").await;
+        c.expect("EXISTS k", "+QUEUED").await;
+        let many = 400;
+        for _ in 0..many {
+            c.expect("GET other", "+QUEUED").await;
+        }
+        for queued in ["GET k", "EXISTS k", "PERSIST k", "DEL k", "DBSIZE"] {
+            c.expect(queued, "+QUEUED").await;
+        }
+        c.expect("DISCARD", "+OK").await;
+        // The key expires while EXEC runs: 400 reads take longer than it lives.
+        c.expect("SET k v PX 30", "+OK").await;
+        let mut commands = encoded(&["MULTI"]);
+        commands.extend(encoded(&["EXISTS", "k"]));
+        commands.extend(encoded(&["GET", "other"]).repeat(many));
+        for words in [&["GET", "k"][..], &["PERSIST", "k"], &["DBSIZE"], &["EXEC"]] {
+            commands.extend(encoded(words));
+        }
+        c.send(commands).await;
+        for _ in 0..many + 5 {
+            c.next().await.unwrap();
+        }
+        let Reply::Array(replies) = c.next().await.unwrap() else { panic!("EXEC is answered") };
+        let shown: Vec<String> = replies.iter().map(show).collect();
+        let end = &shown[many + 1..];
+        assert_eq!((shown[0].as_str(), end), (":1", &["v".to_owned(), ":1".to_owned(), ":1".to_owned()][..]));
+        c.expect("GET k", "v").await;
+    });
+}
+
+#[test]
+fn a_transaction_that_writes_too_much_does_nothing() {
+    let memory = MemoryOptions { capacity_bytes: 1 << 30, ..MemoryOptions::default() };
+    run(Setup { memory, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("MULTI", "+OK").await;
+        for number in 0..40 {
+            c.expect(&format!("SETRANGE k{number} 2000000 x"), "+QUEUED").await;
+        }
+        assert!(show(&c.call(&["EXEC"]).await).contains("the transaction writes too much"));
+        c.expect("DBSIZE", ":0").await;
+    });
+}

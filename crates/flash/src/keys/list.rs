@@ -128,7 +128,12 @@ impl Partition {
         candidates: &mut Vec<Vec<u8>>,
         page: &mut Page,
     ) -> Result<()> {
-        let keys = std::mem::take(candidates);
+        // A transaction that holds a key may be the one that lists: it is there until that has ended.
+        let (kept, keys): (Vec<_>, Vec<_>) = std::mem::take(candidates).into_iter().partition(|key| {
+            let (slot, fingerprint) = self.place(container, key).lock_id();
+            self.locks.is_kept(slot, fingerprint)
+        });
+        kept.into_iter().for_each(|key| page.add(key));
         let looked = join_all(keys.iter().map(|key| self.exist(container, key))).await;
         for (key, looked) in keys.into_iter().zip(looked) {
             match looked {

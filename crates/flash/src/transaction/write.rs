@@ -90,6 +90,11 @@ impl Partition {
             Lookup::Absent => None,
             Lookup::Moved => return Ok(None),
         };
+        if let (Op::SetExpiry { .. }, Some(found)) = (write, &found)
+            && found.header.kind == RecordKind::Value
+        {
+            self.value(found)?; // It may be written anew: a damaged one is found before anything is done.
+        }
         let Some(dooms) = self.uploads_of(&place, found.as_ref()).await? else { return Ok(None) };
         Ok(Some(Target { write, place, found, dooms }))
     }

@@ -12,6 +12,8 @@ pub(super) struct Holding {
     held: Held,
     /// What it has prepared.
     writes: Option<Vec<Op>>,
+    /// When it began to hold: what had not expired then stays for it.
+    since_ms: u64,
 }
 
 impl Holding {
@@ -53,7 +55,8 @@ impl Memory {
         let mut state = self.state.borrow_mut();
         if let Action::Hold(held) = action {
             let id = id.unwrap_or_else(|| TransactionId { partition, version: state.next_version() });
-            state.transactions.insert(id, Holding { held, writes: None });
+            let since_ms = state.wall_ms;
+            state.transactions.insert(id, Holding { held, writes: None, since_ms });
             return Ok(Output::Held(id));
         }
         if action == Action::Outstanding {
@@ -66,7 +69,11 @@ impl Memory {
                 if !holding.holds(container, &key) {
                     return Err(Error::Invalid("a key that the transaction does not hold"));
                 }
-                state.retrieve(container, &key, range, pin)
+                let (since_ms, wall_ms) = (holding.since_ms, state.wall_ms);
+                state.wall_ms = since_ms;
+                let found = state.retrieve(container, &key, range, pin);
+                state.wall_ms = wall_ms;
+                found
             }
             Action::Commit { writes } => {
                 self.write_all(&mut state, writes)?;

@@ -5,14 +5,13 @@
 //! so that every Redis since takes it; strings have been encoded so for longer. RESTORE takes what any Redis
 //! wrote: plain, as an integer, or compressed (LZF).
 //!
-//! Never: a payload allocates more than it says, or than a value may have.
+//! Never: a payload allocates more than it says, or than [`TRANSACTION_BYTES_MAX`].
 
 use super::{Run, number, syntax_error};
 use crate::limits::TRANSACTION_BYTES_MAX;
 use crate::reply::Reply;
 use crate::session::Connection;
 use crc_fast::{CrcAlgorithm, checksum};
-use plimsoll_kv::limits::VALUE_BYTES_MAX;
 use plimsoll_kv::{Condition, Error, Expiry, Item, Op, Output, Value};
 use plimsoll_resp::Args;
 use std::rc::Rc;
@@ -127,7 +126,7 @@ impl<'a> Reader<'a> {
             _ if first == 0x81 => u64::from_be_bytes(self.array()?),
             _ => return Err(Refusal::Format),
         };
-        usize::try_from(length).ok().filter(|_| length <= VALUE_BYTES_MAX).ok_or(Refusal::Format)
+        usize::try_from(length).ok().filter(|length| *length <= TRANSACTION_BYTES_MAX).ok_or(Refusal::Format)
     }
 
     fn string(&mut self) -> Result<Vec<u8>, Refusal> {
@@ -274,7 +273,7 @@ pub(super) fn restore(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         Ok(options) => options,
         Err(reply) => return Run::Now(reply),
     };
-    let value = decode(&args[3]);
+    let payload = args[3].to_vec();
     Run::Alone(Box::pin(async move {
         if !options.replaces {
             match keyspace.execute(Op::Exist { container, key: key.clone() }).await {
@@ -283,7 +282,7 @@ pub(super) fn restore(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
                 Err(error) => return Reply::failed(&error),
             }
         }
-        let value = match value {
+        let value = match decode(&payload) {
             Ok(value) => Value::Bytes(value),
             Err(refusal) => return refusal.reply(),
         };

@@ -5,7 +5,7 @@
 //! done; a mistake while commands are queued discards them all, as in Redis. An error of a command that is
 //! executed does not undo the others, as in Redis; but if a device fails, nothing is done, and EXEC says so.
 
-use super::{Run, TABLE, places};
+use super::{Run, Spec, TABLE, places};
 use crate::keyspace::Keyspace;
 use crate::limits::{TRANSACTION_BYTES_MAX, TRANSACTION_REPLY_BYTES_MAX};
 use crate::reply::Reply;
@@ -13,7 +13,7 @@ use crate::session::Connection;
 use crate::transaction::{Key, Transaction};
 use plimsoll_kv::{Error, Op, Output, Result, Version};
 use plimsoll_resp::{Args, OwnedArgs};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// The commands between MULTI and EXEC.
@@ -27,17 +27,18 @@ pub(crate) struct Multi {
     broken: bool,
 }
 
-/// A key that WATCH looks after, and the version that it had.
-pub(crate) struct Watched {
-    key: Key,
-    version: Option<Version>,
-}
+/// The keys that WATCH looks after, and the versions that they had.
+pub(crate) type Watched = BTreeMap<Key, Option<Version>>;
 
 /// Bytes of the keys that one client watches.
 const WATCHED_BYTES_MAX: usize = 1 << 20;
 
 /// Commands that are executed at once after MULTI.
 const NOT_QUEUED: [&str; 6] = ["discard", "exec", "multi", "quit", "reset", "watch"];
+
+/// Commands that look at a whole database, or empty it: with them a transaction holds everything, so that
+/// what they look at waits for nobody.
+const OF_A_DATABASE: [&str; 6] = ["dbsize", "flushall", "flushdb", "keys", "randomkey", "scan"];
 
 /// Commands that have no place in a transaction: their replies are no elements of its array, or they end
 /// what is under way.
@@ -147,7 +148,7 @@ pub(super) fn watch(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         return Run::Now(Reply::error("ERR WATCH inside MULTI is not allowed"));
     }
     let given: usize = args.iter().skip(1).map(<[u8]>::len).sum();
-    let held: usize = connection.watched.borrow().iter().map(|watched| watched.key.1.len()).sum();
+    let held: usize = connection.watched.borrow().keys().map(|key| key.1.len()).sum();
     if given + held > WATCHED_BYTES_MAX {
         let words = "ERR the keys that one client watches may have";
         return Run::Now(Reply::error(format!("{words} {WATCHED_BYTES_MAX} bytes at most")));
@@ -165,10 +166,7 @@ pub(super) fn watch(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
                 Err(error) => return Reply::failed(&error),
             };
             // What was seen first counts.
-            let mut watched = connection.watched.borrow_mut();
-            if !watched.iter().any(|known| known.key == key) {
-                watched.push(Watched { key, version });
-            }
+            connection.watched.borrow_mut().entry(key).or_insert(version);
         }
         Reply::Ok
     }))
@@ -191,7 +189,11 @@ pub(super) fn exec(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     let connection = connection.clone();
     Run::Many(Box::pin(async move {
         let before = connection.database.get();
-        match execute(&connection, multi, watched).await {
+        let queued_bytes = multi.bytes;
+        connection.hold_more(queued_bytes);
+        let executed = execute(&connection, multi, watched).await;
+        connection.hold_less(queued_bytes);
+        match executed {
             Ok(Some(replies)) => {
                 let header = Reply::ArrayHeader(replies.len());
                 std::iter::once(header).chain(replies.into_iter().flatten()).collect()
@@ -206,16 +208,22 @@ pub(super) fn exec(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
 }
 
 /// What queued commands have to hold.
-fn held(connection: &Connection, multi: &Multi, watched: &[Watched]) -> (BTreeSet<Key>, bool) {
-    let mut keys: BTreeSet<Key> = watched.iter().map(|watched| watched.key.clone()).collect();
+fn held(connection: &Connection, multi: &Multi, watched: &Watched) -> (BTreeSet<Key>, bool) {
+    let mut keys: BTreeSet<Key> = watched.keys().cloned().collect();
     let (mut everything, mut database) = (false, connection.database.get());
     for (index, args) in &multi.queued {
         let spec = &TABLE[*index];
-        everything |= ["flushall", "flushdb"].contains(&spec.name);
+        everything |= OF_A_DATABASE.contains(&spec.name);
         keys.extend(places::keys_of(spec, &args.args(), database));
         database = places::database_after(spec, &args.args(), database);
     }
     (keys, everything)
+}
+
+/// True for a command that has to do with no key: PUBLISH, INFO, CLIENT.
+fn is_of_no_key(spec: &Spec, args: &Args<'_>) -> bool {
+    let is_of_keys = OF_A_DATABASE.contains(&spec.name) || places::key_arguments(spec, args).is_some();
+    !is_of_keys && spec.name != "select"
 }
 
 /// The reply of one command; of an array its header, then its elements.
@@ -225,7 +233,7 @@ type Replies = Vec<Reply>;
 async fn execute(
     connection: &Rc<Connection>,
     multi: Multi,
-    watched: Vec<Watched>,
+    watched: Watched,
 ) -> std::result::Result<Option<Vec<Replies>>, Reply> {
     let failed = |error: Error| Reply::failed(&error);
     let (keys, everything) = held(connection, &multi, &watched);
@@ -243,12 +251,13 @@ async fn execute(
         }
     }
     let mut replies = Vec::with_capacity(multi.queued.len());
-    let (mut published, mut bytes) = (Vec::new(), 0);
+    let (mut aside, mut bytes) = (Vec::new(), 0);
     connection.transaction.replace(Some(transaction.clone()));
     for (index, args) in multi.queued {
-        if TABLE[index].name == "publish" {
-            // Nobody hears of what is not committed.
-            published.push((replies.len(), index, args));
+        if is_of_no_key(&TABLE[index], &args.args()) {
+            // It is done when all is committed and given back: nobody hears of what is not, and what it
+            // waits for may wait for what is held.
+            aside.push((replies.len(), index, args));
             replies.push(Vec::new());
             continue;
         }
@@ -267,15 +276,15 @@ async fn execute(
         ));
     }
     transaction.commit().await.map_err(failed)?;
-    for (place, index, args) in published {
+    for (place, index, args) in aside {
         replies[place] = execute_one(connection, index, &args).await;
     }
     Ok(Some(replies))
 }
 
 /// True if all watched keys have the versions that they had.
-async fn are_unchanged(transaction: &Rc<Transaction>, watched: &[Watched]) -> Result<bool> {
-    for Watched { key: (container, key), version } in watched {
+async fn are_unchanged(transaction: &Rc<Transaction>, watched: &Watched) -> Result<bool> {
+    for ((container, key), version) in watched {
         let op = Op::Exist { container: *container, key: key.clone() };
         let now = match transaction.clone().execute(op).await {
             Ok(Output::Found(item)) => Some(item.version),

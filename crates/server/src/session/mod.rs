@@ -63,7 +63,7 @@ pub struct Connection {
     /// The commands that wait for EXEC, after MULTI.
     pub(crate) multi: RefCell<Option<Multi>>,
     /// The keys that WATCH looks after.
-    pub(crate) watched: RefCell<Vec<Watched>>,
+    pub(crate) watched: RefCell<Watched>,
     /// The transaction in which commands run now.
     pub(crate) transaction: RefCell<Option<Rc<Transaction>>>,
     /// The channels and patterns that it listens to.
@@ -166,6 +166,18 @@ impl Connection {
     /// Where the commands of this connection find their keys now.
     pub(crate) fn keyspace(&self) -> Keyspace {
         Keyspace::new(&self.core, self.transaction.borrow().clone())
+    }
+
+    /// A command under way holds so many bytes more.
+    pub(crate) fn hold_more(&self, bytes: usize) {
+        self.request_bytes.set(self.request_bytes.get() + bytes);
+        self.recount();
+    }
+
+    /// And so many less.
+    pub(crate) fn hold_less(&self, bytes: usize) {
+        self.request_bytes.set(self.request_bytes.get() - bytes);
+        self.recount();
     }
 
     /// Takes no further command; ends when the replies to those begun have left.
@@ -364,11 +376,14 @@ impl Connection {
             }
             Run::Many(future) => {
                 self.wait_until_alone().await;
+                self.queue.borrow_mut().hold_messages();
                 let place = self.reserve();
                 let device_time = Cell::new(0);
                 let mut replies = timed(self, future, &device_time).await.into_iter();
                 self.fill(place, account, device_time.get(), replies.next().expect("there is a reply"));
                 replies.for_each(|reply| self.reply(None, reply));
+                self.queue.borrow_mut().release_messages();
+                self.ready.wake_all();
             }
             Run::Close(reply) => {
                 self.reply(account, reply);

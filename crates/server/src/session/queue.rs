@@ -31,6 +31,8 @@ pub(super) struct Queue {
     expected_bytes: usize,
     /// Elements of the last array that have no place yet.
     elements_due: usize,
+    /// Several replies are under way that belong together.
+    holds_messages: bool,
     /// Messages that came meanwhile: they must not stand inside of the array.
     messages: Vec<(Version, Reply)>,
     /// The connection is gone: replies are dropped.
@@ -46,6 +48,7 @@ impl Default for Queue {
             ready_bytes: 0,
             expected_bytes: REPLY_BYTES_EXPECTED,
             elements_due: 0,
+            holds_messages: false,
             messages: Vec::new(),
             forgotten: false,
         }
@@ -86,9 +89,22 @@ impl Queue {
         self.elements_due = elements;
     }
 
+    /// From here on messages wait, until all replies that belong together are there.
+    pub(super) fn hold_messages(&mut self) {
+        self.holds_messages = true;
+    }
+
+    /// They are there.
+    pub(super) fn release_messages(&mut self) {
+        self.holds_messages = false;
+        for (version, reply) in std::mem::take(&mut self.messages) {
+            self.places.push_back(Place { version, reply: Some(reply), is_muted: false });
+        }
+    }
+
     /// A message that is no reply.
     pub(super) fn push_message(&mut self, version: Version, message: Reply) {
-        if self.elements_due == 0 {
+        if self.elements_due == 0 && !self.holds_messages {
             return self.push_ready(version, message);
         }
         self.ready_bytes += message.held_bytes();

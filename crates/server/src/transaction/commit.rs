@@ -81,14 +81,14 @@ impl Transaction {
             _ => return Ok(()),
         };
         let begin = Op::UploadBegin { container, key: key.clone(), length: bytes.len() as u64 };
-        let Output::Upload(upload) = self.core.clone().execute(begin).await? else {
+        let Output::Upload(upload) = self.aside(begin).await? else {
             unreachable!("the beginning of an upload gives an upload")
         };
         let place = (self.partition_of(&key), upload);
         self.uploads.borrow_mut().insert(place, (key.clone(), bytes.len() as u64));
         for part in bytes.chunks(geometry.part_bytes) {
             let op = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
-            self.core.clone().execute(op).await?;
+            self.aside(op).await?;
         }
         *value = Value::Upload(upload);
         Ok(())
@@ -184,7 +184,7 @@ impl Transaction {
     async fn give_up_uploads(&self) {
         let left = std::mem::take(&mut *self.uploads.borrow_mut());
         for ((_, upload), (key, _)) in left {
-            if let Err(error) = self.core.clone().execute(Op::UploadAbort { upload, key }).await {
+            if let Err(error) = self.aside(Op::UploadAbort { upload, key }).await {
                 tracing::debug!(%error, "an upload was given up already");
             }
         }

@@ -20,7 +20,7 @@ impl Transaction {
         let (cleared, changes) = self.changes(container);
         let mut stats = Stats::default();
         if !cleared {
-            let Output::Stats(counted) = self.core.clone().execute(Op::Stats { container }).await? else {
+            let Output::Stats(counted) = self.aside(Op::Stats { container }).await? else {
                 unreachable!("{WRONG_OUTPUT}")
             };
             stats = counted;
@@ -31,9 +31,11 @@ impl Transaction {
                 Some(base) => base,
                 None => self.base(container, key).await?,
             };
-            stats.keys = stats.keys + u64::from(now.is_some()) - u64::from(before.is_some());
-            stats.expiring_keys =
-                stats.expiring_keys + u64::from(expires(&now)) - u64::from(expires(&before));
+            let changed = |count: u64, now: bool, before: bool| {
+                (count + u64::from(now)).saturating_sub(u64::from(before))
+            };
+            stats.keys = changed(stats.keys, now.is_some(), before.is_some());
+            stats.expiring_keys = changed(stats.expiring_keys, expires(&now), expires(&before));
         }
         Ok(Output::Stats(stats))
     }
@@ -42,7 +44,7 @@ impl Transaction {
         let (cleared, changes) = self.changes(container);
         let mut page = ScanPage::default();
         if !cleared {
-            let scanned = self.core.clone().execute(Op::Scan { container, cursor, limit }).await?;
+            let scanned = self.aside(Op::Scan { container, cursor, limit }).await?;
             let Output::Scanned(scanned) = scanned else { unreachable!("{WRONG_OUTPUT}") };
             page = scanned;
         }
@@ -67,9 +69,7 @@ impl Transaction {
             let mut page = ListPage::default();
             if !cleared {
                 let op = Op::List { container, prefix: prefix.clone(), after: after.clone(), limit };
-                let Output::Listed(listed) = self.core.clone().execute(op).await? else {
-                    unreachable!("{WRONG_OUTPUT}")
-                };
+                let Output::Listed(listed) = self.aside(op).await? else { unreachable!("{WRONG_OUTPUT}") };
                 page = listed;
             }
             // Of what comes after the page, nothing is known yet.

@@ -27,7 +27,8 @@ use crate::limits::TRANSACTION_BYTES_MAX;
 use overlay::{Overlay, Written};
 use plimsoll_kv::transaction::{Action, Held};
 use plimsoll_kv::{
-    Condition, ContainerId, Error, Expiry, Item, Op, Output, Result, Slot, TransactionId, UploadId, Value,
+    Condition, ContainerId, Error, Expiry, Item, Op, Output, Request, Result, Slot, TransactionId, UploadId,
+    Value,
 };
 use plimsoll_reactor::sync::Permit;
 use std::cell::{Cell, RefCell};
@@ -116,6 +117,12 @@ impl Transaction {
         self.core.volume.clone().step(partition, self.id.get(), action, durability).await
     }
 
+    /// Does an operation that waits for nobody's keys.
+    async fn aside(&self, op: Op) -> Result<Output> {
+        let request = Request::new(self.core.shared.settings.durability, op);
+        self.core.volume.clone().execute_for_transaction(request).await
+    }
+
     /// Does an operation as the transaction sees its keys.
     ///
     /// # Errors
@@ -143,10 +150,12 @@ impl Transaction {
                 self.overlay.borrow().judge(&place, condition)?;
                 let (value, edited) = self.new_value(&place, value).await?;
                 let mut overlay = self.overlay.borrow_mut();
-                let version = overlay.store(place, value, expiry);
-                if overlay.written_bytes() > TRANSACTION_BYTES_MAX {
-                    return Err(Error::Invalid("the transaction writes too much"));
+                if overlay.written_bytes() + value.held_bytes() > TRANSACTION_BYTES_MAX {
+                    let error = Error::Invalid("the transaction writes too much");
+                    self.failure.borrow_mut().get_or_insert(error.clone());
+                    return Err(error);
                 }
+                let version = overlay.store(place, value, expiry);
                 Ok(match edited {
                     Some(bytes) => Output::Edited { version, bytes },
                     None => Output::Stored { version, previous: None },
@@ -180,7 +189,7 @@ impl Transaction {
             Op::List { container, prefix, after, limit } => self.list(container, prefix, after, limit).await,
             Op::UploadBegin { container, key, length } => {
                 let begin = Op::UploadBegin { container, key: key.clone(), length };
-                let begun = self.core.clone().execute(begin).await?;
+                let begun = self.aside(begin).await?;
                 if let Output::Upload(upload) = begun {
                     let place = (self.partition_of(&key), upload);
                     self.uploads.borrow_mut().insert(place, (key, length));
@@ -191,7 +200,7 @@ impl Transaction {
             | Op::UploadAbort { .. }
             | Op::RetrievePart { .. }
             | Op::Unpin { .. }
-            | Op::Sync => self.core.clone().execute(op).await,
+            | Op::Sync => self.aside(op).await,
             Op::Batch(_) | Op::Release { .. } | Op::Revert { .. } | Op::Transaction { .. } => {
                 Err(Error::Unsupported("this operation in a transaction"))
             }
@@ -255,9 +264,7 @@ impl Transaction {
                 break;
             }
             let op = Op::RetrievePart { upload, key: key.to_vec(), part };
-            let Output::Found(item) = self.core.clone().execute(op).await? else {
-                unreachable!("a part is found")
-            };
+            let Output::Found(item) = self.aside(op).await? else { unreachable!("a part is found") };
             bytes.extend_from_slice(&item.bytes);
         }
         Ok(bytes)

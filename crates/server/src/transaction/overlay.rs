@@ -28,7 +28,7 @@ impl Written {
         }
     }
 
-    fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         if let Written::Bytes(bytes) = self { bytes.len() } else { 0 }
     }
 }

@@ -4,7 +4,7 @@
 //! between the requests before and after it; a scan goes from partition to partition in the order
 //! of slots, and its cursor tells by its slot where it is.
 
-use super::Volume;
+use super::{Lane, Volume};
 use futures_util::future::join_all;
 use plimsoll_kv::{
     Completion, ContainerId, Error, ListPage, Op, Output, Request, Result, SLOTS, ScanPage, Slot, Stats,
@@ -15,20 +15,24 @@ use std::rc::Rc;
 const CURSOR_SLOT_SHIFT: u32 = 40;
 
 impl Volume {
-    pub(super) async fn execute_everywhere(self: Rc<Self>, request: Request) -> Result<Completion> {
+    pub(super) async fn execute_everywhere(
+        self: Rc<Self>,
+        request: Request,
+        lane: Lane,
+    ) -> Result<Completion> {
         match &request.op {
             Op::Scan { container, cursor, limit } => {
                 let (container, cursor, limit) = (*container, *cursor, *limit);
-                self.scan(&request, container, cursor, limit).await
+                self.scan((&request, lane), container, cursor, limit).await
             }
             Op::List { limit, .. } => {
                 let limit = *limit;
-                self.list(request, limit).await
+                self.list(request, lane, limit).await
             }
             Op::Stats { .. } => {
                 let mut sum = Stats::default();
                 let mut device_ns = 0;
-                for completion in self.all(request).await? {
+                for completion in self.all(request, lane).await? {
                     device_ns = device_ns.max(completion.device_ns);
                     let Output::Stats(stats) = completion.output else { return Err(WRONG_OUTPUT) };
                     sum.keys += stats.keys;
@@ -38,7 +42,7 @@ impl Volume {
                 Ok(Completion { output: Output::Stats(sum), device_ns, credit: 0 })
             }
             Op::Clear { .. } | Op::Sync => {
-                let completions = self.all(request).await?;
+                let completions = self.all(request, lane).await?;
                 let device_ns = completions.iter().map(|completion| completion.device_ns).max();
                 Ok(Completion { output: Output::Done, device_ns: device_ns.unwrap_or(0), credit: 0 })
             }
@@ -47,15 +51,15 @@ impl Volume {
     }
 
     /// The same request at every partition at once. After an error, other partitions have done it.
-    async fn all(self: &Rc<Self>, request: Request) -> Result<Vec<Completion>> {
+    async fn all(self: &Rc<Self>, request: Request, lane: Lane) -> Result<Vec<Completion>> {
         let partitions = 0..self.geometry.partitions;
-        let each = partitions.map(|partition| self.clone().execute_at(partition, request.clone()));
+        let each = partitions.map(|partition| self.clone().execute_at(partition, request.clone(), lane));
         join_all(each).await.into_iter().collect()
     }
 
     async fn scan(
         self: &Rc<Self>,
-        request: &Request,
+        (request, lane): (&Request, Lane),
         container: ContainerId,
         mut cursor: u64,
         limit: usize,
@@ -72,7 +76,8 @@ impl Volume {
             }
             let partition = Slot(slot as u16).partition(partitions);
             let op = Op::Scan { container, cursor, limit: limit.saturating_sub(page.keys.len()).max(1) };
-            let completion = self.clone().execute_at(partition, Request { op, ..request.clone() }).await?;
+            let completion =
+                self.clone().execute_at(partition, Request { op, ..request.clone() }, lane).await?;
             device_ns += completion.device_ns;
             let Output::Scanned(part) = completion.output else { return Err(WRONG_OUTPUT) };
             page.keys.extend(part.keys);
@@ -94,10 +99,10 @@ impl Volume {
         Ok(Completion { output: Output::Scanned(page), device_ns, credit: 0 })
     }
 
-    async fn list(self: &Rc<Self>, request: Request, limit: usize) -> Result<Completion> {
+    async fn list(self: &Rc<Self>, request: Request, lane: Lane, limit: usize) -> Result<Completion> {
         let mut pages = Vec::with_capacity(usize::from(self.geometry.partitions));
         let mut device_ns = 0;
-        for completion in self.all(request).await? {
+        for completion in self.all(request, lane).await? {
             device_ns = device_ns.max(completion.device_ns);
             let Output::Listed(page) = completion.output else { return Err(WRONG_OUTPUT) };
             pages.push(page);

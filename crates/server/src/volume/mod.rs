@@ -58,6 +58,15 @@ impl Geometry {
     }
 }
 
+/// Whose permits a request uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    /// Those of all requests, which may wait for a transaction's keys.
+    Requests,
+    /// Those of transactions that hold what they want: nothing in this lane waits for anybody's keys.
+    Steps,
+}
+
 /// Answers a question of another core.
 pub type Answerer = Rc<dyn Fn(Question) -> Vec<u8>>;
 
@@ -164,9 +173,10 @@ impl Volume {
     }
 
     /// Executes a request at the owner of a partition.
-    async fn execute_at(self: Rc<Self>, partition: u16, request: Request) -> Result<Completion> {
+    async fn execute_at(self: Rc<Self>, partition: u16, request: Request, lane: Lane) -> Result<Completion> {
         let owner = self.geometry.owner(partition, self.reactor.cores());
-        let permit = self.permits[usize::from(owner.0)].acquire(1).await;
+        let permits = if lane == Lane::Requests { &self.permits } else { &self.steps };
+        let permit = permits[usize::from(owner.0)].acquire(1).await;
         if let Some(device) = self.local.get(&partition) {
             let start_ns = self.reactor.now_ns();
             let result = device.clone().execute(request).await;
@@ -244,8 +254,8 @@ impl Volume {
 impl Device for Volume {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
         match self.partition_of(&request.op) {
-            Ok(Some(partition)) => Box::pin(self.execute_at(partition, request)),
-            Ok(None) => Box::pin(self.execute_everywhere(request)),
+            Ok(Some(partition)) => Box::pin(self.execute_at(partition, request, Lane::Requests)),
+            Ok(None) => Box::pin(self.execute_everywhere(request, Lane::Requests)),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }

@@ -4,7 +4,7 @@
 //! that wait to hold something is bounded; other steps wait for nobody's keys, and have permits that no
 //! request can use up that does. So a transaction that holds what it wants always comes to its end.
 
-use super::Volume;
+use super::{Lane, Volume};
 use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{Durability, Op, Output, Request, Result, TransactionId};
 use plimsoll_reactor::sync::Permit;
@@ -14,6 +14,19 @@ impl Volume {
     /// A place among the transactions of this core, when there is one.
     pub async fn transaction(&self) -> Permit {
         self.transactions.acquire(1).await
+    }
+
+    /// Does what a transaction needs beside its steps: parts of values, counts and pages of keys. It waits
+    /// for nobody's keys.
+    ///
+    /// # Errors
+    /// Those of the partition.
+    pub async fn execute_for_transaction(self: Rc<Self>, request: Request) -> Result<Output> {
+        let completion = match self.partition_of(&request.op)? {
+            Some(partition) => self.execute_at(partition, request, Lane::Steps).await?,
+            None => self.execute_everywhere(request, Lane::Steps).await?,
+        };
+        Ok(completion.output)
     }
 
     /// Does a step of a transaction at a partition. Only who has a place holds anything.
