@@ -129,7 +129,7 @@ fn wrong_usage_is_told_with_two_and_failure_with_one() {
         &["device", "format", file, "--size", "64MiB", "--segment", "100"],
         &["serve", "--size", "much"],
         &["serve", "--nvme", "127.0.0.1:4420"],
-        &["serve", "--cache", "1GiB"],
+        &["serve", "--cache", "64"],
         &["serve", "--cores", "1-0"],
         &["serve", "--config", "/nonexistent"],
         &["device"],

@@ -447,3 +447,27 @@ fn a_transaction_that_writes_too_much_does_nothing() {
         c.expect("DBSIZE", ":0").await;
     });
 }
+
+#[test]
+fn what_looks_at_a_whole_database_sees_what_was_committed() {
+    run(Setup { partitions: 8, cores: 3, delay: SLOW, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        for round in 0..30 {
+            let mut commands = encoded(&["MULTI"]);
+            for number in 0..20 {
+                commands.extend(encoded(&["SET", &format!("k{round}:{number}"), "v"]));
+            }
+            for words in [&["EXEC"][..], &["DBSIZE"], &["KEYS", "*"]] {
+                commands.extend(encoded(words));
+            }
+            c.send(commands).await;
+            for _ in 0..22 {
+                c.next().await.unwrap();
+            }
+            let expected = 20 * (round + 1);
+            assert_eq!(show(&c.next().await.unwrap()), format!(":{expected}"), "round {round}");
+            let Reply::Array(keys) = c.next().await.unwrap() else { panic!("KEYS gives an array") };
+            assert_eq!(keys.len(), expected, "round {round}");
+        }
+    });
+}

@@ -1,8 +1,8 @@
 //! The end of a transaction.
 //!
 //! With one partition to write at, one request does it. With several, all prepare; when all have, durably,
-//! the transaction is committed and its client is told, while the partitions apply what they prepared. When
-//! that is durable everywhere they forget it, many at once.
+//! the transaction is committed, the partitions apply what they prepared, and its client is told. When that is
+//! durable everywhere they forget it, many at once.
 //!
 //! Invariants: either everything is committed or nothing; what is held is given back in either case.
 
@@ -12,7 +12,6 @@ use crate::limits::{FORGET_NS, STEP_RETRY_NS};
 use futures_util::future::join_all;
 use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{Error, Op, Output, Result, TransactionId, UploadId, Value};
-use plimsoll_reactor::Work;
 use plimsoll_reactor::sync::WaitList;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,10 +124,10 @@ impl Transaction {
             self.release().await;
             return Err(error);
         }
-        // From here on it is committed.
+        // From here on it is committed. Its client is told when it is applied too, which need not be durable:
+        // what looks at a whole database waits for nobody's keys, and must see it.
         self.ended.set(true);
-        let own = self.clone();
-        self.core.reactor.spawn(Work::Kv, async move { own.apply(participants).await });
+        self.apply(participants).await;
         Ok(())
     }
 
