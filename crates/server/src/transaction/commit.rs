@@ -1,8 +1,8 @@
 //! The end of a transaction.
 //!
 //! With one partition to write at, one request does it. With several, all prepare; when all have, durably,
-//! the transaction is committed, the partitions apply what they prepared, and its client is told. When that is
-//! durable everywhere they forget it, many at once.
+//! the transaction is committed, the partitions apply what they prepared, and its client is told. When that
+//! is durable everywhere they forget it, many at once.
 //!
 //! Invariants: either everything is committed or nothing; what is held is given back in either case.
 
