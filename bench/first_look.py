@@ -2,10 +2,10 @@
 """First look at speed: GET and SET of 1 KiB beside redis-server and fio, in one run.
 
 Server on core 0, load (redis-benchmark, 50 connections) on core 1; both servers are up all the time and
-take turns, ROUNDS rounds; medians are printed. Every GET of plimsoll reads flash (its value cache does
-not exist yet), redis answers from RAM. Needs redis-server, redis-benchmark and fio.
+take turns, ROUNDS rounds; medians are printed. Every GET of plimsoll reads flash (its value cache is off),
+redis answers from RAM. Needs redis-server, redis-benchmark and fio.
 
-    bench/first_look.py target/release/plimsoll [--keys N] [--rounds N] [--seconds N] [--dir DIR]
+    bench/first_look.py target/release/plimsoll [--keys N] [--rounds N] [--operations N] [--dir DIR]
 """
 import argparse
 import json
@@ -100,7 +100,7 @@ def run(options, directory):
     ours, theirs = 7101, 7103
     plimsoll = subprocess.Popen(
         ["taskset", "-c", "0", options.binary, "serve", "--data", directory, "--cores", "0",
-         "--resp", f"127.0.0.1:{ours}", "--admin", f"127.0.0.1:{ours + 1}"],
+         "--cache", "0", "--resp", f"127.0.0.1:{ours}", "--admin", f"127.0.0.1:{ours + 1}"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     redis = subprocess.Popen(
         ["taskset", "-c", "0", "redis-server", "--port", str(theirs), "--save", "", "--appendonly", "no",
