@@ -27,7 +27,8 @@ pub struct Mesh;
 /// The sending end of a ring.
 struct Outgoing<M> {
     producer: Producer<M>,
-    /// Set by a sender that found the ring full, taken by the receiver when it has made room.
+    /// Set by a sender that finds the ring full, at every look; taken by the receiver when it has
+    /// made room.
     waits: Arc<AtomicBool>,
 }
 
@@ -111,7 +112,7 @@ impl<M> Incoming<M> {
 
     /// To be asked after messages were taken: whether their sender waits for the room.
     fn has_waiting_sender(&self) -> bool {
-        // Pairs with the fence in `Outgoing::push`: either that sender sees the room made before
+        // Pairs with the fence in `Outgoing::has_room`: either that sender sees the room made before
         // this fence, or it is seen waiting here.
         fence(Ordering::SeqCst);
         self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::Relaxed)
@@ -119,12 +120,16 @@ impl<M> Incoming<M> {
 }
 
 impl<M> Outgoing<M> {
-    /// Puts a message into the ring, or gives it back after leaving word that a sender waits.
-    fn push(&mut self, message: M) -> Result<(), M> {
-        let Err(rtrb::PushError::Full(message)) = self.producer.push(message) else { return Ok(()) };
+    /// Whether there is room. If not, the receiver has word that a sender waits. To be asked again
+    /// before each sleep: the word of an earlier wait may be taken only now, and wakes in vain.
+    fn has_room(&self) -> bool {
+        if self.producer.slots() > 0 {
+            return true;
+        }
         self.waits.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `Incoming::has_waiting_sender`.
         fence(Ordering::SeqCst);
-        self.producer.push(message).map_err(|rtrb::PushError::Full(refused)| refused)
+        self.producer.slots() > 0
     }
 }
 
@@ -138,9 +143,10 @@ impl<M> Mailbox<M> {
         std::future::poll_fn(|cx| {
             if place.is_first() {
                 let kept = message.take().expect("polled once after each refusal");
-                match self.outgoing.borrow_mut()[to.0 as usize].push(kept) {
+                match self.outgoing.borrow_mut()[to.0 as usize].producer.push(kept) {
                     Ok(()) => return Poll::Ready(()),
-                    Err(refused) => message = Some(refused),
+                    // The poller leaves word with the receiver before this core sleeps.
+                    Err(rtrb::PushError::Full(refused)) => message = Some(refused),
                 }
             }
             place.wait(cx.waker());
@@ -154,7 +160,7 @@ impl<M> Mailbox<M> {
     fn wake_senders(&self) -> bool {
         let mut woke = false;
         for (queue, ring) in self.full.iter().zip(self.outgoing.borrow().iter()) {
-            if !queue.borrow().waiting.is_empty() && ring.producer.slots() > 0 {
+            if !queue.borrow().waiting.is_empty() && ring.has_room() {
                 queue.borrow().wake_first();
                 woke = true;
             }
@@ -218,5 +224,27 @@ impl Drop for Place<'_> {
         } else {
             queue.waiting.retain(|(kept, _)| *kept != ticket);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by a hang in a test run: a receiver that was about to take the word of one wait took
+    /// that of the next with it, woke the sender before there was room, and never again.
+    #[test]
+    fn a_sender_woken_in_vain_leaves_word_again() {
+        let mut ports = Mesh::ports::<u64>(2);
+        let mut incoming = ports[1].incoming.swap_remove(0);
+        let outgoing = &mut ports[0].outgoing[1];
+        while outgoing.producer.push(0).is_ok() {}
+        assert!(!incoming.has_waiting_sender(), "nobody waits yet");
+        assert!(!outgoing.has_room());
+        assert!(incoming.waits.swap(false, Ordering::Relaxed), "the receiver takes the word late");
+        assert!(!outgoing.has_room(), "the sender wakes in vain, and sleeps again");
+        assert!(incoming.take(drop));
+        assert!(incoming.has_waiting_sender(), "the room that comes is told");
+        assert!(outgoing.has_room() && !incoming.has_waiting_sender());
     }
 }
