@@ -56,6 +56,8 @@ fn identity(stat: &rustix::fs::Stat) -> Identity {
 
 /// Opens `path`; also tells whether that made it.
 pub(super) fn open(path: &str, options: &FileOptions) -> io::Result<(Arc<DirectFile>, bool)> {
+    // Held from the first look, for another core may make the file between a look and the opening.
+    let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let found = match rustix::fs::stat(path) {
         Ok(stat) => Some(stat),
         Err(Errno::NOENT) if options.create_bytes.is_some() && !options.read_only => None,
@@ -69,7 +71,6 @@ pub(super) fn open(path: &str, options: &FileOptions) -> io::Result<(Arc<DirectF
         let descriptor = open_descriptor(path, OFlags::RDONLY)?;
         return Ok((Arc::new(describe(path, descriptor)?), false));
     }
-    let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|_, file| file.strong_count() > 0);
     if let Some(shared) = found.as_ref().and_then(|stat| all.get(&identity(stat))).and_then(Weak::upgrade) {
         return Ok((shared, false));
