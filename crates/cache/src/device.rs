@@ -251,11 +251,12 @@ impl Device for Cache {
             | Op::Revert { .. }
             | Op::Clear { .. } => Box::pin(self.change(request)),
             Op::Transaction { .. } => Box::pin(self.transact(request)),
-            // What these write is no key's value before it is stored.
-            Op::UploadBegin { .. } | Op::UploadPart { .. } | Op::UploadAbort { .. } => {
-                self.below.clone().execute(request)
-            }
-            Op::RetrievePart { .. }
+            // What uploads write is no key's value before it is stored.
+            Op::UploadBegin { .. }
+            | Op::UploadPart { .. }
+            | Op::UploadShare { .. }
+            | Op::UploadAbort { .. }
+            | Op::RetrievePart { .. }
             | Op::Unpin { .. }
             | Op::List { .. }
             | Op::Scan { .. }

@@ -95,6 +95,7 @@ impl Writer {
             container: ContainerId(0),
             key: key.as_bytes().to_vec(),
             length: length as u64,
+            shared_bytes: 0,
         };
         let Ok(Output::Upload(upload)) = self.execute(begin).await else { panic!("an upload begins") };
         for part in image::value(length, fill).chunks(self.partition.part_bytes()) {

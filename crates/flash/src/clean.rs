@@ -166,9 +166,8 @@ impl Partition {
     /// What is to be done with a record now.
     fn fate(&self, moved: &Move) -> Fate {
         let state = self.state.borrow();
-        if let Some((upload, part)) = moved.part {
-            let current = state.uploads.get(&upload).and_then(|upload| upload.parts.get(&part));
-            return if current == Some(&(moved.from, moved.length)) { Fate::Move } else { Fate::Dead };
+        if moved.part.is_some() {
+            return if state.uploads.is_held(moved.from, moved.length) { Fate::Move } else { Fate::Dead };
         }
         let indexed = state.index.contains(moved.slot, moved.fingerprint, moved.from);
         let retained = state.retained.values().any(|kept| kept.location == moved.from);

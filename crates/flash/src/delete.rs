@@ -13,7 +13,7 @@ use crate::held::judge;
 use crate::metrics::add;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::planted::{Bug, is_planted};
-use crate::state::UploadState;
+use crate::uploads::UploadState;
 use plimsoll_kv::{Condition, ContainerId, Durability, Error, Output, Result};
 use std::rc::Rc;
 

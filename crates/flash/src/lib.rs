@@ -3,10 +3,10 @@
 //! Role: keeps keys and values on flash and their places in memory. Place on the path: stage 3,
 //! above the gate and the block device; `docs/on-flash-format.md` draws what it writes.
 //!
-//! A reader's order: `format` (bytes), `layout` (where), `index`, `segments`, `state` (what is
-//! known), `log` (how it becomes durable), `partition`, `read`, `held`, `store`, `delete`, `expiry`,
-//! `batch`, `retained`, `upload`, `scan`, `keys` (what requests do), `checkpoint`, `recover`, `load`,
-//! `walk` (what a restart does), `space`, `background`, `clean` (what keeps it going), `device`
+//! A reader's order: `format` (bytes), `layout` (where), `index`, `segments`, `state`, `uploads` (what is
+//! known), `log` (how it becomes durable), `partition`, `read`, `part`, `held`, `store`, `delete`,
+//! `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests do), `checkpoint`, `recover`,
+//! `load`, `walk` (what a restart does), `space`, `background`, `clean` (what keeps it going), `device`
 //! (formatting).
 //!
 //! Invariants: `docs/architecture.md` names the seven of the whole; the engine keeps 2 (acknowledged
@@ -31,6 +31,7 @@ mod load;
 pub mod log;
 mod metrics;
 mod open;
+mod part;
 mod partition;
 pub mod planted;
 mod read;
@@ -44,6 +45,7 @@ pub mod state;
 mod store;
 mod transaction;
 mod upload;
+pub mod uploads;
 mod verify;
 pub mod walk;
 

@@ -8,7 +8,6 @@ use crate::log::Log;
 use crate::partition::{Options, Partition};
 use crate::planted::{Bug, is_planted};
 use crate::recover::{OpenError, Recovered, recover};
-use crate::state::UploadState;
 use crate::transaction::Transactions;
 use plimsoll_kv::{Block, Error, Result, WallClock};
 use plimsoll_reactor::sync::{Bell, WaitList};
@@ -81,9 +80,7 @@ impl Partition {
     ) -> Rc<Partition> {
         let mut state = recovered.state;
         if !is_planted(Bug::LeakedUpload) {
-            for upload in state.uploads.values_mut().filter(|upload| upload.state == UploadState::Open) {
-                upload.state = UploadState::Doomed;
-            }
+            state.uploads.doom_open();
         }
         Rc::new(Partition {
             reactor: reactor.clone(),

@@ -30,6 +30,7 @@ use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// How a partition is opened.
@@ -174,7 +175,7 @@ impl Partition {
         match request.op {
             op @ Op::Store { .. } => self.store(op, request.lifetime, durability).await,
             Op::Retrieve { container, key, range, pin } => self.retrieve(container, &key, range, pin).await,
-            Op::RetrievePart { upload, part, .. } => self.retrieve_part(upload, part).await,
+            Op::RetrievePart { upload, part, range, .. } => self.retrieve_part(upload, part, range).await,
             Op::Unpin { upload, .. } => self.unpin(upload),
             Op::Delete { container, key, condition } => {
                 self.delete(container, &key, condition, durability).await
@@ -191,8 +192,11 @@ impl Partition {
             Op::Batch(ops) => self.batch(ops, request.lifetime, durability).await,
             Op::Release { container, key } => self.release(container, &key, durability).await,
             Op::Revert { container, key } => self.revert(container, &key, durability).await,
-            Op::UploadBegin { container, key, length } => self.upload_begin(container, &key, length).await,
+            Op::UploadBegin { container, key, length, shared_bytes } => {
+                self.upload_begin(container, &key, length, shared_bytes).await
+            }
             Op::UploadPart { upload, key, bytes } => self.upload_part(upload, &key, &bytes).await,
+            Op::UploadShare { upload, from, parts, .. } => self.upload_share(upload, from, parts).await,
             Op::UploadAbort { upload, .. } => self.upload_abort(upload),
             Op::Stats { container } => Ok(Output::Stats(self.stats(container))),
             Op::Sync => self.log.flush().await.map(|()| Output::Done),
@@ -296,7 +300,10 @@ impl Partition {
         };
         let bytes = match self.log.read_pending(entry.location, record_bytes) {
             Some(bytes) => RecordBytes::Copied(bytes),
-            None => self.read_flash(entry.location, record_bytes, extent).await?,
+            None if extent == Extent::Head => {
+                self.read_flash(entry.location, 0..record_bytes.min(HEAD_READ_BYTES)).await?
+            }
+            None => self.read_flash(entry.location, 0..record_bytes).await?,
         };
         let header = record::verify_head(&bytes, sequence, entry.location);
         // A long key: its head, or the manifest after it, is longer than what was read at first.
@@ -307,7 +314,7 @@ impl Partition {
         if is_cut && extent == Extent::Head {
             // The segment was guarded all the while: else it might have been given back by now, and
             // be opened for something else under this read.
-            let bytes = self.read_flash(entry.location, record_bytes, Extent::Whole).await?;
+            let bytes = self.read_flash(entry.location, 0..record_bytes).await?;
             let header = record::verify_head(&bytes, sequence, entry.location);
             drop(guard);
             return self.found(entry, header, expiry_override, bytes);
@@ -333,17 +340,17 @@ impl Partition {
         Ok(Found { entry, header, expiry_ms: header.expiry_ms, bytes })
     }
 
-    /// Reads a record whose segment is guarded.
-    async fn read_flash(&self, location: u64, bytes: u64, extent: Extent) -> Result<RecordBytes> {
+    /// Reads bytes of a record whose segment is guarded.
+    pub(crate) async fn read_flash(&self, location: u64, range: Range<u64>) -> Result<RecordBytes> {
         let block = self.layout.block_bytes;
-        let bytes = if extent == Extent::Head { bytes.min(HEAD_READ_BYTES) } else { bytes };
-        let start = self.layout.device_offset(location);
+        let record = self.layout.device_offset(location);
+        let (start, end) = (record + range.start, record + range.end);
         let first = start / block * block;
-        let length = round_up(start + bytes, block) - first;
+        let length = round_up(end, block) - first;
         self.counts.record_reads.set(self.counts.record_reads.get() + 1);
         let read = self.block.read(Origin::FOREGROUND, first, length as usize).await;
         let mut buf = read.map_err(|error| self.unreadable(location, &error.to_string()))?;
-        buf.truncate((start - first + bytes) as usize);
+        buf.truncate((end - first) as usize);
         Ok(RecordBytes::Read(buf, (start - first) as usize))
     }
 

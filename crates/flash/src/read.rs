@@ -1,4 +1,4 @@
-//! Reading: retrieve, exist, parts of long values.
+//! Reading: retrieve, exist.
 //!
 //! Place on the path: index to flash read to reply. A value that fits a record costs exactly one
 //! flash read.
@@ -169,18 +169,6 @@ impl Partition {
         let proved = verify_spans(&found.bytes, &found.header, span, spans);
         proved.map_err(|error| self.unreadable(found.entry.location, &error.to_string()))?;
         Ok(spans[first - from..end - from].to_vec())
-    }
-
-    pub(crate) async fn retrieve_part(&self, upload: UploadId, part: u32) -> Result<Output> {
-        let part_location = {
-            let state = self.state.borrow();
-            state.uploads.get(&upload.0).and_then(|upload| upload.parts.get(&part).copied())
-        };
-        let (location, length) = part_location.ok_or(Error::NotFound)?;
-        let entry = Entry { fingerprint: 0, location, length };
-        let found = self.read_record(entry, Extent::Whole).await?;
-        let bytes = self.value(&found)?.to_vec();
-        Ok(Output::Found(self.item(&found, bytes)?))
     }
 
     pub(crate) fn unpin(&self, upload: UploadId) -> Result<Output> {

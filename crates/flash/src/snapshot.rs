@@ -6,9 +6,9 @@
 
 use crate::format::SegmentKind;
 use crate::segments::SegmentState;
-use crate::state::{Counters, ExpiryOverride, Prepared, Retained, State, Upload, UploadState};
+use crate::state::{Counters, ExpiryOverride, Prepared, Retained, State};
+use crate::uploads::{Upload, UploadState, Uploads};
 use plimsoll_kv::{TransactionId, Version};
-use std::collections::BTreeMap;
 
 /// Reads numbers off a slice; nothing once the slice is too short.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
@@ -104,9 +104,9 @@ pub(crate) fn encode(state: &State, out: &mut Vec<u8>) {
     }
 }
 
-fn encode_uploads(uploads: &BTreeMap<u64, Upload>, out: &mut Vec<u8>) {
+fn encode_uploads(uploads: &Uploads, out: &mut Vec<u8>) {
     put_count(out, uploads.len());
-    for (id, upload) in uploads {
+    for (id, upload) in uploads.iter() {
         put_u64(out, *id);
         out.push(match upload.state {
             UploadState::Open => 0,
@@ -150,7 +150,7 @@ fn decode_into(reader: &mut Reader<'_>, state: &mut State) -> Option<()> {
     };
     state.counters = reader.list(counters)?.into_iter().collect();
     state.dead = reader.list(|r| Some((r.u32()?, r.u64()?)))?.into_iter().collect();
-    state.uploads = reader.list(decode_upload)?.into_iter().collect();
+    state.uploads = Uploads::new(reader.list(decode_upload)?)?;
     state.retained = reader.list(decode_retained)?.into_iter().collect();
     state.expiry_overrides = reader.list(decode_override)?.into_iter().collect();
     state.transactions = reader.list(decode_prepared)?.into_iter().collect();

@@ -102,7 +102,7 @@ impl Partition {
     /// True if something counts as live that the background is about to forget.
     fn has_debris(&self) -> bool {
         let state = self.state.borrow();
-        let doomed = |upload: &crate::state::Upload| upload.state == crate::state::UploadState::Doomed;
+        let doomed = |upload: &crate::uploads::Upload| upload.state == crate::uploads::UploadState::Doomed;
         !state.dead.is_empty() || state.uploads.values().any(doomed)
     }
 

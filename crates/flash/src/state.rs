@@ -15,6 +15,7 @@ use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETA
 use crate::format::{SegmentKind, Transition, TransitionKind};
 use crate::index::{Entry, Index};
 use crate::segments::SegmentTable;
+use crate::uploads::{Upload, UploadState, Uploads};
 use plimsoll_kv::limits::CONTAINERS_MAX;
 use plimsoll_kv::{ContainerId, Slot, TransactionId, Version};
 use std::collections::BTreeMap;
@@ -28,34 +29,6 @@ pub struct Counters {
     pub expiring: u64,
     /// Units of their records.
     pub units: u64,
-}
-
-/// Where an upload stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadState {
-    /// Parts are being written.
-    Open,
-    /// It is the value of its key.
-    Live,
-    /// It is nobody's value; its parts go when its last reader has.
-    Doomed,
-    /// A transaction that has prepared needs it: what it is to write, or a value of that.
-    Promised,
-}
-
-/// A value in parts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upload {
-    /// Where it stands.
-    pub state: UploadState,
-    /// The slot of its key.
-    pub slot: u16,
-    /// The container's generation: when it was begun, then that of its key.
-    pub generation: u32,
-    /// Bytes of the whole value.
-    pub length: u64,
-    /// Location and length of each part written.
-    pub parts: BTreeMap<u32, (u64, u32)>,
 }
 
 /// What a change of the expiry time of a long value put in place of what its record says.
@@ -108,7 +81,7 @@ pub struct State {
     /// Generations that were emptied while others had keys: entries that still have to be swept.
     pub dead: BTreeMap<u32, u64>,
     /// Values in parts.
-    pub uploads: BTreeMap<u64, Upload>,
+    pub uploads: Uploads,
     /// The next upload's number.
     pub next_upload: u64,
     /// Versions that wait below the current one, by the current one's location.
@@ -132,7 +105,7 @@ impl State {
             next_generation: CONTAINERS_MAX,
             counters: BTreeMap::new(),
             dead: BTreeMap::new(),
-            uploads: BTreeMap::new(),
+            uploads: Uploads::default(),
             next_upload: 1,
             retained: BTreeMap::new(),
             expiry_overrides: BTreeMap::new(),
@@ -177,17 +150,17 @@ impl State {
             TransitionKind::Relocate => self.relocate(t, frame),
             TransitionKind::SetExpiry => self.set_expiry(t),
             TransitionKind::Clear => self.clear(t, frame),
-            TransitionKind::StorePart => self.store_part(t),
+            TransitionKind::StorePart | TransitionKind::SharePart => self.hold_part(t),
             TransitionKind::RelocatePart => self.relocate_part(t, frame),
             TransitionKind::UploadBegin => self.upload_begin(t),
-            TransitionKind::UploadCommit => self.upload_commit(t),
-            TransitionKind::UploadDoom => self.set_upload_state(t.argument, UploadState::Doomed),
+            TransitionKind::UploadCommit => self.uploads.commit(t.argument, t.container),
+            TransitionKind::UploadDoom => self.uploads.set_state(t.argument, UploadState::Doomed),
             TransitionKind::UploadEnd => self.upload_end(t, frame),
             TransitionKind::Release => self.release(t, frame),
             TransitionKind::Revert => self.revert(t, frame),
             TransitionKind::OpenSegment => self.open_segment(t, frame),
             TransitionKind::Sweep => self.sweep(t, frame),
-            TransitionKind::UploadPromise => self.set_upload_state(t.argument, UploadState::Promised),
+            TransitionKind::UploadPromise => self.uploads.set_state(t.argument, UploadState::Promised),
             TransitionKind::Prepare => self.prepare(t),
             TransitionKind::Applied => self.applied(t),
             TransitionKind::Forget => self.forget(t),
@@ -283,28 +256,19 @@ impl State {
         self.generations.insert(t.fingerprint as u32, t.argument as u32);
         self.next_generation = self.next_generation.max(t.argument as u32 + 1);
         let gone = self.counters.remove(&t.container).unwrap_or_default();
-        // What is still being sent becomes a value after this: it is none of what is emptied.
-        let values = |upload: &&mut Upload| upload.state == UploadState::Live;
-        for upload in self.uploads.values_mut().filter(values).filter(|u| u.generation == t.container) {
-            upload.state = UploadState::Doomed;
-        }
+        self.uploads.doom_values(t.container);
         if t.flags & FLAG_WHOLE != 0 {
             self.clear_tables(frame);
             self.segments.remove_all_live(frame);
-            self.keep_promised_uploads();
+            self.uploads.keep_promised();
+            for (location, length) in self.uploads.records() {
+                self.segments.add_live(location, length);
+            }
             self.retained.clear();
             self.expiry_overrides.clear();
             self.dead.clear();
         } else if gone.keys > 0 {
             self.dead.insert(t.container, gone.keys);
-        }
-    }
-
-    /// Of the uploads, only those stay that a transaction needs.
-    fn keep_promised_uploads(&mut self) {
-        self.uploads.retain(|_, upload| upload.state == UploadState::Promised);
-        for (location, length) in self.uploads.values().flat_map(|upload| upload.parts.values()) {
-            self.segments.add_live(*location, *length);
         }
     }
 
@@ -333,17 +297,16 @@ impl State {
         }
     }
 
-    fn store_part(&mut self, t: &Transition) {
-        self.segments.add_live(t.location, t.length);
-        let upload = self.uploads.get_mut(&t.argument).expect("parts belong to an upload");
-        upload.parts.insert(t.fingerprint as u32, (t.location, t.length));
+    fn hold_part(&mut self, t: &Transition) {
+        if self.uploads.hold(t.argument, t.fingerprint as u32, t.location, t.length) {
+            self.segments.add_live(t.location, t.length);
+        }
     }
 
     fn relocate_part(&mut self, t: &Transition, frame: u64) {
         self.segments.add_live(t.location, t.length);
         self.segments.remove_live(t.previous, t.length, frame);
-        let upload = self.uploads.get_mut(&t.argument).expect("parts belong to an upload");
-        upload.parts.insert(t.fingerprint as u32, (t.location, t.length));
+        self.uploads.relocate(t.previous, t.location);
     }
 
     fn upload_begin(&mut self, t: &Transition) {
@@ -355,30 +318,17 @@ impl State {
             length: t.previous,
             parts: BTreeMap::new(),
         };
-        self.uploads.insert(t.argument, upload);
-    }
-
-    fn upload_commit(&mut self, t: &Transition) {
-        if let Some(upload) = self.uploads.get_mut(&t.argument) {
-            (upload.state, upload.generation) = (UploadState::Live, t.container);
-        }
-    }
-
-    fn set_upload_state(&mut self, upload: u64, state: UploadState) {
-        if let Some(upload) = self.uploads.get_mut(&upload) {
-            upload.state = state;
-        }
+        self.uploads.begin(t.argument, upload);
     }
 
     fn upload_end(&mut self, t: &Transition, frame: u64) {
-        let Some(upload) = self.uploads.remove(&t.argument) else { return };
-        for (location, length) in upload.parts.into_values() {
+        for (location, length) in self.uploads.end(t.argument) {
             self.segments.remove_live(location, length, frame);
         }
     }
 
     fn prepare(&mut self, t: &Transition) {
-        self.set_upload_state(t.argument, UploadState::Promised);
+        self.uploads.set_state(t.argument, UploadState::Promised);
         let prepared = Prepared { intent: t.argument, applied: false };
         self.transactions.insert(transaction_of(t), prepared);
     }
@@ -391,7 +341,7 @@ impl State {
     fn forget(&mut self, t: &Transition) {
         let forgotten = self.transactions.remove(&transaction_of(t));
         let intent = forgotten.expect("only what has prepared is forgotten").intent;
-        self.set_upload_state(intent, UploadState::Doomed);
+        self.uploads.set_state(intent, UploadState::Doomed);
     }
 
     fn release(&mut self, t: &Transition, frame: u64) {
@@ -429,8 +379,7 @@ impl State {
             .flat_map(|slot| self.index.from(Slot(slot as u16), 0))
             .map(|entry| u64::from(entry.length))
             .sum();
-        let parts = self.uploads.values().flat_map(|upload| upload.parts.values());
-        let parts: u64 = parts.map(|(_, length)| u64::from(*length)).sum();
+        let parts: u64 = self.uploads.records().map(|(_, length)| u64::from(length)).sum();
         let retained: u64 = self.retained.values().map(|kept| u64::from(kept.length)).sum();
         indexed + parts + retained
     }

@@ -12,7 +12,7 @@ use crate::held::judge;
 use crate::log::Log;
 use crate::metrics::add;
 use crate::partition::{Extent, Found, Partition, Place};
-use crate::state::UploadState;
+use crate::uploads::UploadState;
 use plimsoll_kv::{Durability, Edit, Error, Expiry, Item, Lifetime, Op, Output, Result, Value, Version};
 use std::rc::Rc;
 

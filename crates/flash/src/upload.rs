@@ -1,20 +1,23 @@
 //! Values in parts: begun, written part by part, then stored at once under their key.
 //!
 //! Invariants: parts are invisible until the manifest is stored; an upload that is given up, or
-//! open at a crash, leaves nothing; parts of a replaced value stay while someone reads them.
+//! open at a crash, leaves nothing; parts of a replaced value stay while someone reads them. A value
+//! that differs from a pinned one in some parts shares the records of the others with it.
 
 use crate::format::note::note_bytes_max;
 use crate::format::record::{part_key, record_bytes};
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::metrics::add;
 use crate::partition::Partition;
-use crate::state::UploadState;
+use crate::uploads::UploadState;
 use plimsoll_kv::limits::VALUE_BYTES_MAX;
 use plimsoll_kv::{ContainerId, Durability, Error, Output, Result, UploadId};
 use std::rc::Rc;
 
 /// Uploads open at a time: each stands for a client that is sending.
 const UPLOADS_OPEN_MAX: usize = 1024;
+/// Parts that one note shares.
+const SHARES_PER_NOTE: u32 = 256;
 
 impl Partition {
     /// A transition of an upload as a whole.
@@ -27,12 +30,13 @@ impl Partition {
         container: ContainerId,
         key: &[u8],
         length: u64,
+        shared_bytes: u64,
     ) -> Result<Output> {
         if length > VALUE_BYTES_MAX {
             return Err(Error::ValueTooLong);
         }
         loop {
-            self.admit(length).await?;
+            self.admit(length.saturating_sub(shared_bytes)).await?;
             match self.reserve_for_store(note_bytes_max(1), 1) {
                 Err(Error::NoSpace) => self.wait_to_store().await?,
                 Err(error) => return Err(error),
@@ -65,9 +69,53 @@ impl Partition {
         let found = state.uploads.get(&upload).filter(|found| found.state == UploadState::Open);
         let found = found.ok_or(Error::Invalid("no such upload is open"))?;
         let part = found.parts.len() as u32;
+        Ok((part, self.bytes_of_part(found.length, part), found.generation))
+    }
+
+    /// Bytes of a part of a value of so many; 0: it has no such part.
+    pub(crate) fn bytes_of_part(&self, length: u64, part: u32) -> u64 {
         let part_bytes = u64::from(self.layout.part_bytes());
-        let left = found.length.saturating_sub(u64::from(part) * part_bytes);
-        Ok((part, left.min(part_bytes), found.generation))
+        length.saturating_sub(u64::from(part) * part_bytes).min(part_bytes)
+    }
+
+    pub(crate) async fn upload_share(&self, upload: UploadId, from: UploadId, parts: u32) -> Result<Output> {
+        let mut left = parts;
+        while left > 0 {
+            let count = left.min(SHARES_PER_NOTE);
+            match self.reserve_for_store(note_bytes_max(count as usize), count as usize) {
+                Err(Error::NoSpace) => self.wait_to_store().await?,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    let shares = self.shares(upload.0, from.0, count)?;
+                    self.commit_note(&shares, Durability::Async);
+                    left -= count;
+                }
+            }
+        }
+        Ok(Output::Done)
+    }
+
+    /// What makes the next parts of an open upload those of another.
+    fn shares(&self, upload: u64, from: u64, count: u32) -> Result<Vec<Transition>> {
+        let (first, _, _) = self.next_part(upload)?;
+        let state = self.state.borrow();
+        let length = state.uploads[&upload].length;
+        let other = state.uploads.get(&from).ok_or(Error::NotFound)?;
+        let share = |part: u32| {
+            let bytes = self.bytes_of_part(length, part);
+            if bytes == 0 || bytes != self.bytes_of_part(other.length, part) {
+                return Err(Error::Invalid("a shared part of another length"));
+            }
+            let (location, units) = *other.parts.get(&part).ok_or(Error::NotFound)?;
+            Ok(Transition {
+                fingerprint: u64::from(part),
+                location,
+                length: units,
+                argument: upload,
+                ..Transition::new(TransitionKind::SharePart)
+            })
+        };
+        (first..first.saturating_add(count)).map(share).collect()
     }
 
     pub(crate) async fn upload_part(
@@ -151,9 +199,7 @@ impl Partition {
     }
 
     pub(crate) fn doom(&self, upload: u64) {
-        if let Some(found) = self.state.borrow_mut().uploads.get_mut(&upload) {
-            found.state = UploadState::Doomed;
-        }
+        self.state.borrow_mut().uploads.set_state(upload, UploadState::Doomed);
         self.background.ring();
     }
 

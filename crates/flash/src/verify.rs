@@ -142,9 +142,7 @@ fn is_live(
 ) -> bool {
     let key = record::key(bytes, header);
     if header.kind == RecordKind::Part {
-        let upload = key.get(..8).and_then(|id| id.try_into().ok()).map(u64::from_le_bytes);
-        let parts = upload.and_then(|upload| state.uploads.get(&upload)).map(|upload| &upload.parts);
-        return parts.is_some_and(|parts| parts.values().any(|(part, _)| *part == location));
+        return state.uploads.is_held(location, (header.record_bytes() / UNIT_BYTES) as u32);
     }
     let fingerprint = layout.fingerprint(header.container, key);
     state.index.contains(plimsoll_kv::Slot(header.slot), fingerprint, location)

@@ -88,7 +88,7 @@ async fn store(partition: &Rc<Partition>, durability: Durability, key: usize, by
     let value = if bytes.len() <= partition.value_bytes_max() {
         Value::Bytes(bytes)
     } else {
-        let op = Op::UploadBegin { container, key: name(key), length: bytes.len() as u64 };
+        let op = Op::UploadBegin { container, key: name(key), length: bytes.len() as u64, shared_bytes: 0 };
         let Output::Upload(upload) = execute(partition, durability, op).await?.output else {
             panic!("an upload begins with its name")
         };
@@ -123,7 +123,7 @@ async fn retrieve(partition: &Rc<Partition>, key: usize) -> Option<Vec<u8>> {
     let Some(upload) = item.upload else { return Some(item.bytes) };
     let mut bytes = Vec::new();
     for part in 0..item.length.div_ceil(partition.part_bytes() as u64) as u32 {
-        let op = Op::RetrievePart { upload, key: name(key), part };
+        let op = Op::RetrievePart { upload, key: name(key), part, range: None };
         match execute(partition, Durability::Sync, op).await {
             Ok(Completion { output: Output::Found(item), .. }) => bytes.extend(item.bytes),
             other => panic!("{other:?}"),

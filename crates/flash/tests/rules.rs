@@ -190,7 +190,12 @@ fn the_version_told_for_a_change_of_expiry_is_the_version() {
 
 /// Uploads a value in parts.
 async fn upload(partition: &Rc<Partition>, key: &[u8], length: usize) -> Result<UploadId> {
-    let begin = Op::UploadBegin { container: ContainerId(0), key: key.to_vec(), length: length as u64 };
+    let begin = Op::UploadBegin {
+        container: ContainerId(0),
+        key: key.to_vec(),
+        length: length as u64,
+        shared_bytes: 0,
+    };
     let Output::Upload(upload) = run(partition, begin).await? else { panic!("no upload") };
     for part in vec![3_u8; length].chunks(partition.part_bytes()) {
         let part = Op::UploadPart { upload, key: key.to_vec(), bytes: part.to_vec() };

@@ -77,7 +77,7 @@ async fn value(partition: &Rc<Partition>, container: ContainerId, name: &str) ->
 }
 
 async fn upload(partition: &Rc<Partition>, container: ContainerId, name: &str, bytes: &[u8]) -> UploadId {
-    let begin = Op::UploadBegin { container, key: key(name), length: bytes.len() as u64 };
+    let begin = Op::UploadBegin { container, key: key(name), length: bytes.len() as u64, shared_bytes: 0 };
     let Ok(Output::Upload(upload)) = run(partition, begin).await else { panic!("an upload begins") };
     let part_bytes = plimsoll_kv::Device::part_bytes(&**partition);
     for part in bytes.chunks(part_bytes) {
@@ -219,7 +219,7 @@ async fn check_large(partition: &Rc<Partition>) -> bool {
             let upload = item.upload.unwrap();
             let mut bytes = Vec::new();
             for part in 0.. {
-                match run(partition, Op::RetrievePart { upload, key: key.clone(), part }).await {
+                match run(partition, Op::RetrievePart { upload, key: key.clone(), part, range: None }).await {
                     Ok(Output::Found(item)) => bytes.extend(item.bytes),
                     _ => break,
                 }

@@ -120,7 +120,8 @@ pub enum Op {
         /// If the value stands in parts, keep them until `Unpin`, whatever happens to the key.
         pin: bool,
     },
-    /// Reads a part of a pinned value, or of an upload that was begun.
+    /// Reads a part of a pinned value, or of an upload that was begun; or a range of the part: as much
+    /// of it as there is.
     RetrievePart {
         /// Of which upload.
         upload: UploadId,
@@ -128,6 +129,8 @@ pub enum Op {
         key: Vec<u8>,
         /// Which part, from 0.
         part: u32,
+        /// First byte of the part and number of bytes; all of it if absent.
+        range: Option<(u64, u64)>,
     },
     /// Gives up a pin.
     Unpin {
@@ -213,6 +216,8 @@ pub enum Op {
         key: Vec<u8>,
         /// Bytes in all.
         length: u64,
+        /// Bytes of these that `UploadShare` will bring: no space is asked for them.
+        shared_bytes: u64,
     },
     /// The next part: [`crate::Device::part_bytes`] bytes, the last one what remains.
     UploadPart {
@@ -222,6 +227,17 @@ pub enum Op {
         key: Vec<u8>,
         /// The bytes.
         bytes: Vec<u8>,
+    },
+    /// The next parts: those with the same numbers of a pinned value of the same key. Nothing is copied.
+    UploadShare {
+        /// Of which upload.
+        upload: UploadId,
+        /// The key it was begun for.
+        key: Vec<u8>,
+        /// The pinned value. The shared parts are as long in both.
+        from: UploadId,
+        /// How many.
+        parts: u32,
     },
     /// Gives up an upload and its space.
     UploadAbort {
@@ -275,6 +291,7 @@ impl Op {
             | Op::Revert { key, .. }
             | Op::UploadBegin { key, .. }
             | Op::UploadPart { key, .. }
+            | Op::UploadShare { key, .. }
             | Op::UploadAbort { key, .. } => Some(key),
             Op::Batch(ops) => ops.first().and_then(Op::key),
             Op::Transaction { action: Action::Retrieve { key, .. }, .. } => Some(key),

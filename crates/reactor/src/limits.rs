@@ -25,6 +25,10 @@ pub const RECEIVE_DIRECT_BYTES_MIN: usize = 32 << 10;
 /// Bytes of one receive: more than a socket's buffer ever holds is reserved in vain.
 pub const RECEIVE_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of one send: the kernel copies them while the core waits, and delivers them itself to a peer on
+/// the same machine.
+pub const SEND_BYTES_MAX: usize = 128 << 10;
+
 /// Commands of the control thread that one core can have waiting.
 pub const CONTROL_MESSAGES_MAX: usize = 64;
 

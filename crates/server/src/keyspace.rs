@@ -61,8 +61,7 @@ impl Keyspace {
         };
         let upload = Upload::begin(&self, *container, key, bytes.len() as u64).await?;
         for part in bytes.chunks(self.core.volume.geometry().part_bytes) {
-            let op = Op::UploadPart { upload: upload.id, key: key.clone(), bytes: part.to_vec() };
-            self.core.clone().execute(op).await?;
+            upload.write(part.to_vec()).await?;
         }
         *value = Value::Upload(upload.id);
         let stored = self.core.clone().execute(op).await?;

@@ -40,14 +40,18 @@ pub const REPLIES_WAITING_MAX: usize = 1024;
 /// Bytes of replies that wait for a reader before no more commands of its connection are begun.
 pub const REPLY_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of a value in parts that are read, proved and sent at once. A core does nothing else meanwhile,
+/// and other requests wait behind them at the device: small enough that they do not feel it.
+pub const SLICE_BYTES: u64 = 128 << 10;
+
 /// Bytes of one send, and so of what is gathered from replies that are ready.
 pub const SEND_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of one receive when nothing larger is known to come.
 pub const RECEIVE_BYTES: usize = 16 << 10;
 
-/// Bytes of one receive at most.
-pub const RECEIVE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one receive at most: the kernel copies them while the core waits.
+pub const RECEIVE_BYTES_MAX: usize = 128 << 10;
 
 /// Capacity that a connection's buffers keep while it is idle.
 pub const BUFFER_BYTES_KEPT: usize = 32 << 10;

@@ -49,6 +49,9 @@ pub enum TransitionKind {
     Applied = 19,
     /// The transaction of that name is forgotten, applied or given up.
     Forget = 20,
+    /// Part `fingerprint` of upload `argument` is the record at `location`, which is a part of another
+    /// upload too.
+    SharePart = 21,
 }
 
 impl TransitionKind {
@@ -59,7 +62,7 @@ impl TransitionKind {
     }
 }
 
-const KINDS: [TransitionKind; 20] = [
+const KINDS: [TransitionKind; 21] = [
     TransitionKind::Store,
     TransitionKind::Delete,
     TransitionKind::Relocate,
@@ -80,6 +83,7 @@ const KINDS: [TransitionKind; 20] = [
     TransitionKind::Prepare,
     TransitionKind::Applied,
     TransitionKind::Forget,
+    TransitionKind::SharePart,
 ];
 
 /// The stored record has an expiry time.

@@ -136,7 +136,7 @@ impl Memory {
             }
             Op::Retrieve { container, key, range, pin } => state.retrieve(container, &key, range, pin),
             Op::Exist { container, key } => state.exist(container, &key).map(Output::Found),
-            Op::RetrievePart { upload, part, .. } => state.retrieve_part(upload, part),
+            Op::RetrievePart { upload, part, range, .. } => state.retrieve_part(upload, part, range),
             Op::Unpin { upload, .. } => state.unpin(upload),
             Op::List { container, prefix, after, limit } => {
                 Ok(Output::Listed(state.list(container, &prefix, after.as_deref(), limit)))
@@ -153,7 +153,12 @@ impl Memory {
             Op::Batch(ops) => state.batch(ops, &self.options),
             Op::Release { container, key } => state.release(container, &key),
             Op::Revert { container, key } => state.revert(container, &key),
-            Op::UploadBegin { key, length, .. } => state.upload_begin(key, length, &self.options),
+            Op::UploadBegin { key, length, shared_bytes, .. } => {
+                state.upload_begin(key, length, shared_bytes, &self.options)
+            }
+            Op::UploadShare { upload, key, from, parts } => {
+                state.upload_share(upload, &key, from, parts, &self.options)
+            }
             Op::UploadPart { upload, key, bytes } => state.upload_part(upload, &key, bytes, &self.options),
             Op::UploadAbort { upload, key } => state.upload_abort(upload, &key),
             Op::Stats { container } => Ok(Output::Stats(state.stats(container))),

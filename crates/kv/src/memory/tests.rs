@@ -112,7 +112,8 @@ fn a_batch_happens_whole_or_not_at_all() {
 }
 
 async fn upload(m: &Rc<Memory>, key: &[u8], value: &[u8]) -> UploadId {
-    let begin = Op::UploadBegin { container: DB, key: key.to_vec(), length: value.len() as u64 };
+    let begin =
+        Op::UploadBegin { container: DB, key: key.to_vec(), length: value.len() as u64, shared_bytes: 0 };
     let Ok(Output::Upload(upload)) = execute(m, begin).await else { panic!() };
     for part in value.chunks(16) {
         let op = Op::UploadPart { upload, key: key.to_vec(), bytes: part.to_vec() };
@@ -143,14 +144,14 @@ fn values_in_parts_are_pinned_while_they_are_read() {
         execute(&m, store_op(b"k", b"other")).await.unwrap();
         let mut read = Vec::new();
         for part in 0..7 {
-            let op = Op::RetrievePart { upload: id, key: b"k".to_vec(), part };
+            let op = Op::RetrievePart { upload: id, key: b"k".to_vec(), part, range: None };
             let Ok(Output::Found(item)) = execute(&m, op).await else { panic!() };
             read.extend(item.bytes);
         }
         assert_eq!(read, value);
         execute(&m, Op::Unpin { upload: id, key: b"k".to_vec() }).await.unwrap();
         assert_eq!((m.pinned(), m.uploading()), (0, 0));
-        let late = Op::RetrievePart { upload: id, key: b"k".to_vec(), part: 0 };
+        let late = Op::RetrievePart { upload: id, key: b"k".to_vec(), part: 0, range: None };
         assert!(matches!(execute(&m, late).await, Err(Error::Invalid(_))));
     });
 }
@@ -182,7 +183,7 @@ fn ranges_give_as_much_as_there_is() {
 fn uploads_keep_their_rules() {
     run(|reactor, _| async move {
         let m = small(&reactor);
-        let begin = Op::UploadBegin { container: DB, key: b"k".to_vec(), length: 20 };
+        let begin = Op::UploadBegin { container: DB, key: b"k".to_vec(), length: 20, shared_bytes: 0 };
         let Ok(Output::Upload(id)) = execute(&m, begin).await else { panic!() };
         let part = |key: &[u8], bytes: usize| Op::UploadPart {
             upload: id,
@@ -200,7 +201,7 @@ fn uploads_keep_their_rules() {
         execute(&m, Op::UploadAbort { upload: id, key: b"k".to_vec() }).await.unwrap();
         assert!(execute(&m, store_upload(b"k", id)).await.is_err());
         assert_eq!((m.uploading(), m.state.borrow().used_bytes), (0, 0));
-        let long = Op::UploadBegin { container: DB, key: b"k".to_vec(), length: u64::MAX };
+        let long = Op::UploadBegin { container: DB, key: b"k".to_vec(), length: u64::MAX, shared_bytes: 0 };
         assert_eq!(execute(&m, long).await, Err(Error::ValueTooLong));
     });
 }

@@ -40,12 +40,13 @@ impl State {
         &mut self,
         key: Vec<u8>,
         length: u64,
+        shared_bytes: u64,
         options: &MemoryOptions,
     ) -> Result<Output> {
         if length > VALUE_BYTES_MAX {
             return Err(Error::ValueTooLong);
         }
-        if self.used_bytes.saturating_add(length) > options.capacity_bytes {
+        if self.used_bytes.saturating_add(length.saturating_sub(shared_bytes)) > options.capacity_bytes {
             return Err(Error::NoSpace);
         }
         let upload = UploadId(self.next_upload);
@@ -73,6 +74,24 @@ impl State {
         let pending = self.pending(upload, key)?;
         pending.received += due;
         pending.parts.push(bytes);
+        Ok(Output::Done)
+    }
+
+    /// The next parts are those of a pinned value. Memory copies them: it is no model of space.
+    pub(super) fn upload_share(
+        &mut self,
+        upload: UploadId,
+        key: &[u8],
+        from: UploadId,
+        count: u32,
+        options: &MemoryOptions,
+    ) -> Result<Output> {
+        for _ in 0..count {
+            let next = self.pending(upload, key)?.parts.len();
+            let (pinned, _) = self.pins.get(&from).ok_or(Error::Invalid("no such pin"))?;
+            let bytes = pinned.parts.get(next).ok_or(Error::Invalid("no such part"))?.clone();
+            self.upload_part(upload, key, bytes, options)?;
+        }
         Ok(Output::Done)
     }
 
@@ -121,11 +140,18 @@ impl State {
         Ok(Output::Done)
     }
 
-    pub(super) fn retrieve_part(&self, upload: UploadId, part: u32) -> Result<Output> {
+    pub(super) fn retrieve_part(
+        &self,
+        upload: UploadId,
+        part: u32,
+        range: Option<(u64, u64)>,
+    ) -> Result<Output> {
         let pinned = self.pins.get(&upload).map(|(parts, _)| (&parts.parts, parts.length));
         let begun = self.uploads.get(&upload).map(|pending| (&pending.parts, pending.length));
         let (parts, length) = pinned.or(begun).ok_or(Error::Invalid("no such pin"))?;
-        let bytes = parts.get(part as usize).ok_or(Error::Invalid("no such part"))?.clone();
+        let part = parts.get(part as usize).ok_or(Error::Invalid("no such part"))?;
+        let (first, count) = range.unwrap_or((0, u64::MAX));
+        let bytes = part.iter().skip(first as usize).take(count as usize).copied().collect();
         Ok(Output::Found(crate::request::Item { length, bytes, ..Default::default() }))
     }
 }

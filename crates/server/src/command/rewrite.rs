@@ -1,4 +1,5 @@
-//! APPEND and SETRANGE of values that are longer than a record, or become so: written anew in parts.
+//! APPEND and SETRANGE of values that are longer than a record, or become so: the parts that they touch
+//! are written anew, the others are shared with the value before.
 //!
 //! Invariants: what is read is one pinned version, and the new value is stored only if the key still has
 //! it; else all begins again. One part is in memory at a time. An upload that is not stored is given up.
@@ -9,6 +10,7 @@ use crate::reply::{Pinned, Reply};
 use crate::session::{Connection, Upload};
 use plimsoll_kv::limits::VALUE_BYTES_MAX;
 use plimsoll_kv::{Condition, ContainerId, Edit, Error, Expiry, Op, Output, Result, Value, Version};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Redis' words for a value that would be too long.
@@ -27,7 +29,7 @@ struct Patch<'a> {
     bytes: &'a [u8],
 }
 
-/// Makes a change of bytes by writing the value anew; the reply is its new length.
+/// Makes a change of bytes by writing what it touches anew; the reply is the value's new length.
 pub(super) async fn rewrite(connection: &Rc<Connection>, key: Vec<u8>, edit: &Edit) -> Reply {
     let container = connection.database.get();
     loop {
@@ -83,14 +85,26 @@ async fn write(
     patch: &Patch<'_>,
     length: u64,
 ) -> Result<()> {
-    let upload = Upload::begin(keyspace, container, key, length).await?;
     let part_bytes = keyspace.core().volume.geometry().part_bytes as u64;
-    for part in 0..length.div_ceil(part_bytes) {
-        let first = part * part_bytes;
-        let mut bytes = vec![0; part_bytes.min(length - first) as usize];
-        old.copy(keyspace, part as u32, first, &mut bytes).await?;
-        patch.copy(first, &mut bytes);
-        keyspace.execute(Op::UploadPart { upload: upload.id, key: key.to_vec(), bytes }).await?;
+    let parts = length.div_ceil(part_bytes);
+    let range = |part: u64| part * part_bytes..length.min((part + 1) * part_bytes);
+    let is_shared = |part: &u64| old.shares(range(*part), part_bytes) && !patch.touches(range(*part));
+    let shared = (0..parts).filter(is_shared).map(|part| range(part).end - range(part).start);
+    let upload = Upload::begin_shared(keyspace, container, key, length, shared.sum()).await?;
+    let mut part = 0;
+    while part < parts {
+        let alike = (part..parts).take_while(is_shared).count() as u64;
+        if let (1.., Old::Parts(pinned)) = (alike, old) {
+            upload.share(pinned.upload, alike as u32).await?;
+            part += alike;
+            continue;
+        }
+        let Range { start, end } = range(part);
+        let mut bytes = vec![0; (end - start) as usize];
+        old.copy(keyspace, part as u32, start, &mut bytes).await?;
+        patch.copy(start, &mut bytes);
+        upload.write(bytes).await?;
+        part += 1;
     }
     let store = Op::Store {
         container,
@@ -115,6 +129,12 @@ impl Old {
         }
     }
 
+    /// True if a part that covers this range is a part of the old value too, and as long there.
+    fn shares(&self, range: Range<u64>, part_bytes: u64) -> bool {
+        let Old::Parts(pinned) = self else { return false };
+        range.end == pinned.length.min(range.start + part_bytes)
+    }
+
     /// Copies what a part of the old value holds to the same part of the new one.
     async fn copy(&self, keyspace: &Keyspace, part: u32, first: u64, to: &mut [u8]) -> Result<()> {
         match self {
@@ -126,7 +146,8 @@ impl Old {
             }
             Old::Parts(pinned) if first >= pinned.length => {}
             Old::Parts(pinned) => {
-                let op = Op::RetrievePart { upload: pinned.upload, key: pinned.key.clone(), part };
+                let op =
+                    Op::RetrievePart { upload: pinned.upload, key: pinned.key.clone(), part, range: None };
                 let Output::Found(item) = keyspace.execute(op).await? else {
                     unreachable!("a part is found")
                 };
@@ -138,6 +159,11 @@ impl Old {
 }
 
 impl Patch<'_> {
+    /// True if any byte of the range is written.
+    fn touches(&self, range: Range<u64>) -> bool {
+        self.offset < range.end && self.offset + self.bytes.len() as u64 > range.start
+    }
+
     /// Copies what falls into the bytes from `first` on.
     fn copy(&self, first: u64, to: &mut [u8]) {
         let (end, patch_end) = (first + to.len() as u64, self.offset + self.bytes.len() as u64);

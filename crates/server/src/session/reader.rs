@@ -163,12 +163,16 @@ impl Input {
         }
         self.start = 0;
         let before = buffer.len();
+        let bytes_max = wanted.clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX);
+        if before >= RECEIVE_BYTES && buffer.capacity() - before < bytes_max {
+            // A quarter more than there is: doubling would hold memory for nothing.
+            buffer.reserve_exact(bytes_max.max(before / 4));
+        }
         connection.received_bytes.set(buffer.capacity());
         connection.reader_rests.set(true);
         if connection.closing.get() {
             connection.ready.wake_all();
         }
-        let bytes_max = wanted.clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX);
         let ended = connection.end.wait_for(|| connection.dead.get().then_some(()));
         let receive = connection.stream.receive(buffer, bytes_max);
         let (result, buffer) = match select(pin!(receive), pin!(ended)).await {

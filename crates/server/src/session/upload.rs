@@ -50,12 +50,36 @@ impl Upload {
         key: &[u8],
         length: u64,
     ) -> Result<Upload> {
-        match keyspace.execute(Op::UploadBegin { container, key: key.to_vec(), length }).await? {
+        Upload::begin_shared(keyspace, container, key, length, 0).await
+    }
+
+    /// Begins a value in parts, of so many bytes, of which a pinned value of the key brings some.
+    pub(crate) async fn begin_shared(
+        keyspace: &Keyspace,
+        container: ContainerId,
+        key: &[u8],
+        length: u64,
+        shared_bytes: u64,
+    ) -> Result<Upload> {
+        let begin = Op::UploadBegin { container, key: key.to_vec(), length, shared_bytes };
+        match keyspace.execute(begin).await? {
             Output::Upload(id) => {
                 Ok(Upload { keyspace: keyspace.clone(), id, key: key.to_vec(), open: true })
             }
             _ => unreachable!("the beginning of an upload gives an upload"),
         }
+    }
+
+    /// Writes the next part.
+    pub(crate) async fn write(&self, bytes: Vec<u8>) -> Result<()> {
+        let op = Op::UploadPart { upload: self.id, key: self.key.clone(), bytes };
+        self.keyspace.execute(op).await.map(drop)
+    }
+
+    /// The next parts are those of a pinned value.
+    pub(crate) async fn share(&self, from: UploadId, parts: u32) -> Result<()> {
+        let op = Op::UploadShare { upload: self.id, key: self.key.clone(), from, parts };
+        self.keyspace.execute(op).await.map(drop)
     }
 
     /// The upload is stored: it is the key's now.
@@ -267,8 +291,7 @@ async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], leng
         connection.request_bytes.set(connection.request_bytes.get() + part_bytes);
         let bytes = part(input, connection, part_bytes).await?;
         left -= part_bytes;
-        let op = Op::UploadPart { upload: upload.id, key: key.to_vec(), bytes };
-        let stored = core.clone().execute(op).await;
+        let stored = upload.write(bytes).await;
         connection.request_bytes.set(connection.request_bytes.get() - part_bytes);
         if let Err(error) = stored {
             skip(input, connection, left).await?;

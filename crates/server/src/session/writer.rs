@@ -1,11 +1,11 @@
 //! The writer of a connection: sends replies in order, as many as are ready at once.
 //!
-//! Invariants: a value in parts is sent part by part, one part in memory and the next one on its
-//! way; what follows it waits. If such a value turns out unreadable after its header has left, the
+//! Invariants: a value in parts is sent slice by slice, one in memory and the next one on its way; what
+//! follows it waits. If such a value turns out unreadable after its header has left, the
 //! connection is cut: bytes that were not verified are never sent in their place.
 
 use super::Connection;
-use crate::limits::{BUFFER_BYTES_KEPT, SEND_BYTES_MAX, STALL_NS_MAX};
+use crate::limits::{BUFFER_BYTES_KEPT, SEND_BYTES_MAX, SLICE_BYTES, STALL_NS_MAX};
 use crate::reply::{Pinned, Reply};
 use futures_util::future::join;
 use plimsoll_kv::{Error, Op, Output, Result};
@@ -106,56 +106,55 @@ impl Connection {
         }
     }
 
-    /// Sends a value in parts; false if the connection cannot go on.
+    /// Sends a value in parts, slice by slice: what waits beside it waits for a slice at most. False if the
+    /// connection cannot go on.
     async fn send_parts(self: &Rc<Self>, version: Version, pinned: &Pinned, out: &mut Vec<u8>) -> bool {
-        let part_bytes = self.core.volume.geometry().part_bytes as u64;
-        let number = |at: u64| u32::try_from(at / part_bytes).expect("values are bounded");
-        let (first, last) = (number(pinned.first), number(pinned.first + pinned.length - 1));
-        let mut part = match self.part(pinned, first).await {
-            Ok(part) => part,
+        let end = pinned.first + pinned.length;
+        let mut at = pinned.first;
+        let mut slice = match self.slice(pinned, at).await {
+            Ok(slice) => slice,
             Err(error) => {
                 Reply::failed(&error).write(&mut ReplyWriter::new(out, version));
                 return true;
             }
         };
         ReplyWriter::new(out, version).bulk_header(pinned.length as usize);
-        let mut left_bytes = pinned.length;
-        let mut skipped = (pinned.first % part_bytes) as usize;
-        for sent_part in first..=last {
-            let due = left_bytes.min(part_bytes - skipped as u64);
-            let Some(bytes) = part.get(skipped..skipped + due as usize) else {
-                let got = part.len();
-                tracing::error!(due, got, "a part of a value has the wrong length: connection cut");
-                return false;
-            };
-            left_bytes -= due;
-            out.extend_from_slice(bytes);
-            skipped = 0;
-            if sent_part == last {
+        loop {
+            out.extend_from_slice(&slice);
+            at += slice.len() as u64;
+            if at == end {
                 break;
             }
-            let next = sent_part + 1;
-            let (sent, fetched) = join(self.send(out), self.part(pinned, next)).await;
+            let (sent, fetched) = join(self.send(out), self.slice(pinned, at)).await;
             if !sent {
                 return false;
             }
-            part = match fetched {
-                Ok(part) => part,
+            slice = match fetched {
+                Ok(slice) => slice,
                 Err(error) => {
-                    tracing::error!(%error, part = next, "a part of a value cannot be read: connection cut");
+                    tracing::error!(%error, at, "a part of a value cannot be read: connection cut");
                     return false;
                 }
             };
         }
-        assert_eq!(left_bytes, 0);
         ReplyWriter::new(out, version).bulk_end();
         true
     }
 
-    async fn part(self: &Rc<Self>, pinned: &Pinned, part: u32) -> Result<Vec<u8>> {
-        let op = Op::RetrievePart { upload: pinned.upload, key: pinned.key.clone(), part };
-        match self.core.clone().execute(op).await? {
-            Output::Found(item) => Ok(item.bytes),
+    /// Reads what is to be sent from byte `at` on: to the end of its slice of its part.
+    async fn slice(self: &Rc<Self>, pinned: &Pinned, at: u64) -> Result<Vec<u8>> {
+        let part_bytes = self.core.volume.geometry().part_bytes as u64;
+        let part = u32::try_from(at / part_bytes).expect("values are bounded");
+        let first = at % part_bytes;
+        let end = (first + 1).next_multiple_of(SLICE_BYTES).min(part_bytes);
+        let count = (end - first).min(pinned.first + pinned.length - at);
+        let (upload, key, range) = (pinned.upload, pinned.key.clone(), Some((first, count)));
+        match self.core.clone().execute(Op::RetrievePart { upload, key, part, range }).await? {
+            Output::Found(item) if item.bytes.len() as u64 == count => Ok(item.bytes),
+            Output::Found(item) => {
+                let got = item.bytes.len();
+                Err(Error::Unreadable(format!("part {part} of a value gave {got} of {count} bytes")))
+            }
             _ => Err(Error::Unsupported("a part of a value came as something else")),
         }
     }

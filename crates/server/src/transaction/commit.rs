@@ -79,7 +79,8 @@ impl Transaction {
             Value::Bytes(bytes) if bytes.len() > geometry.value_bytes_max => std::mem::take(bytes),
             _ => return Ok(()),
         };
-        let begin = Op::UploadBegin { container, key: key.clone(), length: bytes.len() as u64 };
+        let begin =
+            Op::UploadBegin { container, key: key.clone(), length: bytes.len() as u64, shared_bytes: 0 };
         let Output::Upload(upload) = self.aside(begin).await? else {
             unreachable!("the beginning of an upload gives an upload")
         };

@@ -187,8 +187,8 @@ impl Transaction {
             Op::Stats { container } => self.stats(container).await,
             Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit).await,
             Op::List { container, prefix, after, limit } => self.list(container, prefix, after, limit).await,
-            Op::UploadBegin { container, key, length } => {
-                let begin = Op::UploadBegin { container, key: key.clone(), length };
+            Op::UploadBegin { container, key, length, shared_bytes } => {
+                let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes };
                 let begun = self.aside(begin).await?;
                 if let Output::Upload(upload) = begun {
                     let place = (self.partition_of(&key), upload);
@@ -197,6 +197,7 @@ impl Transaction {
                 Ok(begun)
             }
             Op::UploadPart { .. }
+            | Op::UploadShare { .. }
             | Op::UploadAbort { .. }
             | Op::RetrievePart { .. }
             | Op::Unpin { .. }
@@ -263,7 +264,7 @@ impl Transaction {
             if bytes.len() as u64 >= length {
                 break;
             }
-            let op = Op::RetrievePart { upload, key: key.to_vec(), part };
+            let op = Op::RetrievePart { upload, key: key.to_vec(), part, range: None };
             let Output::Found(item) = self.aside(op).await? else { unreachable!("a part is found") };
             bytes.extend_from_slice(&item.bytes);
         }

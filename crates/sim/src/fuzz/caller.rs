@@ -123,6 +123,7 @@ impl Caller {
             Command::Batch(batch) => self.batch(batch).await,
             Command::Swap(length) => self.swap(key, length).await,
             Command::Abandon(length) => self.abandon(key, length).await,
+            Command::Change(length) => self.change(key, length).await,
         }
     }
 
@@ -448,18 +449,24 @@ impl Caller {
         let (value, bytes) = self.new_value(key, length);
         let asked = self.begin(key, Input::set(value.0));
         let op = store(key, Value::Bytes(bytes), Condition::IfVersion(seen), Expiry::Never, false);
-        match self.call_or_leave(self.shape.durability(key.number), op).await {
+        let called = self.call_or_leave(self.shape.durability(key.number), op).await;
+        self.swapped(key, &asked, (seen, value), called);
+    }
+
+    /// Ends a store that was to replace what was seen.
+    fn swapped(&self, key: &Key, asked: &Asked, (seen, value): (Version, ValueId), called: Called) {
+        match called {
             Some(Ok(Output::Stored { version, .. })) => {
-                let ended = self.journal.answer(&asked, checker::Output::Flag(true));
+                let ended = self.journal.answer(asked, checker::Output::Flag(true));
                 let (begun, wrote, from) = (asked.begun, true, Some(seen));
                 let made =
                     VersionSeen { begun, ended, ended_ns: 0, version, wrote, value: Some(value), from };
                 self.journal.see_version(&key.name, made);
             }
-            Some(Err(Error::VersionMismatch | Error::NotFound)) => self.journal.withdraw(&asked, "changed"),
-            Some(Err(error)) => self.failed(&asked, Some(&error), true),
+            Some(Err(Error::VersionMismatch | Error::NotFound)) => self.journal.withdraw(asked, "changed"),
+            Some(Err(error)) => self.failed(asked, Some(&error), true),
             Some(Ok(other)) => self.journal.violate("answers", format!("a store gave {other:?}")),
-            None => self.failed(&asked, None, true),
+            None => self.failed(asked, None, true),
         }
     }
 }

@@ -91,6 +91,9 @@ impl Pipeline {
             Command::Set { length, condition, expiry, get_old } => {
                 self.set(key, length, (condition, expiry, get_old), random);
             }
+            Command::Change(length) => {
+                self.set(key, length, (Condition::Always, Expiry::Discard, false), random)
+            }
             Command::Swap(length) => self.set(key, length, (Condition::Always, Expiry::Keep, true), random),
             Command::Delete => self.found(&["DEL", "UNLINK"], vec![key.clone()], Input::Delete, random),
             Command::Exists => self.found(&["EXISTS"], vec![key.clone()], Input::Exists, random),

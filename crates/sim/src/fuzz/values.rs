@@ -2,28 +2,55 @@
 //!
 //! Place: clients take values from here and give back what they read.
 //!
-//! Invariants: a value is written at most once to a key; every 16 bytes of a long value name it, so
-//! that a range is known by its bytes; a value that was read is accepted only if every byte of it
-//! is what was written to that very key.
+//! Invariants: a value is written at most once to a key; every 16 bytes of a long value name it, or the
+//! older value that it took them from, so that a range is known by its bytes; a value that was read is
+//! accepted only if every byte of it is what was written to that very key.
 //!
-//! Never: two values share their bytes for one key.
+//! Never: two values share all their bytes for one key.
 
 use crate::checker::ValueId;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 
 /// The bytes that name a value.
 const BLOCK_BYTES: usize = 16;
+/// Numbers of values look like no others.
+const NAME_MASK: u64 = 0x5bd1_e995_0000_0000;
 
 /// A container and a key's bytes.
 pub(super) type KeyName = (u32, Vec<u8>);
 
 #[derive(Default)]
 pub(super) struct Values {
-    /// By id less 1: whose, and how long.
-    written: Vec<(KeyName, usize)>,
+    /// By id less 1.
+    written: Vec<Written>,
     /// Values too short to name themselves.
     short: BTreeMap<(KeyName, Vec<u8>), ValueId>,
+}
+
+/// A value that was written.
+struct Written {
+    key: KeyName,
+    /// Its pieces in order: where each ends, and of which value its bytes are.
+    pieces: Vec<(usize, u64)>,
+}
+
+impl Written {
+    fn length(&self) -> usize {
+        self.pieces.last().map_or(0, |(end, _)| *end)
+    }
+
+    /// `length` bytes from block `first` on.
+    fn content(&self, first: u64, length: usize) -> Vec<u8> {
+        let (mut bytes, start) = (Vec::with_capacity(length), first as usize * BLOCK_BYTES);
+        for (end, id) in &self.pieces {
+            let at = start + bytes.len();
+            let wanted = (*end.min(&(start + length))).saturating_sub(at);
+            bytes.extend_from_slice(&content(*id, (at / BLOCK_BYTES) as u64, wanted));
+        }
+        bytes
+    }
 }
 
 fn mix(a: u64, b: u64) -> u64 {
@@ -33,9 +60,16 @@ fn mix(a: u64, b: u64) -> u64 {
 
 fn block(id: u64, index: u64) -> [u8; BLOCK_BYTES] {
     let mut bytes = [0; BLOCK_BYTES];
-    bytes[..8].copy_from_slice(&(id ^ 0x5bd1_e995_0000_0000).to_le_bytes());
+    bytes[..8].copy_from_slice(&(id ^ NAME_MASK).to_le_bytes());
     bytes[8..].copy_from_slice(&mix(id, index).to_le_bytes());
     bytes
+}
+
+/// The value that a block names.
+fn named(block: &[u8; BLOCK_BYTES]) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&block[..8]);
+    u64::from_le_bytes(eight) ^ NAME_MASK
 }
 
 /// `length` bytes of a value from block `first` on.
@@ -64,7 +98,35 @@ impl Values {
                 Entry::Vacant(vacant) => drop(vacant.insert(id)),
             }
         }
-        self.written.push((key.clone(), bytes.len()));
+        self.written.push(Written { key: key.clone(), pieces: vec![(bytes.len(), id.0)] });
+        (id, bytes)
+    }
+
+    /// A new value for a key: an older one of it with the bytes of `changed` new, and those after its end.
+    /// All bounds but the length are whole blocks, and at least one block changes.
+    pub(super) fn change(
+        &mut self,
+        key: &KeyName,
+        base: ValueId,
+        changed: &Range<usize>,
+        length: usize,
+    ) -> (ValueId, Vec<u8>) {
+        let id = ValueId(self.written.len() as u64 + 1);
+        assert!(changed.len() >= BLOCK_BYTES && changed.end <= length, "a change names its value");
+        let base = &self.written[base.0 as usize - 1];
+        let old_end = base.length() / BLOCK_BYTES * BLOCK_BYTES;
+        let mut pieces = Vec::new();
+        for (end, of) in &base.pieces {
+            pieces.push(((*end).min(changed.start), *of));
+        }
+        pieces.push((changed.end, id.0));
+        for (end, of) in base.pieces.iter().filter(|(end, _)| *end > changed.end) {
+            pieces.push(((*end).min(if length > base.length() { old_end } else { length }), *of));
+        }
+        pieces.push((length, id.0));
+        let written = Written { key: key.clone(), pieces };
+        let bytes = written.content(0, length);
+        self.written.push(written);
         (id, bytes)
     }
 
@@ -83,19 +145,20 @@ impl Values {
                 format!("{} bytes {bytes:02x?} were read that nobody wrote to it", bytes.len())
             });
         }
-        let mut eight = [0; 8];
-        eight.copy_from_slice(&bytes[..8]);
-        let id = u64::from_le_bytes(eight) ^ 0x5bd1_e995_0000_0000;
-        let Some((owner, length)) = id.checked_sub(1).and_then(|at| self.written.get(at as usize)) else {
+        // A value is newer than those that it took bytes from.
+        let id = bytes.as_chunks::<BLOCK_BYTES>().0.iter().map(named).max().unwrap_or(0);
+        let Some(written) = id.checked_sub(1).and_then(|at| self.written.get(at as usize)) else {
             return Err(format!("{} bytes were read that no client ever wrote", bytes.len()));
         };
-        if owner != key {
-            let owner = String::from_utf8_lossy(&owner.1);
+        if written.key != *key {
+            let owner = String::from_utf8_lossy(&written.key.1);
             return Err(format!("value v{id} was read, which was written to key {owner:?}"));
         }
-        let expected = if whole { *length } else { bytes.len() };
-        if bytes.len() != expected || bytes != content(id, first, bytes.len()) {
-            let wrong = content(id, first, bytes.len()).iter().zip(bytes).position(|(a, b)| a != b);
+        let length = written.length();
+        let expected = if whole { length } else { bytes.len() };
+        let content = written.content(first, bytes.len());
+        if bytes.len() != expected || bytes != content {
+            let wrong = content.iter().zip(bytes).position(|(a, b)| a != b);
             return Err(format!(
                 "value v{id} of {length} bytes was read as {} bytes, the first wrong one at {wrong:?}",
                 bytes.len()

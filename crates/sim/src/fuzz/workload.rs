@@ -44,6 +44,8 @@ pub(super) enum Command {
     Swap(usize),
     /// Begins a long value and gives it up.
     Abandon(usize),
+    /// Changes some parts of a long value and gives it this length; makes one if there is none.
+    Change(usize),
 }
 
 /// The keys of a world, by container.
@@ -88,14 +90,16 @@ impl Workload {
         let shape = &self.shape;
         let max = shape.value_bytes_max;
         let length = match self.random.below(1000) {
-            n if n < shape.long_per_mille => {
-                self.random.range(shape.segment_bytes / 4 + 1, shape.segment_bytes)
-            }
+            n if n < shape.long_per_mille => return self.long_length(),
             n if n < 40 => self.random.below(16),
             n if n < 60 => self.random.range(max / 2, (shape.segment_bytes / 4 - 2000).max(max)),
             _ => self.random.below(max),
         };
         length as usize
+    }
+
+    fn long_length(&mut self) -> usize {
+        self.random.range(self.shape.segment_bytes / 4 + 1, self.shape.segment_bytes) as usize
     }
 
     fn short_length(&mut self) -> usize {
@@ -152,6 +156,7 @@ impl Workload {
             96 => Command::Count,
             97 if self.shape.long_per_mille > 0 => Command::Abandon(self.length()),
             98 if self.shape.clears && self.random.chance_ppm(300_000) => Command::Clear,
+            99 if self.shape.long_per_mille > 0 => Command::Change(self.long_length()),
             _ => Command::Get,
         };
         (key, command)

@@ -22,7 +22,7 @@ pub use start::{Running, UringOptions, start_uring};
 
 use super::wake::WakeCell;
 use crate::file::{FileOptions, Opened};
-use crate::limits::{IO_BYTES_MAX, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MIN};
+use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MIN, SEND_BYTES_MAX};
 use crate::ops::{FileId, Op, Ops, SocketId, Token};
 use crate::reactor::CoreId;
 use files::{Files, Transfer};
@@ -188,7 +188,7 @@ impl Uring {
             Op::Send { socket, bytes, from } => {
                 let socket = types::Fd(self.sockets.descriptor(*socket));
                 let rest = &bytes[*from..];
-                let len = rest.len().min(IO_BYTES_MAX) as u32;
+                let len = rest.len().min(SEND_BYTES_MAX) as u32;
                 // WAITALL: the kernel goes on by itself when a slow reader makes room.
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
                 opcode::Send::new(socket, rest.as_ptr(), len).flags(flags).build()
