@@ -87,7 +87,12 @@ impl Partition {
 
     pub(crate) fn manifest(&self, found: &Found) -> Result<Manifest> {
         let value = self.value(found)?;
-        Manifest::decode(value).map_err(|error| self.unreadable(found.entry.location, &error.to_string()))
+        let unreadable = |what: &str| self.unreadable(found.entry.location, what);
+        let manifest = Manifest::decode(value).map_err(|error| unreadable(&error.to_string()))?;
+        if manifest.part_bytes != self.layout.part_bytes() {
+            return Err(unreadable("a value in parts of another size"));
+        }
+        Ok(manifest)
     }
 
     pub(crate) fn item(&self, found: &Found, bytes: Vec<u8>) -> Result<Item> {

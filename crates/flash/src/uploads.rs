@@ -8,6 +8,7 @@
 //! uploads.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Deref;
 
 /// Where an upload stands.
@@ -68,9 +69,16 @@ fn hold(
     (location, length): (u64, u32),
     holder: (u64, u32),
 ) -> Option<bool> {
-    let held = records.entry(location).or_insert_with(|| Held { length, holders: Vec::new() });
-    held.holders.push(holder);
-    (held.length == length).then_some(held.holders.len() == 1)
+    match records.entry(location) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(Held { length, holders: vec![holder] });
+            Some(true)
+        }
+        Entry::Occupied(mut occupied) => {
+            occupied.get_mut().holders.push(holder);
+            (occupied.get().length == length).then_some(false)
+        }
+    }
 }
 
 impl Uploads {

@@ -229,7 +229,7 @@ fn a_slice_of_a_part_is_what_stands_there() {
     live(&world, |reactor| async move {
         let partition = open_with(&reactor, 4 << 20, Options::default()).await;
         let part_bytes = partition.part_bytes();
-        assert_eq!(part_bytes, 512 << 10, "many checksum spans");
+        assert_eq!(part_bytes, 256 << 10, "many checksum spans");
         set(&partition, &content(5, part_bytes + 40_000)).await;
         partition.close().await.unwrap();
     });

@@ -4,9 +4,10 @@
 //! upload; the command itself runs when its last argument has come. Place on the path: beside the
 //! parser.
 //!
-//! Invariants: of a value of SET at most one part and one receive are in memory; an upload that is not
-//! stored, for whatever reason, is given up. Long arguments of other commands than SET, and of SET after
-//! MULTI, are kept in memory; above its bound they are skipped and refused, and the connection goes on.
+//! Invariants: of a value of SET at most two parts, one on its way in and one to the device, and a receive
+//! are in memory; an upload that is not stored, for whatever reason, is given up. Long arguments of other
+//! commands than SET, and of SET after MULTI, are kept in memory; above its bound they are skipped and
+//! refused, and the connection goes on.
 
 use super::reader::Input;
 use super::{Account, Connection};
@@ -15,6 +16,7 @@ use crate::keyspace::Keyspace;
 use crate::limits::QUERY_BUFFER_BYTES_MAX;
 use crate::reply::Reply;
 use crate::slow_log;
+use futures_util::future::join;
 use plimsoll_kv::{ContainerId, Op, Output, Result, UploadId};
 use plimsoll_reactor::Work;
 use plimsoll_resp::{LargeArg, OwnedArgs, Step};
@@ -285,16 +287,18 @@ async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], leng
                 return Some(Fate::Refused(Reply::failed(&error)));
             }
         };
+    let part_bytes = core.volume.geometry().part_bytes;
+    let mut counted = Counted { connection, bytes: 0 };
+    counted.add(2 * part_bytes);
     let mut left = length;
+    let mut received = part(input, connection, left.min(part_bytes)).await?;
     while left > 0 {
-        let part_bytes = left.min(core.volume.geometry().part_bytes);
-        connection.request_bytes.set(connection.request_bytes.get() + part_bytes);
-        let bytes = part(input, connection, part_bytes).await?;
-        left -= part_bytes;
-        let stored = upload.write(bytes).await;
-        connection.request_bytes.set(connection.request_bytes.get() - part_bytes);
+        left -= received.len();
+        let next = part(input, connection, left.min(part_bytes));
+        let (stored, next) = join(upload.write(received), next).await;
+        received = next?;
         if let Err(error) = stored {
-            skip(input, connection, left).await?;
+            skip(input, connection, left - received.len()).await?;
             return Some(Fate::Refused(Reply::failed(&error)));
         }
     }
