@@ -2,34 +2,17 @@
 //!
 //! With one partition to write at, one request does it. With several, all prepare; when all have, durably,
 //! the transaction is committed, the partitions apply what they prepared, and its client is told. When that
-//! is durable everywhere they forget it, many at once.
+//! is durable everywhere they forget it (`forget`).
 //!
 //! Invariants: either everything is committed or nothing; what is held is given back in either case.
 
-use super::{Key, Transaction};
-use crate::core::Core;
-use crate::limits::{FORGET_NS, STEP_RETRY_NS};
+use super::{Key, Transaction, is_left_to_the_next_start};
+use crate::limits::STEP_RETRY_NS;
 use futures_util::future::join_all;
 use plimsoll_kv::transaction::Action;
-use plimsoll_kv::{Error, Op, Output, Result, TransactionId, UploadId, Value};
-use plimsoll_reactor::sync::WaitList;
-use std::cell::RefCell;
+use plimsoll_kv::{Op, Output, Result, UploadId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-
-/// Applied transactions that are not forgotten yet.
-#[derive(Default)]
-pub(crate) struct Forgetting {
-    applied: RefCell<Vec<(TransactionId, Vec<u16>)>>,
-    arrived: WaitList,
-}
-
-impl Forgetting {
-    /// The core stops.
-    pub(crate) fn wake(&self) {
-        self.arrived.wake_all();
-    }
-}
 
 impl Transaction {
     /// Commits what was written, unless an operation failed at a device.
@@ -141,15 +124,14 @@ impl Transaction {
         let applied = join_all(each).await.into_iter().all(|applied| applied);
         self.place.borrow_mut().take();
         if applied && let Some(id) = self.id.get() {
-            self.core.forgetting.applied.borrow_mut().push((id, participants));
-            self.core.forgetting.arrived.wake_all();
+            self.core.forgetting.push(id, participants);
         }
     }
 
     /// Does the last step at a partition; false if that is left to the next start.
     async fn finish(&self, partition: u16, action: Action) -> bool {
         while let Err(error) = self.step(partition, action.clone()).await {
-            if matches!(error, Error::ReadOnly(_) | Error::ShuttingDown) {
+            if is_left_to_the_next_start(&error) {
                 // What it prepared is durable: the next start applies it.
                 tracing::warn!(partition, %error, "a committed transaction is not applied here yet");
                 return false;
@@ -194,33 +176,5 @@ fn upload_of(write: &Op) -> Option<UploadId> {
     match write {
         Op::Store { value: Value::Upload(upload), .. } => Some(*upload),
         _ => None,
-    }
-}
-
-/// Lets partitions forget what has been applied everywhere. Runs as long as the core serves.
-pub(crate) async fn forget_applied(core: Rc<Core>) {
-    let forgetting = &core.forgetting;
-    loop {
-        let stops = || (core.is_stopping() || !forgetting.applied.borrow().is_empty()).then_some(());
-        forgetting.arrived.wait_for(stops).await;
-        if core.is_stopping() {
-            return; // The next start does it.
-        }
-        core.reactor.sleep_ns(FORGET_NS).await;
-        let applied = std::mem::take(&mut *forgetting.applied.borrow_mut());
-        // First everything is durably applied, everywhere; only then somebody may know nothing of it.
-        if let Err(error) = core.clone().execute(Op::Sync).await {
-            tracing::warn!(%error, "applied transactions are not forgotten");
-            continue;
-        }
-        for (id, participants) in applied {
-            for partition in participants {
-                let volume = core.volume.clone();
-                let durability = core.shared.settings.durability;
-                if let Err(error) = volume.step(partition, Some(id), Action::Forget, durability).await {
-                    tracing::warn!(partition, %error, "an applied transaction is not forgotten");
-                }
-            }
-        }
     }
 }

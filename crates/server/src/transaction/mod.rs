@@ -3,8 +3,8 @@
 //!
 //! Role: stands where the volume stands while EXEC, MSET and their kin run, so that commands do in it what
 //! they do elsewhere. What they write is kept in memory (`overlay`) until the end (`commit`). Place on the
-//! path: between a command and the volume. What is left of transactions when the server dies is brought to
-//! its end at the next start (`resolve`).
+//! path: between a command and the volume. What has been applied is forgotten later (`forget`); what is left
+//! of transactions when the server dies is brought to its end at the next start (`resolve`).
 //!
 //! Invariants:
 //! * everything that is read or written is held, from before the first read until after the last write has
@@ -16,10 +16,11 @@
 
 mod commit;
 mod database;
+mod forget;
 mod overlay;
 mod resolve;
 
-pub(crate) use commit::{Forgetting, forget_applied};
+pub(crate) use forget::{Forgetting, forget_applied};
 pub(crate) use resolve::resolve;
 
 use crate::core::Core;
@@ -303,6 +304,11 @@ fn is_of_a_device(error: &Error) -> bool {
         error,
         Error::NoSpace | Error::Unreadable(_) | Error::ReadOnly(_) | Error::Overloaded | Error::ShuttingDown
     )
+}
+
+/// True for what a partition answers until it is opened again.
+fn is_left_to_the_next_start(error: &Error) -> bool {
+    matches!(error, Error::ReadOnly(_) | Error::ShuttingDown)
 }
 
 /// A range of bytes.
