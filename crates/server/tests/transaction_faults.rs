@@ -1,9 +1,10 @@
-//! Applied transactions are forgotten where all participants have durably applied them, and only there.
+//! Transactions over partitions of which one fails: who forgets them, and what is left of them.
 
 mod common;
 
-use common::{Bench, Setup, run};
+use common::{Bench, Setup, run, show};
 use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{Op, Request, Slot};
 use std::cell::{Cell, RefCell};
@@ -50,5 +51,30 @@ fn a_partition_that_fails_to_sync_holds_up_only_its_own_transactions() {
         watch.fails.set(false);
         bench.pause_ms(5000).await;
         assert_eq!(*watch.forgets.borrow(), [1, 2, 1], "when all have synced, the second is too");
+    });
+}
+
+#[test]
+fn a_transaction_that_cannot_be_committed_leaves_no_long_value() {
+    let memory = MemoryOptions { value_bytes_max: 4096, part_bytes: 1024, ..MemoryOptions::default() };
+    run(Setup { partitions: PARTITIONS, memory, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        let refuses = |request: &Request| {
+            let Op::Transaction { action, .. } = &request.op else { return false };
+            matches!(action, Action::Prepare { .. } | Action::Commit { .. })
+        };
+        bench.faults.borrow()[&1].set_policy(FaultPolicy::When(Box::new(refuses)));
+        let [zero, one, two] = std::array::from_fn(|partition| key_at(partition as u16));
+        for keys in [vec![&zero, &one, &two], vec![&one]] {
+            let long = "x".repeat(10_000);
+            let mut mset = vec!["MSET"];
+            keys.iter().for_each(|key| mset.extend([key.as_str(), &long]));
+            let reply = show(&c.call(&mset).await);
+            assert!(reply.starts_with('-'), "{reply}");
+            c.expect(&format!("EXISTS {zero} {one} {two}"), ":0").await;
+        }
+        for memory in bench.memories.borrow().iter() {
+            assert_eq!((memory.pinned(), memory.uploading()), (0, 0));
+        }
     });
 }
