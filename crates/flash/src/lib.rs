@@ -42,6 +42,7 @@ mod snapshot;
 mod space;
 pub mod state;
 mod store;
+mod targets;
 mod transaction;
 mod upload;
 mod verify;
