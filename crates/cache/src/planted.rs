@@ -1,7 +1,9 @@
 //! Planted bugs: each breaks one rule of the cache, to prove that the simulator's checkers see.
 //!
-//! Without the feature `planted` (never in a release) [`is_planted`] is a constant `false` and
-//! nothing of this remains in the binary.
+//! Which one is planted says the switch of all layers (`plimsoll_kv::planted`).
+
+use plimsoll_kv::planted::Planted;
+pub(crate) use plimsoll_kv::planted::is_planted;
 
 /// A rule that can be broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,36 +25,8 @@ impl Bug {
         [Bug::FillAcrossChange, Bug::HitWhileHeld, Bug::KeptOverClear, Bug::ExpiryIgnored];
 }
 
-#[cfg(feature = "planted")]
-mod switch {
-    use super::Bug;
-    use std::cell::Cell;
-
-    thread_local! {
-        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Plants a bug in this thread's caches, or none.
-    pub fn plant(bug: Option<Bug>) {
-        PLANTED.set(bug);
-    }
-
-    /// True if a bug is planted.
-    #[must_use]
-    pub fn is_planted(bug: Bug) -> bool {
-        PLANTED.get() == Some(bug)
+impl From<Bug> for Planted {
+    fn from(bug: Bug) -> Planted {
+        Planted { layer: "cache", bug: bug as u8 }
     }
 }
-
-#[cfg(not(feature = "planted"))]
-mod switch {
-    use super::Bug;
-
-    /// True if a bug is planted: never, in this build.
-    #[must_use]
-    pub const fn is_planted(_bug: Bug) -> bool {
-        false
-    }
-}
-
-pub use switch::*;

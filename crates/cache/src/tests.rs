@@ -166,7 +166,7 @@ fn some(value: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn key_held() -> Held {
-    Held { keys: vec![(DB, b"k".to_vec())], everything: false }
+    Held::keys(vec![(DB, b"k".to_vec())])
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_change_that_is_given_up_has_forgotten_and_is_over() {
 fn what_a_transaction_holds_is_not_given_until_it_has_ended() {
     run(|bench| async move {
         for everything in [false, true] {
-            let held = || Held { everything, ..if everything { Held::default() } else { key_held() } };
+            let held = || if everything { Held::everything() } else { key_held() };
             bench.warm(b"old").await;
             let id = bench.hold(held()).await;
             bench.gate.take_seen();
@@ -345,7 +345,7 @@ fn what_a_transaction_holds_is_not_given_until_it_has_ended() {
 fn a_transaction_that_empties_forgets_the_database() {
     run(|bench| async move {
         bench.warm(b"old").await;
-        let id = bench.hold(Held { everything: true, keys: vec![] }).await;
+        let id = bench.hold(Held::everything()).await;
         let writes = vec![Op::Clear { container: DB }];
         bench.step(Some(id), Action::Commit { writes }).await.unwrap();
         assert_eq!(bench.value().await, None);

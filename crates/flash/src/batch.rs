@@ -3,32 +3,27 @@
 //! Invariants: a batch stands in one frame; every operation is judged before the first is appended.
 
 use crate::format::RecordKind;
-use crate::format::note::note_bytes_max;
-use crate::format::record::record_bytes;
 use crate::held::judge;
 use crate::key_locks::KeyGuard;
 use crate::log::Log;
-use crate::partition::{Extent, Found, Lookup, Partition, Place};
-use crate::store::{Judged, STORE_TRANSITIONS};
+use crate::partition::{Found, Partition};
+use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
+use crate::targets::{Target, has_stores, log_bytes};
 use plimsoll_kv::limits::BATCH_OPS_MAX;
-use plimsoll_kv::{Durability, Error, Expiry, Item, Lifetime, Op, Output, Result, Value};
+use plimsoll_kv::{Durability, Error, Item, Lifetime, Op, Output, Result, Value};
 use std::rc::Rc;
 
-/// What an operation of a batch acts on.
-struct Target {
-    place: Place,
-    /// The record that is there, expired or not.
-    found: Option<Found>,
-    /// What clients may know of it: nothing if it has expired.
+/// An operation of a batch, what it acts on, and what clients may know of that.
+struct Batched<'a> {
+    target: Target<'a>,
+    /// Nothing if it has expired.
     item: Option<Item>,
-    /// The uploads that go with it.
-    dooms: Vec<u64>,
 }
 
-impl Target {
+impl Batched<'_> {
     /// The record, if it has not expired.
     fn live(&self) -> Option<&Found> {
-        self.found.as_ref().filter(|_| self.item.is_some())
+        self.target.found.as_ref().filter(|_| self.item.is_some())
     }
 }
 
@@ -46,27 +41,25 @@ impl Partition {
         self.log.wait_for_room().await?;
         loop {
             let (guards, held) = self.hold_all(&ops).await?;
-            let size: usize = ops.iter().map(batch_bytes).sum();
+            let (size, stores) = (log_bytes(&ops), has_stores(&ops));
             if size > Log::frame_capacity(&self.layout) {
                 return Err(Error::Invalid("the batch does not fit a frame"));
             }
-            if has_stores(&ops) {
+            if stores {
                 self.admit(size as u64).await?; // Deletes go on when the device is full.
             }
-            let Some(targets) = self.find_all(&ops).await? else { continue };
-            if !targets.iter().all(|target| held.contains(&target.place.lock_id())) {
+            let Some(batch) = self.find_all(&ops).await? else { continue };
+            if !batch.iter().all(|one| held.contains(&one.target.place.lock_id())) {
                 continue; // A container was emptied: other places are held than would be written.
             }
-            let seen: Vec<_> = targets
-                .iter()
-                .map(|target| (target.place, target.found.is_some() && target.item.is_none()))
-                .collect();
-            let deletes_nothing =
-                |(op, target): (&Op, &Target)| matches!(op, Op::Delete { .. }) && target.found.is_none();
-            let changes = !ops.iter().zip(&targets).all(deletes_nothing);
-            match self.append_batch(&ops, targets, size, lifetime, durability) {
-                Err(Error::NoSpace) if has_stores(&ops) => self.wait_to_store().await?,
-                Err(Error::NoSpace) => self.wait_to_delete().await?,
+            let is_expired = |one: &Batched<'_>| one.target.found.is_some() && one.item.is_none();
+            let seen: Vec<_> = batch.iter().map(|one| (one.target.place, is_expired(one))).collect();
+            let deletes_nothing = |one: &Batched<'_>| {
+                matches!(one.target.write, Op::Delete { .. }) && one.target.found.is_none()
+            };
+            let changes = !batch.iter().all(deletes_nothing);
+            match self.append_batch(batch, (size, stores), lifetime, durability) {
+                Err(Error::NoSpace) => self.wait_to_write(stores).await?,
                 Ok(outputs) if changes => {
                     let frame = self.log.frame();
                     drop(guards);
@@ -115,106 +108,67 @@ impl Partition {
     }
 
     /// Looks up every key of a batch; nothing if one moved meanwhile.
-    async fn find_all(&self, ops: &[Op]) -> Result<Option<Vec<Target>>> {
-        let mut targets = Vec::new();
-        for op in ops {
-            let (Op::Store { container, key, .. } | Op::Delete { container, key, .. }) = op else {
-                unreachable!("checked when the keys were held");
-            };
-            let place = self.place(*container, key);
-            let found = match self.find(&place, key, Extent::Whole).await? {
-                Lookup::Found(found) => Some(found),
-                Lookup::Absent => None,
-                Lookup::Moved => return Ok(None),
-            };
-            let Some(dooms) = self.uploads_of(&place, found.as_ref()).await? else { return Ok(None) };
-            let live = found.as_ref().filter(|found| !found.is_expired(self.now_ms()));
+    async fn find_all<'a>(self: &Rc<Self>, ops: &'a [Op]) -> Result<Option<Vec<Batched<'a>>>> {
+        let Some(targets) = self.find_targets(ops).await? else { return Ok(None) };
+        let now_ms = self.now_ms();
+        let each = targets.into_iter().map(|target| {
+            let live = target.found.as_ref().filter(|found| !found.is_expired(now_ms));
             let item = live.map(|found| self.item(found, Vec::new())).transpose()?;
-            targets.push(Target { place, found, item, dooms });
-        }
-        let current = ops.iter().zip(&targets).all(|(op, target)| {
-            let key = op.key().expect("stores and deletes have keys");
-            self.place(target.place.container, key) == target.place
-                && target.found.as_ref().is_none_or(|found| self.is_current(&target.place, &found.entry))
+            Ok(Batched { target, item })
         });
-        Ok(current.then_some(targets))
+        each.collect::<Result<_>>().map(Some)
     }
 
     /// Judges every operation, then appends them all. Nothing is awaited: what was judged still holds.
     fn append_batch(
         &self,
-        ops: &[Op],
-        targets: Vec<Target>,
-        size: usize,
+        batch: Vec<Batched<'_>>,
+        (size, stores): (usize, bool),
         lifetime: Lifetime,
         urgency: Durability,
     ) -> Result<Vec<Output>> {
-        for (op, target) in ops.iter().zip(&targets) {
-            let (condition, retain) = match op {
+        for one in &batch {
+            let (condition, retain) = match one.target.write {
                 Op::Store { condition, retain, .. } => (*condition, *retain),
                 Op::Delete { condition, .. } => (*condition, false),
                 _ => unreachable!("checked when the keys were held"),
             };
-            judge(condition, target.live())?;
-            self.may_retain(retain, target.found.as_ref())?;
+            judge(condition, one.live())?;
+            self.may_retain(retain, one.target.found.as_ref())?;
         }
-        let transitions = STORE_TRANSITIONS * ops.len();
-        if has_stores(ops) {
-            self.reserve_for_store(size, transitions)?;
-        } else {
-            self.reserve_for_delete(size, transitions)?;
-        }
+        self.reserve_for_writes(stores, size, STORE_TRANSITIONS * batch.len())?;
         let frame = self.log.frame();
-        let each = ops.iter().zip(targets);
-        let outputs = each.map(|(op, target)| self.append_batched(op, target, lifetime, urgency)).collect();
+        let outputs = batch.into_iter().map(|one| self.append_batched(one, lifetime, urgency)).collect();
         assert_eq!(self.log.frame(), frame, "a batch stands in one frame");
         Ok(outputs)
     }
 
-    fn append_batched(&self, op: &Op, target: Target, lifetime: Lifetime, urgency: Durability) -> Output {
-        match op {
+    fn append_batched(&self, one: Batched<'_>, lifetime: Lifetime, urgency: Durability) -> Output {
+        match one.target.write {
             Op::Store { key, value: Value::Bytes(value), expiry, retain, .. } => {
-                let expiry_ms = match expiry {
-                    Expiry::Never => 0,
-                    Expiry::At(at_ms) => (*at_ms).max(1),
-                    Expiry::Keep => target.live().map_or(0, |found| found.expiry_ms),
-                };
                 let judged = Judged {
-                    place: target.place,
+                    place: one.target.place,
                     key,
                     kind: RecordKind::Value,
                     value,
-                    expiry_ms,
+                    expiry_ms: expiry_ms(*expiry, one.live()),
                     lifetime,
                     retain: *retain,
-                    replaced: target.found,
+                    replaced: one.target.found,
                     commits: None,
-                    dooms: target.dooms,
+                    dooms: one.target.dooms,
                 };
                 let version = self.push_store(&judged, urgency);
-                Output::Stored { version, previous: target.item }
+                Output::Stored { version, previous: one.item }
             }
             Op::Delete { .. } => {
-                if let Some(found) = &target.found {
-                    self.push_delete(&target.place, found, &target.dooms, urgency);
+                let Target { place, found, dooms, .. } = &one.target;
+                if let Some(found) = found {
+                    self.push_delete(place, found, dooms, urgency);
                 }
-                target.item.map_or(Output::Done, Output::Deleted)
+                one.item.map_or(Output::Done, Output::Deleted)
             }
             _ => unreachable!("checked when the keys were held"),
         }
     }
-}
-
-fn has_stores(ops: &[Op]) -> bool {
-    ops.iter().any(|op| matches!(op, Op::Store { .. }))
-}
-
-/// Bytes of log that an operation of a batch may take.
-fn batch_bytes(op: &Op) -> usize {
-    let record = match op {
-        Op::Store { key, value: Value::Bytes(value), .. } => record_bytes(key.len(), value.len()) as usize,
-        Op::Delete { key, .. } => record_bytes(key.len(), 0) as usize,
-        _ => 0,
-    };
-    record + note_bytes_max(STORE_TRANSITIONS)
 }

@@ -59,11 +59,27 @@ impl Partition {
         }
         self.wait_for_keys_patiently().await?;
         let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
+        let frame = self.append_expired(place, key).await?;
+        drop(guard);
+        match frame {
+            Some(frame) => self.log.wait_durable(frame).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// As [`Partition::expire`], for who holds the key; it waits itself until that is durable.
+    pub(crate) async fn expire_held(&self, place: &Place, key: &[u8]) -> Result<()> {
+        self.wait_for_keys_patiently().await?;
+        self.append_expired(place, key).await.map(|_| ())
+    }
+
+    /// Appends the delete of a key that is held, if it has expired; its frame.
+    async fn append_expired(&self, place: &Place, key: &[u8]) -> Result<Option<u64>> {
         while self.state.borrow().generation(place.container) == place.generation {
             let found = match self.find(place, key, Extent::Head).await? {
                 Lookup::Found(found) if found.is_expired(self.now_ms()) => found,
                 Lookup::Moved => continue,
-                Lookup::Found(_) | Lookup::Absent => return Ok(false),
+                Lookup::Found(_) | Lookup::Absent => return Ok(None),
             };
             let Some(dooms) = self.uploads_of(place, Some(&found)).await? else { continue };
             match self.append_delete(place, &found, &dooms, Durability::Sync) {
@@ -71,33 +87,11 @@ impl Partition {
                 Err(error) => return Err(error),
                 Ok(()) => {
                     add(&self.counts.expired, 1);
-                    let frame = self.log.frame();
-                    drop(guard);
-                    return self.log.wait_durable(frame).await.map(|()| true);
+                    return Ok(Some(self.log.frame()));
                 }
             }
         }
-        Ok(false)
-    }
-
-    /// As [`Partition::expire`], for who holds the key.
-    pub(crate) async fn expire_held(&self, place: &Place, key: &[u8]) -> Result<()> {
-        self.wait_for_keys_patiently().await?;
-        loop {
-            let found = match self.find(place, key, Extent::Head).await? {
-                Lookup::Found(found) if found.is_expired(self.now_ms()) => found,
-                Lookup::Moved => continue,
-                Lookup::Found(_) | Lookup::Absent => return Ok(()),
-            };
-            let Some(dooms) = self.uploads_of(place, Some(&found)).await? else { continue };
-            match self.append_delete(place, &found, &dooms, Durability::Sync) {
-                Err(Error::NoSpace) => self.wait_to_delete().await?,
-                appended => {
-                    add(&self.counts.expired, 1);
-                    return appended;
-                }
-            }
-        }
+        Ok(None)
     }
 
     /// Appends the delete of a record that was found and is current.

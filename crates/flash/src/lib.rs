@@ -43,6 +43,7 @@ mod snapshot;
 mod space;
 pub mod state;
 mod store;
+mod targets;
 mod transaction;
 mod upload;
 pub mod uploads;

@@ -17,6 +17,22 @@ const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;
 
+/// Somebody waits for space: until it has come, or the one who waits is dropped.
+struct Hungry<'a>(&'a Partition);
+
+impl Hungry<'_> {
+    fn new(partition: &Partition) -> Hungry<'_> {
+        partition.hungry.set(partition.hungry.get() + 1);
+        Hungry(partition)
+    }
+}
+
+impl Drop for Hungry<'_> {
+    fn drop(&mut self) {
+        self.0.hungry.set(self.0.hungry.get() - 1);
+    }
+}
+
 impl Partition {
     /// Free segments below which stores wait.
     pub(crate) fn store_reserve(&self) -> u32 {
@@ -115,7 +131,7 @@ impl Partition {
     }
 
     async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
-        self.hungry.set(self.hungry.get() + 1);
+        let _hungry = Hungry::new(self);
         self.stuck.set(false);
         self.background.ring();
         let waited = self
@@ -130,7 +146,6 @@ impl Partition {
                 (self.stuck.get() || self.closing.get()).then_some(Err(Error::NoSpace))
             })
             .await;
-        self.hungry.set(self.hungry.get() - 1);
         if waited == Err(Error::NoSpace) {
             add(&self.counts.no_space, 1);
         }

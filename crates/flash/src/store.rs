@@ -246,7 +246,7 @@ impl Given {
 }
 
 /// When a stored key expires; 0: never.
-fn expiry_ms(expiry: Expiry, existing: Option<&Found>) -> u64 {
+pub(crate) fn expiry_ms(expiry: Expiry, existing: Option<&Found>) -> u64 {
     match expiry {
         Expiry::Never => 0,
         Expiry::At(at_ms) => at_ms.max(1),

@@ -24,6 +24,7 @@ use crate::format::{Intent, Transition, TransitionKind, UNIT_BYTES};
 use crate::key_locks::{EverythingGuard, KeyGuard, KeyId};
 use crate::partition::{Extent, Lookup, Partition};
 use crate::planted::{Bug, is_planted};
+use crate::targets;
 use plimsoll_kv::limits::KEY_BYTES_MAX;
 use plimsoll_kv::transaction::{Action, Held, Status};
 use plimsoll_kv::{ContainerId, Durability, Error, Lifetime, Op, Output, Result, TransactionId, Value};
@@ -33,7 +34,7 @@ use std::rc::Rc;
 
 /// Transactions that hold something at a time: each stands for a client.
 const TRANSACTIONS_MAX: usize = 4096;
-/// How long a write waits that was promised and cannot be done yet.
+/// How long a write that was promised and cannot be done yet waits until it is tried again.
 const RETRY_DELAY_NS: u64 = 10_000_000;
 
 /// What the transactions of a partition hold.
@@ -73,6 +74,13 @@ struct Promise {
     decided: bool,
 }
 
+impl Promise {
+    /// The uploads that become values.
+    fn uploads(&self) -> Vec<u64> {
+        self.intent.writes.iter().filter_map(Op::upload).map(|upload| upload.0).collect()
+    }
+}
+
 impl Transactions {
     /// Units that will be live when what was prepared is applied.
     pub(crate) fn promised_units(&self) -> u64 {
@@ -88,7 +96,7 @@ impl Transactions {
     }
 
     fn promise(&self, id: TransactionId, intent: Intent, upload: Option<u64>) {
-        let units = write::record_bytes_max(&intent.writes) / UNIT_BYTES;
+        let units = targets::record_bytes(&intent.writes) / UNIT_BYTES;
         self.promised_units.set(self.promised_units.get() + units);
         let noted = upload.is_some();
         let promise = Promise { intent: Rc::new(intent), units, upload, noted, decided: false };
@@ -126,24 +134,21 @@ impl Partition {
         lifetime: Lifetime,
         durability: Durability,
     ) -> Result<Output> {
-        let action = match (action, id) {
-            (Action::Hold(held), id) => return self.hold_for(id, &held).await,
-            (Action::Outstanding, _) => return self.outstanding().await,
-            (action, Some(_)) => action,
-            (_, None) => return Err(UNKNOWN),
-        };
-        let id = id.expect("looked at");
+        let named = id.ok_or(UNKNOWN);
         match action {
+            Action::Hold(held) => self.hold_for(id, &held).await,
+            Action::Outstanding => self.outstanding().await,
             Action::Retrieve { container, key, range, pin } => {
-                self.retrieve_held(id, container, &key, range, pin).await
+                self.retrieve_held(named?, container, &key, range, pin).await
             }
-            Action::Commit { writes } => self.commit_alone(id, writes, lifetime, durability).await,
-            Action::Prepare { participants, writes } => self.prepare_writes(id, participants, writes).await,
-            Action::Apply => self.apply_prepared(id).await,
-            Action::Release => self.release_held(id).await,
-            Action::Forget => self.forget_applied(id).await,
-            Action::Status => Ok(Output::Status(self.status(id).await?)),
-            Action::Hold(_) | Action::Outstanding => unreachable!("done above"),
+            Action::Commit { writes } => self.commit_alone(named?, writes, lifetime, durability).await,
+            Action::Prepare { participants, writes } => {
+                self.prepare_writes(named?, participants, writes).await
+            }
+            Action::Apply => self.apply_prepared(named?).await,
+            Action::Release => self.release_held(named?).await,
+            Action::Forget => self.forget_applied(named?).await,
+            Action::Status => Ok(Output::Status(self.status(named?).await?)),
         }
     }
 
@@ -312,8 +317,8 @@ impl Partition {
         let clears = clears.into_iter().map(|container| (container, generation(container))).collect();
         let intent = Intent { participants, clears, writes };
         let bytes = intent.encode();
-        if write::has_stores(&intent.writes) {
-            self.admit(write::record_bytes_max(&intent.writes) + bytes.len() as u64).await?;
+        if targets::has_stores(&intent.writes) {
+            self.admit(targets::record_bytes(&intent.writes) + bytes.len() as u64).await?;
         } else {
             self.log.wait_for_room().await?;
         }
@@ -355,7 +360,7 @@ impl Partition {
             self.reserve_promised(size + note_bytes_max(1), 1).await?;
             self.append_part(upload, number as u32, 0, slot, part);
         }
-        let uploads = self.transactions.with_promise(id, |promise| write::uploads_of(&promise.intent.writes));
+        let uploads = self.transactions.with_promise(id, |promise| promise.uploads());
         let uploads = uploads.expect("promised before");
         self.reserve_promised(note_bytes_max(1 + uploads.len()), 1 + uploads.len()).await?;
         let kept = uploads.into_iter().map(|of| Partition::upload_note(TransitionKind::UploadPromise, of));
@@ -400,15 +405,14 @@ impl Partition {
 
     /// Takes back what was prepared: durably, before anybody else writes here.
     async fn give_up(&self, id: TransactionId) -> Result<()> {
-        let state = |promise: &mut Promise| (promise.noted, promise.upload, promise.intent.clone());
+        let state = |promise: &mut Promise| (promise.noted, promise.upload, promise.uploads());
         match self.transactions.with_promise(id, state) {
             None | Some((false, None, _)) => Ok(()),
             Some((false, Some(upload), _)) => {
                 self.doom(upload);
                 Ok(())
             }
-            Some((true, _, intent)) => {
-                let uploads = write::uploads_of(&intent.writes);
+            Some((true, _, uploads)) => {
                 self.reserve_promised(note_bytes_max(1 + uploads.len()), 1 + uploads.len()).await?;
                 let dooms = uploads.into_iter().map(Partition::doom_note);
                 let note: Vec<Transition> = dooms.chain([named(TransitionKind::Forget, id)]).collect();

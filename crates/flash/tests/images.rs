@@ -346,11 +346,12 @@ fn every_image_that_a_power_loss_may_leave_recovers() {
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_leave_an_image_that_shows_them() {
-    use plimsoll_flash::planted::{Bug, plant};
+    use plimsoll_flash::planted::Bug;
+    use plimsoll_kv::planted::plant;
     let bugs: [(Bug, fn()); 3] = [
-        (Bug::SkippedFlush, || plant(Some(Bug::SkippedFlush))),
-        (Bug::EarlyAcknowledge, || plant(Some(Bug::EarlyAcknowledge))),
-        (Bug::CheckpointBeforeData, || plant(Some(Bug::CheckpointBeforeData))),
+        (Bug::SkippedFlush, || plant(Some(Bug::SkippedFlush.into()))),
+        (Bug::EarlyAcknowledge, || plant(Some(Bug::EarlyAcknowledge.into()))),
+        (Bug::CheckpointBeforeData, || plant(Some(Bug::CheckpointBeforeData.into()))),
     ];
     for (bug, plant) in bugs {
         let recorded = Rc::new(record("planted-images", plant));

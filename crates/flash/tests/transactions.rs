@@ -50,7 +50,7 @@ async fn step(partition: &Rc<Partition>, id: Option<TransactionId>, action: Acti
 
 async fn hold(partition: &Rc<Partition>, names: &[&str]) -> TransactionId {
     let keys = names.iter().map(|name| (DATABASE, key(name))).collect();
-    held(partition, Held { keys, everything: false }).await
+    held(partition, Held::keys(keys)).await
 }
 
 async fn held(partition: &Rc<Partition>, held: Held) -> TransactionId {
@@ -185,7 +185,7 @@ async fn large_transaction(partition: &Rc<Partition>) {
     run(partition, store(OTHER, "before", Value::Bytes(b"old".to_vec()))).await.unwrap();
     run(partition, put("k0", b"old")).await.unwrap();
     let upload = upload(partition, OTHER, "long", &vec![7; LONG]).await;
-    let id = held(partition, Held { keys: Vec::new(), everything: true }).await;
+    let id = held(partition, Held::everything()).await;
     let mut writes = vec![Op::Clear { container: OTHER }];
     writes.extend((0..MANY).map(|number| put(&format!("k{number}"), &[number as u8; 500])));
     writes.push(store(OTHER, "long", Value::Upload(upload)));
@@ -353,7 +353,7 @@ fn a_device_of_several_partitions_opens_with_what_they_prepared() {
             let opened = Partition::open(&reactor, block.clone(), &superblock, number, Options::default());
             let partition = opened.await.unwrap();
             if prepares {
-                let everything = Held { keys: Vec::new(), everything: true };
+                let everything = Held::everything();
                 let id = held(&partition, everything).await;
                 let writes = vec![Op::Clear { container: DATABASE }];
                 let prepare = Action::Prepare { participants: vec![0, 1, 2, 3], writes };

@@ -21,6 +21,7 @@ mod error;
 pub mod fault;
 pub mod limits;
 pub mod memory;
+pub mod planted;
 pub mod record;
 mod request;
 mod slot;

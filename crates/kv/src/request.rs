@@ -276,6 +276,15 @@ impl Op {
         }
     }
 
+    /// The upload that this stores, if it stores one.
+    #[must_use]
+    pub fn upload(&self) -> Option<UploadId> {
+        match self {
+            Op::Store { value: Value::Upload(upload), .. } => Some(*upload),
+            _ => None,
+        }
+    }
+
     /// The key that decides which partition serves this, if one does.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {

@@ -32,6 +32,20 @@ pub struct Held {
     pub everything: bool,
 }
 
+impl Held {
+    /// These keys.
+    #[must_use]
+    pub fn keys(keys: Vec<(ContainerId, Vec<u8>)>) -> Held {
+        Held { keys, everything: false }
+    }
+
+    /// All keys there are or may be.
+    #[must_use]
+    pub fn everything() -> Held {
+        Held { keys: Vec::new(), everything: true }
+    }
+}
+
 /// What a partition is asked to do for a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {

@@ -188,12 +188,6 @@ impl OwnedArgs {
     pub fn args(&self) -> Args<'_> {
         Args { bytes: &self.bytes, spans: &self.spans, base: None }
     }
-
-    /// Bytes of memory behind them.
-    #[must_use]
-    pub fn held_bytes(&self) -> usize {
-        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
-    }
 }
 
 impl Index<usize> for Args<'_> {

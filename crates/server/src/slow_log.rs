@@ -93,20 +93,21 @@ impl SlowLog {
         }
     }
 
-    /// Keeps a command if it was slow; its entry is made only then.
+    /// Keeps a command if it was slow and has an entry, which is made only then.
     pub(crate) fn consider(
         &self,
         shared: &Shared,
         duration_us: u64,
         words: Vec<u8>,
-        entry: impl FnOnce() -> Entry,
+        entry: impl FnOnce() -> Option<Entry>,
     ) {
-        if words.is_empty() || !is_slow(shared, duration_us) {
+        let may_stay = !words.is_empty() && is_slow(shared, duration_us);
+        let Some(entry) = may_stay.then(entry).flatten() else {
             self.give_back(words);
             return;
-        }
+        };
         let mut entries = self.entries.borrow_mut();
-        entries.push_front(Entry { id: shared.next_slow(), duration_us, words, ..entry() });
+        entries.push_front(Entry { id: shared.next_slow(), duration_us, words, ..entry });
         entries.truncate(length_max(shared));
     }
 

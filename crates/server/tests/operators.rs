@@ -99,6 +99,44 @@ fn the_slow_log_keeps_what_it_is_told_to_and_cuts_long_commands() {
 }
 
 #[test]
+fn what_exec_runs_is_logged_and_counted_one_by_one() {
+    run(slow(3, 20), |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("SET word abc", "+OK").await;
+        c.expect("CONFIG RESETSTAT", "+OK").await;
+        c.expect("SLOWLOG RESET", "+OK").await;
+        c.expect("MULTI", "+OK").await;
+        for queued in ["SET k v", "INCR word", "MGET a b word", "PUBLISH c m", "INCR word"] {
+            c.expect(queued, "+QUEUED").await;
+        }
+        let error = "-ERR value is not an integer or out of range";
+        c.expect("EXEC", &format!("[+OK {error} [nil nil abc] :0 {error}]")).await;
+        // A SET waits for no device before the end; the second INCR knows its key already. EXEC is not there.
+        let entries = items(c.call(&["SLOWLOG", "GET", "-1", "WITHDEVICE"]).await);
+        let entries: Vec<Vec<Reply>> = entries.into_iter().map(items).collect();
+        let words: Vec<String> = entries.iter().map(|entry| show(&entry[3])).collect();
+        assert_eq!(words, ["[INCR word]", "[MGET a b word]", "[INCR word]"], "{entries:?}");
+        for (entry, reads) in entries.iter().zip([1, 3, 2]) {
+            let (duration, device) = (integer(&entry[2]), integer(&entry[6]));
+            assert!(
+                (reads * 20_000..(reads + 1) * 20_000).contains(&duration),
+                "{duration} for {reads} reads"
+            );
+            assert!(device >= reads * 20_000 && device <= duration, "{device} of {duration}");
+        }
+        let stats = show(&c.call(&["INFO", "commandstats"]).await);
+        for (command, calls, failed) in [("set", 1, 0), ("incr", 2, 2), ("mget", 1, 0), ("exec", 1, 0)] {
+            let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:"))).unwrap();
+            assert!(line.contains(&format!("calls={calls},")), "{line}");
+            assert!(line.ends_with(&format!("failed_calls={failed}")), "{line}");
+        }
+        assert!(show(&c.call(&["INFO", "errorstats"]).await).contains("errorstat_ERR:count=2"));
+        let histogram = show(&c.call(&["LATENCY", "HISTOGRAM", "mget"]).await);
+        assert!(histogram.contains("calls :1"), "{histogram}");
+    });
+}
+
+#[test]
 fn several_parameters_are_set_all_or_not_at_all() {
     run(Setup::default(), |bench| async move {
         let mut c = bench.client().await;

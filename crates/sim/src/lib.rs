@@ -14,4 +14,5 @@
 pub mod checker;
 pub mod fuzz;
 mod panics;
+mod seeds;
 pub mod transactions;

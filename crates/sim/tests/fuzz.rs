@@ -15,7 +15,7 @@ fn threads() -> usize {
 
 #[test]
 fn two_hundred_seeds_break_no_rule() {
-    let totals = run(0..SEEDS, threads(), false, |_| {});
+    let totals = run(0..SEEDS, threads(), false);
     if let Some((seed, text)) = totals.violations.first() {
         panic!("seed {seed}: {text}\nreplay it with: plimsoll sim fuzz --seeds {seed}..{} --trace", seed + 1);
     }

@@ -32,13 +32,10 @@ enum Planted {
 }
 
 fn plant(planted: Option<Planted>) {
-    let (engine, cache) = match planted {
-        Some(Planted::Engine(bug)) => (Some(bug), None),
-        Some(Planted::Cache(bug)) => (None, Some(bug)),
-        None => (None, None),
-    };
-    plimsoll_flash::planted::plant(engine);
-    plimsoll_cache::plant(cache);
+    plimsoll_kv::planted::plant(planted.map(|planted| match planted {
+        Planted::Engine(bug) => bug.into(),
+        Planted::Cache(bug) => bug.into(),
+    }));
 }
 
 /// The first seed in which a bug is caught, and how.

@@ -23,7 +23,7 @@ impl Partition {
             let intent = self.read_intent(prepared.intent).await?;
             let keys = intent.writes.iter().filter_map(plimsoll_kv::Op::place);
             let keys = keys.map(|(container, key)| (container, key.to_vec())).collect();
-            let held = Held { keys, everything: !intent.clears.is_empty() };
+            let held = if intent.clears.is_empty() { Held::keys(keys) } else { Held::everything() };
             let holding: Holding = self.hold_now(&held).await;
             self.transactions.open.borrow_mut().insert(id, holding);
             self.transactions.promise(id, intent, Some(prepared.intent));

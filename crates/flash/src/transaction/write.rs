@@ -4,67 +4,19 @@
 //! awaited; clears come before the writes to their containers, which are then of the new generation; what
 //! is done twice, because a crash came between, leaves what it left the first time.
 
+use super::RETRY_DELAY_NS;
 use crate::format::RecordKind;
 use crate::format::note::note_bytes_max;
-use crate::format::record::{self, MANIFEST_BYTES, Manifest};
+use crate::format::record::{MANIFEST_BYTES, Manifest};
 use crate::log::Log;
-use crate::partition::{Extent, Found, Lookup, Partition, Place};
-use crate::store::{Judged, STORE_TRANSITIONS};
-use plimsoll_kv::{ContainerId, Durability, Error, Expiry, Lifetime, Op, Result, Value};
+use crate::partition::Partition;
+use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
+use crate::targets::{Target, has_stores, log_bytes};
+use plimsoll_kv::{ContainerId, Durability, Error, Lifetime, Op, Result, Value};
 use std::rc::Rc;
 
 /// A write that was promised is tried so often if the record that it replaces cannot be read.
 const ATTEMPTS_MAX: u32 = 5;
-const RETRY_DELAY_NS: u64 = 10_000_000;
-
-/// A write and what it acts on.
-struct Target<'a> {
-    write: &'a Op,
-    place: Place,
-    /// The record that is there, expired or not.
-    found: Option<Found>,
-    /// The uploads that go with it.
-    dooms: Vec<u64>,
-}
-
-/// Bytes of log that writes take at most, those of records alone.
-pub(super) fn record_bytes_max(writes: &[Op]) -> u64 {
-    writes.iter().map(record_bytes).sum()
-}
-
-fn record_bytes(write: &Op) -> u64 {
-    match write {
-        Op::Store { key, value: Value::Bytes(value), .. } => record::record_bytes(key.len(), value.len()),
-        Op::Store { key, .. } => record::record_bytes(key.len(), MANIFEST_BYTES),
-        Op::Delete { key, .. } => record::record_bytes(key.len(), 0),
-        _ => 0,
-    }
-}
-
-/// True if something is stored, for which there has to be space.
-pub(super) fn has_stores(writes: &[Op]) -> bool {
-    writes.iter().any(|write| matches!(write, Op::Store { .. } | Op::SetExpiry { .. }))
-}
-
-/// The uploads that become values.
-pub(super) fn uploads_of(writes: &[Op]) -> Vec<u64> {
-    let upload = |write: &Op| match write {
-        Op::Store { value: Value::Upload(upload), .. } => Some(upload.0),
-        _ => None,
-    };
-    writes.iter().filter_map(upload).collect()
-}
-
-impl Target<'_> {
-    /// Bytes of log that it takes at most.
-    fn log_bytes(&self) -> usize {
-        let rewritten = match (self.write, &self.found) {
-            (Op::SetExpiry { .. }, Some(found)) => found.header.record_bytes(),
-            _ => 0,
-        };
-        (record_bytes(self.write) + rewritten) as usize + note_bytes_max(STORE_TRANSITIONS)
-    }
-}
 
 impl Partition {
     /// Looks whether what the writes replace can be read.
@@ -73,35 +25,6 @@ impl Partition {
             while self.find_target(write).await?.is_none() {}
         }
         Ok(())
-    }
-
-    /// What a write acts on; nothing if it moved meanwhile.
-    async fn find_target<'a>(self: &Rc<Self>, write: &'a Op) -> Result<Option<Target<'a>>> {
-        let (container, key, extent) = match write {
-            Op::Store { container, key, .. } | Op::Delete { container, key, .. } => {
-                (*container, key, Extent::Head)
-            }
-            Op::SetExpiry { container, key, .. } => (*container, key, Extent::Whole),
-            _ => unreachable!("checked before"),
-        };
-        let place = self.place(container, key);
-        let found = match self.find(&place, key, extent).await? {
-            Lookup::Found(found) => Some(found),
-            Lookup::Absent => None,
-            Lookup::Moved => return Ok(None),
-        };
-        if let (Op::SetExpiry { .. }, Some(found)) = (write, &found)
-            && found.header.kind == RecordKind::Value
-        {
-            self.value(found)?; // It may be written anew: a damaged one is found before anything is done.
-        }
-        let Some(dooms) = self.uploads_of(&place, found.as_ref()).await? else { return Ok(None) };
-        Ok(Some(Target { write, place, found, dooms }))
-    }
-
-    /// True if what was found is still what is there.
-    fn is_right(&self, target: &Target<'_>) -> bool {
-        target.found.as_ref().is_none_or(|found| self.is_current(&target.place, &found.entry))
     }
 
     /// Does all writes in one frame of the log; the frame, or nothing if they do not fit one.
@@ -114,8 +37,8 @@ impl Partition {
     ) -> Result<Option<u64>> {
         let is_store = has_stores(writes);
         let capacity = Log::frame_capacity(&self.layout);
-        let each = note_bytes_max(STORE_TRANSITIONS);
-        let least = record_bytes_max(writes) as usize + (clears.len() + writes.len()) * each;
+        let of_clears = clears.len() * note_bytes_max(STORE_TRANSITIONS);
+        let least = log_bytes(writes) + of_clears;
         if least > capacity {
             return Ok(None);
         }
@@ -124,26 +47,14 @@ impl Partition {
             if is_store {
                 self.admit(least as u64).await?;
             }
-            let mut targets = Vec::with_capacity(writes.len());
-            for write in writes {
-                targets.extend(self.find_target(write).await?);
-            }
-            if targets.len() < writes.len() || !targets.iter().all(|target| self.is_right(target)) {
-                continue;
-            }
-            let bytes = targets.iter().map(Target::log_bytes).sum::<usize>() + clears.len() * each;
+            let Some(targets) = self.find_targets(writes).await? else { continue };
+            let bytes = targets.iter().map(Target::log_bytes).sum::<usize>() + of_clears;
             if bytes > capacity {
                 return Ok(None);
             }
             let transitions = STORE_TRANSITIONS * targets.len() + clears.len();
-            let reserved = if is_store {
-                self.reserve_for_store(bytes, transitions)
-            } else {
-                self.reserve_for_delete(bytes, transitions)
-            };
-            match reserved {
-                Err(Error::NoSpace) if is_store => self.wait_to_store().await?,
-                Err(Error::NoSpace) => self.wait_to_delete().await?,
+            match self.reserve_for_writes(is_store, bytes, transitions) {
+                Err(Error::NoSpace) => self.wait_to_write(is_store).await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
                     let frame = self.log.frame();
@@ -244,7 +155,7 @@ impl Partition {
                         key,
                         kind,
                         value: bytes,
-                        expiry_ms: at_ms(*expiry),
+                        expiry_ms: expiry_ms(*expiry, None),
                         lifetime,
                         retain: false,
                         replaced: found,
@@ -261,7 +172,7 @@ impl Partition {
             }
             Op::SetExpiry { key, expiry, .. } => {
                 if let Some(found) = found {
-                    self.push_expiry(place, key, found, at_ms(*expiry), urgency)?;
+                    self.push_expiry(place, key, found, expiry_ms(*expiry, None), urgency)?;
                 }
             }
             _ => unreachable!("checked before"),
@@ -274,12 +185,5 @@ impl Partition {
         let state = self.state.borrow();
         let length = state.uploads.get(&upload).ok_or(Error::Invalid("no such upload"))?.length;
         Ok(Manifest { length, upload, part_bytes: self.layout.part_bytes() }.encode())
-    }
-}
-
-fn at_ms(expiry: Expiry) -> u64 {
-    match expiry {
-        Expiry::At(at_ms) => at_ms.max(1),
-        Expiry::Never | Expiry::Keep => 0,
     }
 }

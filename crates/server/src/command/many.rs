@@ -1,11 +1,12 @@
 //! MSET and MSETNX: many keys stored as one.
 
 use super::Run;
-use super::transaction::{Held, atomically};
+use super::transaction::atomically;
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::session::Connection;
 use crate::transaction::Key;
+use plimsoll_kv::transaction::Held;
 use plimsoll_kv::{Condition, Error, Expiry, Op, Result, Value};
 use plimsoll_resp::Args;
 use std::rc::Rc;
@@ -50,7 +51,7 @@ pub(super) fn msetnx(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 }
 
 fn held(pairs: &Pairs) -> Held {
-    Held::Keys(pairs.iter().map(|(key, _)| key.clone()).collect())
+    Held::keys(pairs.iter().map(|(key, _)| key.clone()).collect())
 }
 
 /// Stores pairs in their order: the last of a key stays.

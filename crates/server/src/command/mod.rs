@@ -19,6 +19,7 @@ mod debug;
 mod docs;
 mod dump;
 mod edit;
+mod exec;
 mod expire;
 mod info;
 mod introspect;
@@ -79,7 +80,8 @@ pub enum Run {
         /// What to do with each; gets its place in the first poll.
         one: fn(&Rc<Connection>, Vec<u8>) -> LocalFuture<Reply>,
     },
-    /// As `Alone`, with several replies, which leave together: at least one.
+    /// As `Alone`, with several replies, which leave together: at least one. The first is what the command is
+    /// charged for; errors among the others were counted where they came from.
     Many(LocalFuture<Vec<Reply>>),
     /// The connection ends after this reply.
     Close(Reply),
@@ -135,6 +137,11 @@ pub(crate) fn is_administrative(slot: usize) -> bool {
     SLOTS[slot].spec().flags.contains(&"admin")
 }
 
+/// Whether a command is never in the slow log, as in Redis: what it runs is there by itself.
+pub(crate) fn skips_slow_log(slot: usize) -> bool {
+    SLOTS[slot].spec().flags.contains(&"skip_slowlog")
+}
+
 /// The slot of a command.
 pub(crate) fn slot_of(command: usize) -> usize {
     slots::slot_of(command, None)
@@ -176,7 +183,7 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
     let (slot, start) = match check(connection, index, args) {
         Ok(start) => start,
         Err((slot, reply)) => {
-            connection.core.shared.core(connection.core.reactor.core()).commands[slot].rejected.add(1);
+            connection.rejects(slot);
             transaction::spoil(connection);
             let is_exec = TABLE[index].name == "exec";
             return (None, Run::Now(if is_exec { transaction::abort(connection, reply) } else { reply }));

@@ -4,12 +4,13 @@
 //! meanwhile. Of a long value one part is in memory at a time.
 
 use super::string::value_reply;
-use super::transaction::{Held, atomically};
+use super::transaction::atomically;
 use super::{Run, number, places, syntax_error};
 use crate::keyspace::Keyspace;
 use crate::reply::{Pinned, Reply};
 use crate::session::{Connection, Upload};
 use crate::transaction::Key;
+use plimsoll_kv::transaction::Held;
 use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Op, Output, Result, Value};
 use plimsoll_resp::Args;
 use std::rc::Rc;
@@ -86,7 +87,7 @@ fn keys(database: ContainerId, args: &Args<'_>) -> (Key, Key) {
 }
 
 fn run(connection: &Rc<Connection>, from: Key, to: Key, plan: Plan, reply: fn(Copied) -> Reply) -> Run {
-    let held = Held::Keys(vec![from.clone(), to.clone()]);
+    let held = Held::keys(vec![from.clone(), to.clone()]);
     atomically(connection, held, move |keyspace| async move {
         Ok(reply(copied(&keyspace, from, to, plan).await?))
     })

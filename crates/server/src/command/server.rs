@@ -2,11 +2,12 @@
 //!
 //! Invariant: a database is emptied at all partitions at once, over a crash too.
 
-use super::transaction::{self, Held};
+use super::transaction::atomically;
 use super::{Run, syntax_error};
 use crate::limits::DATABASES;
 use crate::reply::Reply;
 use crate::session::Connection;
+use plimsoll_kv::transaction::Held;
 use plimsoll_kv::{ContainerId, Op, Output};
 use plimsoll_resp::Args;
 use std::rc::Rc;
@@ -36,7 +37,7 @@ fn flush(connection: &Rc<Connection>, args: &Args<'_>, databases: Vec<ContainerI
     if args.len() > 2 || args.get(1).is_some_and(|word| !is_known(word)) {
         return Run::Now(syntax_error());
     }
-    transaction::atomically(connection, Held::Everything, |keyspace| async move {
+    atomically(connection, Held::everything(), |keyspace| async move {
         for container in databases {
             keyspace.execute(Op::Clear { container }).await?;
         }

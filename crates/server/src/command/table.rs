@@ -6,8 +6,9 @@ use super::subcommands::{
     SLOWLOG,
 };
 use super::{
-    absent, compare, connection, dump, edit, expire, info, introspect, keys, many, monitor, only_subcommands,
-    pubsub, range, rename, replace, replication, scan, script, server, set, shutdown, string, transaction,
+    absent, compare, connection, dump, edit, exec, expire, info, introspect, keys, many, monitor,
+    only_subcommands, pubsub, range, rename, replace, replication, scan, script, server, set, shutdown,
+    string, transaction,
 };
 
 const PAIRS: (i32, i32, i32) = (1, -1, 2);
@@ -85,7 +86,7 @@ pub static TABLE: &[Spec] = &[
     spec!("echo", 2, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, connection::echo),
     spec!("eval", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, script::eval),
     spec!("evalsha", -3, SCRIPTING, SCRIPTING_CATEGORIES, NO_KEYS, script::evalsha),
-    spec!("exec", 1, TRANSACTION_SLOW, &["@slow", "@transaction"], NO_KEYS, transaction::exec),
+    spec!("exec", 1, TRANSACTION_SLOW, &["@slow", "@transaction"], NO_KEYS, exec::exec),
     spec!("exists", -2, READ_FAST, KEYSPACE_READ, ALL_KEYS, keys::exists),
     spec!("expire", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expire),
     spec!("expireat", -3, WRITE_FAST, KEYSPACE_WRITE, ONE_KEY, expire::expireat),

@@ -1,7 +1,7 @@
 //! What is reckoned for a command: its time, its memory, its words for the slow log.
 //!
-//! Invariants: a command is charged once, when its last reply has come; device time is that of its own
-//! operations.
+//! Invariants: a command is charged once, when its last reply has come, also if EXEC runs it; device time is
+//! that of its own operations, and EXEC's that of all that it runs.
 
 use super::Connection;
 use crate::latency::{Event, Sample};
@@ -14,7 +14,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 
 /// Who is charged for a reply.
-pub(super) struct Account {
+pub(crate) struct Account {
     /// The command's slot.
     pub(super) command: usize,
     /// When it was parsed.
@@ -29,11 +29,11 @@ pub(super) struct Account {
 pub(super) type DeviceTime = Rc<Cell<u64>>;
 
 /// Polls a command to its end, and adds up the device time of the operations that come back in its polls.
-pub(super) async fn timed<T>(connection: &Connection, mut future: LocalFuture<T>, time_ns: &Cell<u64>) -> T {
+pub(crate) async fn timed<T>(connection: &Connection, mut future: LocalFuture<T>, time_ns: &Cell<u64>) -> T {
     poll_fn(|context| {
-        connection.core.volume.take_device_ns();
+        let before_ns = connection.core.volume.device_ns();
         let polled = future.as_mut().poll(context);
-        time_ns.set(time_ns.get() + connection.core.volume.take_device_ns());
+        time_ns.set(time_ns.get() + connection.core.volume.device_ns() - before_ns);
         polled
     })
     .await
@@ -45,15 +45,20 @@ impl Connection {
         self.last_command.set(Some(slot));
     }
 
+    /// A command of this slot is refused before it is run.
+    pub(crate) fn rejects(&self, slot: usize) {
+        self.core.shared.core(self.core.reactor.core()).commands[slot].rejected.add(1);
+    }
+
     /// Who is charged for a command.
-    pub(super) fn account(&self, command: usize, request_bytes: usize, words: Vec<u8>) -> Account {
+    pub(crate) fn account(&self, command: usize, request_bytes: usize, words: Vec<u8>) -> Account {
         let start_ns = self.core.reactor.now_ns();
         self.last_ns.set(start_ns);
         Account { command, start_ns, request_bytes: request_bytes + words.capacity(), words }
     }
 
     /// A reply has come; with an account it is the last one of its command.
-    pub(super) fn charge(&self, account: Option<Account>, reply: &Reply, device_ns: u64) {
+    pub(crate) fn charge(&self, account: Option<Account>, reply: &Reply, device_ns: u64) {
         let counters = self.core.shared.core(self.core.reactor.core());
         if let Reply::Error(text) = reply {
             counters.failed(text);
@@ -62,13 +67,15 @@ impl Connection {
         let latency_ns = self.core.reactor.now_ns().saturating_sub(account.start_ns);
         counters.commands[account.command].ran(latency_ns, reply.is_error());
         let core = &self.core;
-        let entry = || Entry {
-            time_s: core.reactor.wall_ms().saturating_sub(latency_ns / 1_000_000) / 1000,
-            // Operations that were under way together are each counted.
-            device_us: device_ns.min(latency_ns) / 1000,
-            peer: self.peer.clone().into_bytes(),
-            name: self.identity.borrow().name.clone(),
-            ..Entry::default()
+        let entry = || {
+            (!crate::command::skips_slow_log(account.command)).then(|| Entry {
+                time_s: core.reactor.wall_ms().saturating_sub(latency_ns / 1_000_000) / 1000,
+                // Operations that were under way together are each counted.
+                device_us: device_ns.min(latency_ns) / 1000,
+                peer: self.peer.clone().into_bytes(),
+                name: self.identity.borrow().name.clone(),
+                ..Entry::default()
+            })
         };
         core.slow_log.consider(&core.shared, latency_ns / 1000, account.words, entry);
         let (latency_ms, threshold_ms) =

@@ -29,9 +29,10 @@ use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
 use crate::stream::Stream;
 use crate::transaction::Transaction;
-use account::{Account, DeviceTime, timed};
+pub(crate) use account::timed;
+use account::{Account, DeviceTime};
 pub use filter::Filter;
-pub(crate) use modes::Replies;
+pub(crate) use modes::{Replies, capture};
 use plimsoll_kv::{ContainerId, LocalFuture};
 use plimsoll_reactor::Work;
 use plimsoll_reactor::sync::WaitList;
@@ -269,7 +270,12 @@ impl Connection {
             return;
         }
         self.charge(account, &reply, 0);
-        if self.muted.get() {
+        self.enqueue(reply);
+    }
+
+    /// Lets a reply that is charged already leave when it is its turn.
+    fn enqueue(&self, reply: Reply) {
+        if self.dead.get() || self.muted.get() {
             return;
         }
         self.queue.borrow_mut().push_ready(self.version.get(), reply);
@@ -381,7 +387,7 @@ impl Connection {
                 let device_time = Cell::new(0);
                 let mut replies = timed(self, future, &device_time).await.into_iter();
                 self.fill(place, account, device_time.get(), replies.next().expect("there is a reply"));
-                replies.for_each(|reply| self.reply(None, reply));
+                replies.for_each(|reply| self.enqueue(reply));
                 self.queue.borrow_mut().release_messages();
                 self.ready.wake_all();
             }

@@ -133,7 +133,7 @@ impl Connection {
 }
 
 /// The words of a command, if the slow log may want them.
-pub(super) fn capture(connection: &Rc<Connection>, args: &Args<'_>) -> Vec<u8> {
+pub(crate) fn capture(connection: &Rc<Connection>, args: &Args<'_>) -> Vec<u8> {
     if crate::slow_log::is_on(&connection.core.shared) {
         connection.core.slow_log.capture(args.iter())
     } else {

@@ -1,9 +1,9 @@
 //! The replies of a connection in order: those that are ready and those that will be.
 //!
 //! Invariants: a place is filled once; places leave from the front, each when it is filled; nothing stands
-//! between the elements of an array; the
-//! number of places, of commands under way and of bytes is bounded by [`Queue::has_room`], which
-//! reckons with what the commands under way may bring, from what recent replies brought.
+//! between the elements of an array; the number of places, of commands under way and of bytes is bounded by
+//! [`Queue::has_room`], which reckons with what the commands under way may bring, from what recent replies
+//! brought.
 
 use crate::limits::{COMMANDS_IN_FLIGHT_MAX, REPLIES_WAITING_MAX, REPLY_BYTES_MAX};
 use crate::reply::Reply;

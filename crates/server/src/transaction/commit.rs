@@ -2,48 +2,30 @@
 //!
 //! With one partition to write at, one request does it. With several, all prepare; when all have, durably,
 //! the transaction is committed, the partitions apply what they prepared, and its client is told. When that
-//! is durable everywhere they forget it, many at once.
+//! is durable everywhere they forget it (`forget`).
 //!
 //! Invariants: either everything is committed or nothing; what is held is given back in either case.
 
-use super::{Key, Transaction};
-use crate::core::Core;
-use crate::limits::{FORGET_NS, STEP_RETRY_NS};
+use super::{Key, Transaction, is_left_to_the_next_start};
+use crate::limits::STEP_RETRY_NS;
 use futures_util::future::join_all;
 use plimsoll_kv::transaction::Action;
-use plimsoll_kv::{Error, Op, Output, Result, TransactionId, UploadId, Value};
-use plimsoll_reactor::sync::WaitList;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
-
-/// Applied transactions that are not forgotten yet.
-#[derive(Default)]
-pub(crate) struct Forgetting {
-    applied: RefCell<Vec<(TransactionId, Vec<u16>)>>,
-    arrived: WaitList,
-}
-
-impl Forgetting {
-    /// The core stops.
-    pub(crate) fn wake(&self) {
-        self.arrived.wake_all();
-    }
-}
+use plimsoll_kv::{Op, Output, Result, UploadId, Value};
+use std::collections::BTreeMap;
 
 impl Transaction {
     /// Commits what was written, unless an operation failed at a device.
     ///
     /// # Errors
     /// Nothing was written, unless the error says that a device failed or the server stops.
-    pub(crate) async fn commit(self: Rc<Self>) -> Result<()> {
+    pub(crate) async fn commit(&self) -> Result<()> {
         let failure = self.failure.borrow().clone();
         let writes = match failure {
             Some(error) => Err(error),
             None => self.writes().await,
         };
         let committed = match writes {
-            Ok(writes) => self.clone().commit_writes(writes).await,
+            Ok(writes) => self.commit_writes(writes).await,
             Err(error) => {
                 self.release().await;
                 Err(error)
@@ -94,30 +76,37 @@ impl Transaction {
         Ok(())
     }
 
-    async fn commit_writes(self: Rc<Self>, writes: BTreeMap<u16, Vec<Op>>) -> Result<()> {
-        let of = |(partition, writes): (&u16, &Vec<Op>)| {
+    async fn commit_writes(&self, writes: BTreeMap<u16, Vec<Op>>) -> Result<()> {
+        let uploads_of = |(partition, writes): (&u16, &Vec<Op>)| {
             let partition = *partition;
-            writes.iter().filter_map(upload_of).map(move |upload| (partition, upload)).collect::<Vec<_>>()
+            writes.iter().filter_map(Op::upload).map(move |upload| (partition, upload)).collect::<Vec<_>>()
         };
-        let stored: BTreeSet<(u16, UploadId)> = writes.iter().flat_map(of).collect();
-        self.uploads.borrow_mut().retain(|upload, _| !stored.contains(upload));
-        let participants: Vec<u16> = writes.keys().copied().collect();
-        let mut writes = writes.into_iter();
-        if participants.len() <= 1 {
-            let committed = match writes.next() {
-                Some((partition, writes)) => {
-                    let committed = self.step(partition, Action::Commit { writes }).await;
-                    if committed.is_ok() {
-                        self.partitions.borrow_mut().retain(|held| *held != partition);
-                    }
-                    committed.map(|_| ())
-                }
-                None => Ok(()),
-            };
-            self.release().await;
-            return committed;
+        let stored: Vec<(u16, UploadId)> = writes.iter().flat_map(uploads_of).collect();
+        let committed = match writes.len() {
+            0 | 1 => self.commit_at_one(writes.into_iter().next()).await,
+            _ => self.commit_at_several(writes).await,
+        };
+        if committed.is_ok() {
+            stored.iter().for_each(|upload| drop(self.uploads.borrow_mut().remove(upload)));
         }
-        let prepared = writes.map(|(partition, writes)| {
+        committed
+    }
+
+    async fn commit_at_one(&self, share: Option<(u16, Vec<Op>)>) -> Result<()> {
+        let mut committed = Ok(());
+        if let Some((partition, writes)) = share {
+            committed = self.step(partition, Action::Commit { writes }).await.map(|_| ());
+            if committed.is_ok() {
+                self.partitions.borrow_mut().retain(|held| *held != partition);
+            }
+        }
+        self.release().await;
+        committed
+    }
+
+    async fn commit_at_several(&self, writes: BTreeMap<u16, Vec<Op>>) -> Result<()> {
+        let participants: Vec<u16> = writes.keys().copied().collect();
+        let prepared = writes.into_iter().map(|(partition, writes)| {
             self.step(partition, Action::Prepare { participants: participants.clone(), writes })
         });
         let prepared: Result<Vec<Output>> = join_all(prepared).await.into_iter().collect();
@@ -127,7 +116,6 @@ impl Transaction {
         }
         // From here on it is committed. Its client is told when it is applied too, which need not be durable:
         // what looks at a whole database waits for nobody's keys, and must see it.
-        self.ended.set(true);
         self.apply(participants).await;
         Ok(())
     }
@@ -140,17 +128,16 @@ impl Transaction {
             self.finish(partition, if applies { Action::Apply } else { Action::Release })
         });
         let applied = join_all(each).await.into_iter().all(|applied| applied);
-        self.place.borrow_mut().take();
+        self.permit.borrow_mut().take();
         if applied && let Some(id) = self.id.get() {
-            self.core.forgetting.applied.borrow_mut().push((id, participants));
-            self.core.forgetting.arrived.wake_all();
+            self.core.forgetting.push(id, participants);
         }
     }
 
     /// Does the last step at a partition; false if that is left to the next start.
     async fn finish(&self, partition: u16, action: Action) -> bool {
         while let Err(error) = self.step(partition, action.clone()).await {
-            if matches!(error, Error::ReadOnly(_) | Error::ShuttingDown) {
+            if is_left_to_the_next_start(&error) {
                 // What it prepared is durable: the next start applies it.
                 tracing::warn!(partition, %error, "a committed transaction is not applied here yet");
                 return false;
@@ -163,7 +150,6 @@ impl Transaction {
 
     /// Gives back everything that is held; what was prepared is given up.
     pub(crate) async fn release(&self) {
-        self.ended.set(true);
         let held = std::mem::take(&mut *self.partitions.borrow_mut());
         let each = held.into_iter().map(|partition| async move {
             if let Err(error) = self.step(partition, Action::Release).await {
@@ -171,7 +157,7 @@ impl Transaction {
             }
         });
         join_all(each).await;
-        self.place.borrow_mut().take();
+        self.permit.borrow_mut().take();
     }
 
     /// Ends without having written anything.
@@ -186,41 +172,6 @@ impl Transaction {
         for ((_, upload), (key, _)) in left {
             if let Err(error) = self.aside(Op::UploadAbort { upload, key }).await {
                 tracing::debug!(%error, "an upload was given up already");
-            }
-        }
-    }
-}
-
-fn upload_of(write: &Op) -> Option<UploadId> {
-    match write {
-        Op::Store { value: Value::Upload(upload), .. } => Some(*upload),
-        _ => None,
-    }
-}
-
-/// Lets partitions forget what has been applied everywhere. Runs as long as the core serves.
-pub(crate) async fn forget_applied(core: Rc<Core>) {
-    let forgetting = &core.forgetting;
-    loop {
-        let stops = || (core.is_stopping() || !forgetting.applied.borrow().is_empty()).then_some(());
-        forgetting.arrived.wait_for(stops).await;
-        if core.is_stopping() {
-            return; // The next start does it.
-        }
-        core.reactor.sleep_ns(FORGET_NS).await;
-        let applied = std::mem::take(&mut *forgetting.applied.borrow_mut());
-        // First everything is durably applied, everywhere; only then somebody may know nothing of it.
-        if let Err(error) = core.clone().execute(Op::Sync).await {
-            tracing::warn!(%error, "applied transactions are not forgotten");
-            continue;
-        }
-        for (id, participants) in applied {
-            for partition in participants {
-                let volume = core.volume.clone();
-                let durability = core.shared.settings.durability;
-                if let Err(error) = volume.step(partition, Some(id), Action::Forget, durability).await {
-                    tracing::warn!(partition, %error, "an applied transaction is not forgotten");
-                }
             }
         }
     }

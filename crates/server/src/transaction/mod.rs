@@ -3,8 +3,8 @@
 //!
 //! Role: stands where the volume stands while EXEC, MSET and their kin run, so that commands do in it what
 //! they do elsewhere. What they write is kept in memory (`overlay`) until the end (`commit`). Place on the
-//! path: between a command and the volume. What is left of transactions when the server dies is brought to
-//! its end at the next start (`resolve`).
+//! path: between a command and the volume. What has been applied is forgotten later (`forget`); what is left
+//! of transactions when the server dies is brought to its end at the next start (`resolve`).
 //!
 //! Invariants:
 //! * everything that is read or written is held, from before the first read until after the last write has
@@ -16,10 +16,11 @@
 
 mod commit;
 mod database;
+mod forget;
 mod overlay;
 mod resolve;
 
-pub(crate) use commit::{Forgetting, forget_applied};
+pub(crate) use forget::{Forgetting, forget_applied};
 pub(crate) use resolve::resolve;
 
 use crate::core::Core;
@@ -53,8 +54,8 @@ pub(crate) struct Transaction {
     uploads: RefCell<BTreeMap<(u16, UploadId), Begun>>,
     /// A device could not do what it was asked to: then nothing is done.
     failure: RefCell<Option<Error>>,
-    ended: Cell<bool>,
-    place: RefCell<Option<Permit>>,
+    /// Its place among the transactions of its core, until it has ended.
+    permit: RefCell<Option<Permit>>,
 }
 
 impl Transaction {
@@ -62,8 +63,8 @@ impl Transaction {
     ///
     /// # Errors
     /// A partition refuses; nothing is held then.
-    pub(crate) async fn begin(core: &Rc<Core>, keys: Vec<Key>, everything: bool) -> Result<Rc<Transaction>> {
-        let place = core.volume.transaction().await;
+    pub(crate) async fn begin(core: &Rc<Core>, held: Held) -> Result<Rc<Transaction>> {
+        let permit = core.volume.transaction().await;
         let transaction = Rc::new(Transaction {
             core: core.clone(),
             id: Cell::new(None),
@@ -71,10 +72,9 @@ impl Transaction {
             overlay: RefCell::default(),
             uploads: RefCell::default(),
             failure: RefCell::default(),
-            ended: Cell::new(false),
-            place: RefCell::new(Some(place)),
+            permit: RefCell::new(Some(permit)),
         });
-        for (partition, held) in transaction.share(keys, everything) {
+        for (partition, held) in transaction.share(held) {
             if let Err(error) = transaction.hold(partition, held).await {
                 transaction.release().await;
                 return Err(error);
@@ -84,13 +84,13 @@ impl Transaction {
     }
 
     /// What is to be held at each partition, in their order.
-    fn share(&self, keys: Vec<Key>, everything: bool) -> BTreeMap<u16, Held> {
-        if everything {
+    fn share(&self, held: Held) -> BTreeMap<u16, Held> {
+        if held.everything {
             let all = 0..self.core.volume.geometry().partitions;
-            return all.map(|partition| (partition, Held { keys: Vec::new(), everything })).collect();
+            return all.map(|partition| (partition, Held::everything())).collect();
         }
         let mut shares: BTreeMap<u16, Held> = BTreeMap::new();
-        for (container, key) in keys {
+        for (container, key) in held.keys {
             shares.entry(self.partition_of(&key)).or_default().keys.push((container, key));
         }
         shares
@@ -304,6 +304,11 @@ fn is_of_a_device(error: &Error) -> bool {
         error,
         Error::NoSpace | Error::Unreadable(_) | Error::ReadOnly(_) | Error::Overloaded | Error::ShuttingDown
     )
+}
+
+/// True for what a partition answers until it is opened again.
+fn is_left_to_the_next_start(error: &Error) -> bool {
+    matches!(error, Error::ReadOnly(_) | Error::ShuttingDown)
 }
 
 /// A range of bytes.

@@ -84,7 +84,7 @@ pub struct Volume {
     waiting: RefCell<Waiting>,
     mailbox: Rc<Mailbox<Message>>,
     answerer: RefCell<Option<Answerer>>,
-    /// See [`Volume::take_device_ns`].
+    /// See [`Volume::device_ns`].
     device_ns: Cell<u64>,
 }
 
@@ -206,11 +206,11 @@ impl Volume {
         result.map(|completion| Completion { device_ns, ..completion })
     }
 
-    /// Time at partitions of the requests that came back since this was last asked: within one poll of a
-    /// task those are its own. Queues before the partition and the way between cores are not in it; the
-    /// wait for the key, the log and the drive is.
-    pub(crate) fn take_device_ns(&self) -> u64 {
-        self.device_ns.take()
+    /// Time at partitions of all requests that have come back: what it grows by within one poll of a task is
+    /// that of the task's own. Queues before the partition and the way between cores are not in it; the wait
+    /// for the key, the log and the drive is.
+    pub(crate) fn device_ns(&self) -> u64 {
+        self.device_ns.get()
     }
 
     /// Asks every core, this one too; the answers in the order of the cores.

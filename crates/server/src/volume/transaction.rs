@@ -29,6 +29,15 @@ impl Volume {
         Ok(completion.output)
     }
 
+    /// Makes durable what a partition has acknowledged so far.
+    ///
+    /// # Errors
+    /// Those of the partition.
+    pub async fn sync_partition(self: Rc<Self>, partition: u16) -> Result<()> {
+        let request = Request::new(Durability::Sync, Op::Sync);
+        self.execute_at(partition, request, Lane::Steps).await.map(|_| ())
+    }
+
     /// Does a step of a transaction at a partition. Only who has a place holds anything.
     ///
     /// # Errors

@@ -2,8 +2,9 @@
 #![allow(dead_code, unreachable_pub)]
 
 use plimsoll_kv::delay::{Delay, DelayDevice};
+use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::{Memory, MemoryOptions};
-use plimsoll_kv::{Device, Durability};
+use plimsoll_kv::{Device, Durability, Error};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Mesh, Port, Reactor, Socket, Work};
 use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
@@ -57,6 +58,8 @@ pub struct Bench {
     pub reactor: Reactor,
     pub world: World,
     pub memories: Rc<RefCell<Vec<Rc<Memory>>>>,
+    /// What each partition refuses, as [`Error::Overloaded`]: nothing unless a test says so.
+    pub faults: Rc<RefCell<BTreeMap<u16, Rc<FaultDevice>>>>,
     pub cores: Rc<RefCell<Vec<Rc<Core>>>>,
     pub shared: Arc<Shared>,
 }
@@ -97,6 +100,7 @@ pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) 
     let shared = Arc::new(Shared::new(settings(&setup), geometry, setup.cores));
     let ports: Vec<Option<Port<Message>>> = Mesh::ports(setup.cores).into_iter().map(Some).collect();
     let ports = RefCell::new(ports);
+    let faults = Rc::new(RefCell::new(BTreeMap::new()));
     let (memories, cores) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(Vec::new())));
     world.start_process(SERVER, setup.cores, |reactor| {
         let mut partitions: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
@@ -108,7 +112,9 @@ pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) 
             } else {
                 DelayDevice::new(reactor, device, setup.delay)
             };
-            partitions.insert(partition, slow);
+            let faulty = FaultDevice::new(slow, FaultPolicy::Never, Error::Overloaded);
+            faults.borrow_mut().insert(partition, faulty.clone());
+            partitions.insert(partition, faulty);
         }
         let addresses = Addresses { plain: Some(address()), tls: setup.tls.map(|_| tls_address()) };
         let port = ports.borrow_mut()[usize::from(reactor.core().0)].take().unwrap();
@@ -120,6 +126,7 @@ pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) 
             reactor: reactor.clone(),
             world: world.clone(),
             memories: memories.clone(),
+            faults: faults.clone(),
             cores: cores.clone(),
             shared: shared.clone(),
         };

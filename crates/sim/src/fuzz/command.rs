@@ -1,19 +1,13 @@
-//! `plimsoll sim fuzz`: many seeds, on all processors, with progress, a table and an exit code.
+//! `plimsoll sim fuzz`: what many seeds came to, as a table and an exit code.
 //!
-//! Place: called by the command line. Invariants: seeds are independent; what is printed of a seed
-//! does not depend on how many run beside it. Never: it decides nothing about a seed.
+//! Place: called by the command line; `seeds` runs them. Never: it decides nothing about a seed.
 
 use super::ledger::WriteCounts;
 use super::paths::{NO_BYTES, PATHS, fault_name};
 use super::world::{SeedReport, run_seed};
+use crate::seeds::{self, Sum};
 use plimsoll_reactor::sim::{Fault, FaultCounts};
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Instant;
-
-/// A progress line stands after so many seeds.
-const PROGRESS_SEEDS: u64 = 1000;
 
 /// What a run over many seeds came to.
 #[derive(Debug, Default)]
@@ -34,7 +28,13 @@ pub struct Totals {
     pub violations: Vec<(u64, String)>,
 }
 
-impl Totals {
+impl Sum for Totals {
+    type Report = SeedReport;
+
+    fn run_seed(seed: u64) -> SeedReport {
+        run_seed(seed, false)
+    }
+
     fn add(&mut self, report: SeedReport) {
         self.seeds += 1;
         for era in &report.eras {
@@ -53,65 +53,35 @@ impl Totals {
             self.violations.push((report.seed, text));
         }
     }
+
+    fn seeds(&self) -> u64 {
+        self.seeds
+    }
+
+    fn violations(&mut self) -> &mut Vec<(u64, String)> {
+        &mut self.violations
+    }
 }
 
 /// Runs seeds on `threads` threads; stops at the first violation unless told to go on.
-pub fn run(seeds: Range<u64>, threads: usize, go_on: bool, progress: impl Fn(u64) + Sync) -> Totals {
-    let next = AtomicU64::new(seeds.start);
-    let stop = AtomicBool::new(false);
-    let totals = Mutex::new(Totals::default());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                while !stop.load(SeqCst) {
-                    let seed = next.fetch_add(1, SeqCst);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let report = run_seed(seed, false);
-                    if report.violation.is_some() && !go_on {
-                        stop.store(true, SeqCst);
-                    }
-                    let mut totals = totals.lock().expect("worlds keep their panics to themselves");
-                    totals.add(report);
-                    if totals.seeds.is_multiple_of(PROGRESS_SEEDS) {
-                        progress(totals.seeds);
-                    }
-                }
-            });
-        }
-    });
-    let mut totals = totals.into_inner().expect("worlds keep their panics to themselves");
-    totals.violations.sort();
-    totals
+#[must_use]
+pub fn run(seeds: Range<u64>, threads: usize, go_on: bool) -> Totals {
+    seeds::run(seeds, threads, go_on, |_| {})
 }
 
 /// The command: runs seeds on all processors and prints what happened.
-#[allow(clippy::disallowed_methods, reason = "seeds a second are measured in real time, outside the worlds")]
 #[must_use]
 pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (start, count) = (Instant::now(), seeds.end - seeds.start);
-    let totals = run(seeds, threads, go_on, |done| {
-        println!("{done} of {count} seeds, {:.1} s", start.elapsed().as_secs_f64());
-    });
-    let seconds = start.elapsed().as_secs_f64();
+    let (totals, ran): (Totals, _) = seeds::run_on_all_processors(seeds, go_on);
     println!(
-        "{} seeds in {seconds:.1} s ({:.0} a second on {threads} threads): {} operations, {} crashes, {} of them during recovery",
-        totals.seeds,
-        totals.seeds as f64 / seconds,
-        totals.operations,
-        totals.crashes,
-        totals.crashes_in_recovery,
+        "{ran}: {} operations, {} crashes, {} of them during recovery",
+        totals.operations, totals.crashes, totals.crashes_in_recovery,
     );
     for (path, count) in &totals.writes {
         println!("  {count:>8} writes {path}");
     }
     print_faults(&totals);
-    for (seed, text) in &totals.violations {
-        println!("seed {seed}: {text}");
-        println!("replay it with: plimsoll sim fuzz --seeds {seed}..{} --trace", seed + 1);
-    }
+    seeds::print_violations(&totals.violations, "");
     totals
 }
 
@@ -119,12 +89,8 @@ pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
 #[must_use]
 pub fn print_trace(seed: u64) -> bool {
     let report = run_seed(seed, true);
-    report.trace.iter().for_each(|line| println!("{line}"));
-    match report.violation {
-        None => println!("seed {seed}: no rule was broken"),
-        Some(ref violation) => println!("seed {seed}: {}: {}", violation.rule, violation.explanation),
-    }
-    report.violation.is_none()
+    let told = report.violation.map(|violation| format!("{}: {}", violation.rule, violation.explanation));
+    seeds::print_seed(seed, &report.trace, told.as_deref())
 }
 
 impl Totals {

@@ -1,12 +1,10 @@
-//! `plimsoll sim fuzz --transactions`: many seeds, on all processors, with a table and an exit code.
+//! `plimsoll sim fuzz --transactions`: what many seeds came to, as a table and an exit code.
 //!
-//! Place: called by the command line. Never: it decides nothing about a seed.
+//! Place: called by the command line; `seeds` runs them. Never: it decides nothing about a seed.
 
 use super::world::{Report, run_seed};
+use crate::seeds::{self, Sum};
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Instant;
 
 /// What a run over many seeds came to.
 #[derive(Debug, Default)]
@@ -23,7 +21,13 @@ pub struct Totals {
     pub violations: Vec<(u64, String)>,
 }
 
-impl Totals {
+impl Sum for Totals {
+    type Report = Report;
+
+    fn run_seed(seed: u64) -> Report {
+        run_seed(seed, false)
+    }
+
     fn add(&mut self, report: Report) {
         self.seeds += 1;
         self.transactions += report.transactions;
@@ -31,55 +35,31 @@ impl Totals {
         self.crashes_in_recovery += report.crashes_in_recovery;
         self.violations.extend(report.violation.map(|text| (report.seed, text)));
     }
+
+    fn seeds(&self) -> u64 {
+        self.seeds
+    }
+
+    fn violations(&mut self) -> &mut Vec<(u64, String)> {
+        &mut self.violations
+    }
 }
 
 /// Runs seeds on `threads` threads; stops at the first violation unless told to go on.
 #[must_use]
 pub fn run(seeds: Range<u64>, threads: usize, go_on: bool) -> Totals {
-    let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
-    let totals = Mutex::new(Totals::default());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                while !stop.load(SeqCst) {
-                    let seed = next.fetch_add(1, SeqCst);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let report = run_seed(seed, false);
-                    if report.violation.is_some() && !go_on {
-                        stop.store(true, SeqCst);
-                    }
-                    totals.lock().expect("worlds keep their panics to themselves").add(report);
-                }
-            });
-        }
-    });
-    let mut totals = totals.into_inner().expect("worlds keep their panics to themselves");
-    totals.violations.sort();
-    totals
+    seeds::run(seeds, threads, go_on, |_| {})
 }
 
 /// The command: runs seeds on all processors and prints what happened.
-#[allow(clippy::disallowed_methods, reason = "seeds a second are measured in real time, outside the worlds")]
 #[must_use]
 pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let start = Instant::now();
-    let totals = run(seeds, threads, go_on);
-    let seconds = start.elapsed().as_secs_f64();
+    let (totals, ran): (Totals, _) = seeds::run_on_all_processors(seeds, go_on);
     println!(
-        "{} seeds in {seconds:.1} s ({:.0} a second on {threads} threads): {} transactions, {} crashes, {} of them during recovery",
-        totals.seeds,
-        totals.seeds as f64 / seconds,
-        totals.transactions,
-        totals.crashes,
-        totals.crashes_in_recovery,
+        "{ran}: {} transactions, {} crashes, {} of them during recovery",
+        totals.transactions, totals.crashes, totals.crashes_in_recovery,
     );
-    for (seed, text) in &totals.violations {
-        println!("seed {seed}: {text}");
-        println!("replay it with: plimsoll sim fuzz --transactions --seeds {seed}..{} --trace", seed + 1);
-    }
+    seeds::print_violations(&totals.violations, "--transactions ");
     totals
 }
 
@@ -87,8 +67,5 @@ pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
 #[must_use]
 pub fn print_trace(seed: u64) -> bool {
     let report = run_seed(seed, true);
-    report.trace.iter().for_each(|line| println!("{line}"));
-    let told = report.violation.as_deref().unwrap_or("no rule was broken");
-    println!("seed {seed}: {told}");
-    report.violation.is_none()
+    seeds::print_seed(seed, &report.trace, report.violation.as_deref())
 }
