@@ -46,6 +46,10 @@ impl Partition {
         let full = |_| OpenError::Full(partition);
         let segments = &mut recovered.state.segments;
         let log = Log::open(reactor, block.clone(), layout, recovered.position, segments).map_err(full)?;
+        if recovered.position.reserved.is_some() {
+            let io = |error| OpenError::Io { partition: layout.partition, error };
+            log.begin_anew().await.map_err(io)?;
+        }
         let first_copy = 1 - recovered.anchor_copy;
         let (replayed, keys) = (recovered.replayed, recovered.state.index.len());
         let clean_stop = recovered.anchor.clean;

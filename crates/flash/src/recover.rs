@@ -219,7 +219,9 @@ impl Recovery<'_> {
             let walked = self.walk(segment, &header).await?;
             self.keys.walked(segment, &header, self.expected);
             let is_empty = self.applied == applied || is_planted(Bug::RewrittenTail);
-            let rewritable = is_empty && segment != self.anchor.log_segment;
+            // Frames that the tables count as durable are not numbered anew (seed 9818).
+            let is_counted = header.first_frame < self.held_by_tables();
+            let rewritable = is_empty && !is_counted && segment != self.anchor.log_segment;
             self.empty_tail = rewritable.then_some(Tail {
                 segment,
                 log_number,

@@ -40,6 +40,19 @@ impl Log {
         header.encode(self.layout.identity)
     }
 
+    /// Makes the header of the segment being filled durable before its first frame is written. To be called
+    /// where an earlier life has left a header and frames that hold nothing: if a first frame were torn
+    /// under that header, the frames behind it would prove that something is lost (seed 11012).
+    pub(crate) async fn begin_anew(&self) -> std::io::Result<()> {
+        let (offset, header) = {
+            let tail = self.tail.borrow();
+            (self.layout.segment_offset(tail.segment), self.segment_header(&tail))
+        };
+        let mut buf = Buf::zeroed(self.layout.block_bytes as usize);
+        buf[..header.len()].copy_from_slice(&header);
+        self.block.write(Origin::FOREGROUND, offset, Rc::new(buf), true).await
+    }
+
     /// Closes the segment being filled and goes on in the next.
     ///
     /// # Errors

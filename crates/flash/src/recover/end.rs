@@ -45,14 +45,18 @@ impl Recovery<'_> {
     /// The checkpoint was put in force when all that its tables hold was durable in the log: so the log
     /// does not end before it.
     pub(super) fn check_tables(&self) -> Result<(), OpenError> {
-        let held = self.state.slot_frames.iter().flatten().copied().max().unwrap_or(0);
-        if self.expected < held {
+        if self.expected < self.held_by_tables() {
             return Err(self.damaged(format!(
                 "log frame {} cannot be found, though the checkpoint holds what came after it",
                 self.expected
             )));
         }
         Ok(())
+    }
+
+    /// The first frame whose transitions none of the tables holds.
+    pub(super) fn held_by_tables(&self) -> u64 {
+        self.state.slot_frames.iter().flatten().copied().max().unwrap_or(0)
     }
 
     /// At the end of the log: nothing may state that the next frame was durable.

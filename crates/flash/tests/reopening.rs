@@ -1,0 +1,120 @@
+//! Lives that end while they open: what they leave behind does not keep the next one from opening.
+
+mod opening;
+
+use opening::{DISK_BYTES, disk, formatted, live, run, world};
+use plimsoll_flash::{OpenError, Options, Partition};
+use plimsoll_kv::block::{IoFuture, Origin};
+use plimsoll_kv::{Block, Condition, ContainerId, Error, Expiry, Op, Output, Value};
+use plimsoll_reactor::{Buf, File, Reactor};
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+const SEGMENT_BYTES: u32 = 64 << 10;
+
+/// Which blocks of a write of several reach the device before it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Torn {
+    /// All: it does not fail.
+    No,
+    /// The first block.
+    First,
+    /// All but the first block.
+    Rest,
+}
+
+/// A device that tears writes.
+struct Tearing {
+    file: File,
+    torn: Cell<Torn>,
+}
+
+impl Block for Tearing {
+    fn size_bytes(&self) -> u64 {
+        Block::size_bytes(&self.file)
+    }
+    fn block_bytes(&self) -> u32 {
+        Block::block_bytes(&self.file)
+    }
+    fn read(&self, origin: Origin, offset: u64, len: usize) -> IoFuture<Buf> {
+        Block::read(&self.file, origin, offset, len)
+    }
+    fn write(&self, origin: Origin, offset: u64, buf: Rc<Buf>, durable: bool) -> IoFuture<()> {
+        let block = Block::block_bytes(&self.file) as usize;
+        let (from, until) = match self.torn.get() {
+            _ if buf.len() <= block => (0, buf.len()),
+            Torn::No => (0, buf.len()),
+            Torn::First => (0, block),
+            Torn::Rest => (block, buf.len()),
+        };
+        if until - from == buf.len() {
+            return Block::write(&self.file, origin, offset, buf, durable);
+        }
+        let mut part = Buf::zeroed(until - from);
+        part.copy_from_slice(&buf[from..until]);
+        let written = Block::write(&self.file, origin, offset + from as u64, Rc::new(part), true);
+        Box::pin(async move {
+            written.await?;
+            Err(io::Error::other("torn"))
+        })
+    }
+    fn flush(&self, origin: Origin) -> IoFuture<()> {
+        Block::flush(&self.file, origin)
+    }
+}
+
+async fn open(reactor: &Reactor, block: &Rc<Tearing>) -> Result<Rc<Partition>, OpenError> {
+    let superblock = formatted(&**block, SEGMENT_BYTES).await;
+    Partition::open(reactor, block.clone(), &superblock, 0, Options::default()).await
+}
+
+fn tearing(reactor: &Reactor) -> Rc<Tearing> {
+    Rc::new(Tearing { file: disk(reactor), torn: Cell::new(Torn::No) })
+}
+
+fn set(key: &str, bytes: usize) -> Op {
+    Op::Store {
+        container: ContainerId(0),
+        key: key.into(),
+        value: Value::Bytes(vec![7; bytes]),
+        condition: Condition::None,
+        expiry: Expiry::Never,
+        retain: false,
+        want_previous: false,
+    }
+}
+
+async fn has(partition: &Rc<Partition>, key: &str) -> bool {
+    let op = Op::Exist { container: ContainerId(0), key: key.into() };
+    matches!(run(partition, op).await, Ok(Output::Found(_)))
+}
+
+/// A life opens and its first store is torn: the header of that frame states that the frame before was
+/// durable. The next one begins the segment anew, and its first write is torn under the old header.
+#[test]
+fn a_first_frame_that_is_torn_over_those_of_an_earlier_life_is_no_damage() {
+    let world = world(DISK_BYTES);
+    live(&world, |reactor| async move {
+        let partition = open(&reactor, &tearing(&reactor)).await.unwrap();
+        run(&partition, set("kept", 100)).await.unwrap();
+    });
+    for torn in [Torn::Rest, Torn::First] {
+        live(&world, |reactor| async move {
+            let block = tearing(&reactor);
+            let partition = open(&reactor, &block).await.unwrap();
+            block.torn.set(Torn::First);
+            let stored = run(&partition, set("torn", 10_000)).await;
+            assert!(matches!(stored, Err(Error::ReadOnly(_))), "{stored:?}");
+        });
+        live(&world, move |reactor| async move {
+            let block = tearing(&reactor);
+            block.torn.set(torn);
+            assert!(open(&reactor, &block).await.is_err(), "its first frame is torn");
+        });
+        live(&world, |reactor| async move {
+            let partition = open(&reactor, &tearing(&reactor)).await.expect("nothing is lost");
+            assert!(has(&partition, "kept").await && !has(&partition, "torn").await);
+        });
+    }
+}
