@@ -1,4 +1,4 @@
-//! The background task of a partition: reclaim, checkpoint, clean, sweep, write ahead.
+//! The background task of a partition: reclaim, checkpoint, evict, clean, sweep, write ahead.
 //!
 //! Place on the path: none; it sleeps until something wakes it, and then does one bounded piece of
 //! work after the other until nothing is due.
@@ -7,6 +7,7 @@
 //! they fail rather than wait for ever.
 
 use crate::clean::{Heads, Sweep};
+use crate::evict::Hand;
 use crate::partition::Partition;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result};
@@ -29,8 +30,9 @@ impl Partition {
     pub(crate) async fn run_background(self: Rc<Self>) {
         let mut heads = Heads::default();
         let mut sweep = Sweep::default();
+        let mut hand = Hand::default();
         while !self.closing.get() && self.log.failure().is_none() {
-            match self.background_step(&mut heads, &mut sweep).await {
+            match self.background_step(&mut heads, &mut sweep, &mut hand).await {
                 Ok(true) => self.reactor.yield_now().await,
                 Ok(false) if self.keys.give_up_merge() => {}
                 Ok(false) => self.rest().await,
@@ -64,7 +66,12 @@ impl Partition {
     }
 
     /// One piece of work; true if there may be more.
-    async fn background_step(self: &Rc<Self>, heads: &mut Heads, sweep: &mut Sweep) -> Result<bool> {
+    async fn background_step(
+        self: &Rc<Self>,
+        heads: &mut Heads,
+        sweep: &mut Sweep,
+        hand: &mut Hand,
+    ) -> Result<bool> {
         let kept = self.kept_segments();
         self.state.borrow_mut().segments.kept = kept;
         self.reclaim();
@@ -76,6 +83,9 @@ impl Partition {
             return Ok(true);
         }
         if self.sweep(heads, sweep).await? {
+            return Ok(true);
+        }
+        if self.must_evict() && self.evict_or_leave(hand).await? {
             return Ok(true);
         }
         if !self.is_short() {
@@ -104,8 +114,24 @@ impl Partition {
         // cleanable, and frees what is dead of it.
         if newer {
             self.checkpoint(false).await?;
+            return Ok(true);
         }
-        Ok(newer)
+        // Live records lie so densely that there is nothing to clean.
+        Ok(self.evicts() && self.hungry.get() > 0 && self.evict_or_leave(hand).await?)
+    }
+
+    /// Evicts, or leaves it to the rest of a step to make room for the deletes; true if there may be more to
+    /// evict.
+    async fn evict_or_leave(self: &Rc<Self>, hand: &mut Hand) -> Result<bool> {
+        match self.evict(hand).await {
+            Err(Error::NoSpace) => Ok(false),
+            // What was stored since the last checkpoint can be evicted after the next.
+            Ok(false) if self.must_evict() && self.log.position().1 > self.anchor.borrow().log_number => {
+                self.checkpoint(false).await?;
+                Ok(true)
+            }
+            evicted => evicted,
+        }
     }
 
     /// Free segments below which cleaning begins.

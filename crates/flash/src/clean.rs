@@ -47,14 +47,14 @@ pub(crate) struct Sweep {
     hopeless: u64,
 }
 
-/// A record on its way from one place to another.
-struct Move {
-    header: RecordHeader,
-    slot: Slot,
-    fingerprint: u64,
-    from: u64,
+/// A record on its way from one place to another, or out.
+pub(crate) struct Move {
+    pub(crate) header: RecordHeader,
+    pub(crate) slot: Slot,
+    pub(crate) fingerprint: u64,
+    pub(crate) from: u64,
     to: u64,
-    length: u32,
+    pub(crate) length: u32,
     /// The clock of the change of expiry that was written into the moved record; 0: none.
     override_clock: u64,
     /// For parts: upload and number.
@@ -148,7 +148,8 @@ impl Partition {
         add(&self.counts.cleaned_segments, 1);
     }
 
-    fn describe(&self, bytes: &[u8], header: RecordHeader, from: u64) -> Move {
+    /// What is known of a record from its head.
+    pub(crate) fn describe(&self, bytes: &[u8], header: RecordHeader, from: u64) -> Move {
         let key = record::key(bytes, &header);
         let part = header.part(key);
         Move {
@@ -244,10 +245,24 @@ impl Partition {
                     continue; // Overwritten, deleted or cleared while it was written.
                 }
                 transitions.push(relocation(moved));
+                self.keep_use(moved);
             }
             self.commit_note(&transitions, Durability::Async);
         }
         Ok(())
+    }
+
+    /// What eviction knows of a record goes along with it.
+    fn keep_use(&self, moved: &Move) {
+        if self.evicts() {
+            let segments = &mut self.state.borrow_mut().segments;
+            if segments.marks.is_set(moved.from) {
+                segments.marks.set(moved.to);
+            }
+            if moved.header.expiry_ms != 0 {
+                segments.note_expiry(moved.to, moved.length, moved.header.expiry_ms);
+            }
+        }
     }
 
     /// Forgets a record, if that is still right when there is room to note it; else what is to be

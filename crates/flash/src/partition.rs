@@ -12,6 +12,7 @@
 
 use crate::format::record::{self, RecordHeader};
 use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES, round_up};
+use crate::evict::Wanted;
 use crate::index::{Entry, FINGERPRINT_BITS};
 use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
@@ -23,14 +24,14 @@ use crate::state::{ExpiryOverride, State};
 use crate::transaction::Transactions;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{
-    Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
+    Above, Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
     Version, WallClock,
 };
 use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// How a partition is opened.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +40,23 @@ pub struct Options {
     pub fingerprint_bits: u32,
     /// Write a checkpoint after this many transitions, if three quarters of the keys are fewer.
     pub checkpoint_transitions_min: u64,
+    /// What becomes of stores when the device is full.
+    pub on_full: OnFull,
+}
+
+/// What a full device does with a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// It refuses it.
+    #[default]
+    Error,
+    /// It deletes what has not been used for long, to make room for it.
+    Evict,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { fingerprint_bits: FINGERPRINT_BITS, checkpoint_transitions_min: 256 << 10 }
+        Options { fingerprint_bits: FINGERPRINT_BITS, checkpoint_transitions_min: 256 << 10, on_full: OnFull::Error }
     }
 }
 
@@ -76,6 +89,10 @@ pub struct Partition {
     pub(crate) hungry: Cell<u32>,
     /// Nothing can be cleaned: stores fail rather than wait.
     pub(crate) stuck: Cell<bool>,
+    /// What stores wait for that is to be evicted.
+    pub(crate) wanted: Wanted,
+    /// Whoever keeps values of the keys.
+    pub(crate) above: RefCell<Option<Weak<dyn Above>>>,
     pub(crate) closing: Cell<bool>,
     pub(crate) background_done: Cell<bool>,
     /// What transactions hold and have prepared.
@@ -212,6 +229,15 @@ impl Partition {
     #[must_use]
     pub fn clock(&self) -> Rc<WallClock> {
         self.clock.clone()
+    }
+
+    /// Tells a layer above, while it lives, of every key that is evicted.
+    pub fn tell(&self, above: Weak<dyn Above>) {
+        self.above.replace(Some(above));
+    }
+
+    pub(crate) fn above(&self) -> Option<Rc<dyn Above>> {
+        self.above.borrow().as_ref()?.upgrade()
     }
 
     /// Wall time that never runs backwards.
@@ -410,6 +436,7 @@ impl Partition {
     /// What the partition counts, for metrics and tests.
     #[must_use]
     pub fn metrics(&self) -> PartitionMetrics {
+        let live_bytes_max = self.live_units_max() * UNIT_BYTES;
         let state = self.state.borrow();
         let mut metrics = PartitionMetrics {
             objects: state.index.len(),
@@ -427,6 +454,10 @@ impl Partition {
             cleaned_bytes: self.counts.cleaned_bytes.get(),
             stored_bytes: self.counts.stored_bytes.get(),
             expired: self.counts.expired.get(),
+            evicted: self.counts.evicted.get(),
+            evicted_bytes: self.counts.evicted_bytes.get(),
+            mark_bytes: state.segments.marks.bytes(),
+            live_bytes_max,
             no_space: self.counts.no_space.get(),
             read_only: u64::from(self.log.failure().is_some()),
             ..PartitionMetrics::default()

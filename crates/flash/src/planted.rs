@@ -45,11 +45,15 @@ pub enum Bug {
     HastyAbort,
     /// A transaction gives back its keys when it has prepared, before it is applied.
     EarlyRelease,
+    /// A key is seen evicted before that is durable.
+    EvictionNotDurable,
+    /// What is kept above of a key that is evicted stays.
+    EvictionUntold,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 19] = [
+    pub const ALL: [Bug; 21] = [
         Bug::SkippedFlush,
         Bug::EarlyTombstoneDrop,
         Bug::RewrittenTail,
@@ -69,6 +73,8 @@ impl Bug {
         Bug::EarlyPrepare,
         Bug::HastyAbort,
         Bug::EarlyRelease,
+        Bug::EvictionNotDurable,
+        Bug::EvictionUntold,
     ];
 }
 

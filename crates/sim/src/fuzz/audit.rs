@@ -68,8 +68,12 @@ async fn stats(caller: &Caller, container: u32) -> Result<Stats, Error> {
 
 /// DBSIZE against what is there, read key by key.
 async fn check_counts(life: &Life, caller: &Rc<Caller>, container: u32) {
+    let evicted = life.evicted();
     let held = read_all(life, caller, false).await;
     let Ok(stats) = stats(caller, container).await else { return };
+    if life.evicted() > evicted {
+        return; // Some went meanwhile.
+    }
     let keys = life.keys.iter().filter(|key| key.name.0 == container).count();
     let held: Vec<(_, Option<u64>)> =
         held.iter().filter(|(name, _)| name.0 == container).map(|(_, held)| *held).map(split).collect();

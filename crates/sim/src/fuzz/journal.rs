@@ -17,6 +17,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+/// Stands for the server itself where a client would.
+const EVICTION: u32 = 9_001;
+
 /// An operation under way.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
@@ -239,6 +242,15 @@ impl Journal {
             recorder.invoke(client, &key.1, input, now)
         });
         asked
+    }
+
+    /// The server says that it deletes a key to make room. That takes effect once, from now on or (after a
+    /// crash that comes before it is durable) never; so a key may vanish only as often as this was said.
+    pub(super) fn evicted(&self, key: &KeyName) {
+        self.note(|| format!("db {} {:?} is evicted", key.0, String::from_utf8_lossy(&key.1)));
+        let now = self.now();
+        let recorder = &mut self.recorders.borrow_mut()[key.0 as usize];
+        recorder.invoke(EVICTION, &key.1, Input::Delete, now);
     }
 
     fn end(&self, asked: &Asked, how: impl FnOnce() -> String) -> u64 {

@@ -1,0 +1,340 @@
+//! Evicting: a device that is used as a cache makes room instead of refusing stores.
+//!
+//! Place on the path: in the background, before live records take all that they may; a store waits for it
+//! only if it comes faster. Eviction deletes and cleaning moves: what is left of a segment that was walked
+//! here is cleaning's business.
+//!
+//! Who goes: what has expired, in the segments where most of it must be; then a hand goes over the segments
+//! from the oldest to the youngest (CLOCK). Of each it takes all but the records that were read since it
+//! last passed (`marks`, and what the layer above says), and of those it spares half a segment at most, so
+//! that every segment gives something back.
+//!
+//! Invariants:
+//! * a key that is evicted is deleted as a request deletes it: its tombstone is durable before anyone hears
+//!   that it is gone, and the layer above forgets it in the same breath;
+//! * what a transaction holds, what has a retained version below it, and a long value that someone reads
+//!   stay; parts stay with the key that they belong to, and go when the hand comes to that;
+//! * nothing is evicted while live records take less than they may; then cleaning makes room.
+//!
+//! Never: it moves a record, waits for a key, or takes the space that cleaning and checkpoints need.
+
+use crate::clean::Move;
+use crate::format::note::note_bytes_max;
+use crate::format::record::{self, Manifest, record_bytes, verify_value};
+use crate::format::transition::FLAG_PREVIOUS_EXPIRING;
+use crate::format::{RecordKind, SegmentKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::metrics::add;
+use crate::partition::{OnFull, Partition};
+use crate::planted::{Bug, is_planted};
+use crate::segments::{Expiring, Segment, SegmentState};
+use crate::walk::{read_segment, record_locations};
+use plimsoll_kv::block::Origin;
+use plimsoll_kv::{ContainerId, Durability, Error, Result};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Segments that are kept empty for stores ahead of need; of a small device at most so large a part.
+const AHEAD_SEGMENTS: u64 = 4;
+const AHEAD_PART: u64 = 16;
+/// Of the live records of a segment this part is spared at most.
+const SPARED_PART: u64 = 2;
+/// Segments of which this part has expired, as far as is known, go before the hand.
+const DUE_PART: u64 = 4;
+/// After a round that found nothing to evict the next one waits so long: each reads the whole device.
+const FRUITLESS_REST_NS: u64 = 1_000_000_000;
+/// Stores that wait are woken after so many deletes.
+const WAKE_DELETES: u64 = 64;
+
+/// Stores that wait for room, by what they need.
+#[derive(Default)]
+pub(crate) struct Wanted(RefCell<BTreeMap<u64, u32>>);
+
+/// A store that waits; dropping it takes its wish back.
+pub(crate) struct Want<'a> {
+    wanted: &'a Wanted,
+    units: u64,
+}
+
+impl Wanted {
+    /// A store waits for so many units.
+    pub(crate) fn want(&self, units: u64) -> Want<'_> {
+        *self.0.borrow_mut().entry(units).or_default() += 1;
+        Want { wanted: self, units }
+    }
+
+    /// The most that one store waits for.
+    fn most_units(&self) -> u64 {
+        self.0.borrow().last_key_value().map_or(0, |(units, _)| *units)
+    }
+}
+
+impl Drop for Want<'_> {
+    fn drop(&mut self) {
+        let mut wanted = self.wanted.0.borrow_mut();
+        let count = wanted.get_mut(&self.units).expect("counted while it waits");
+        *count -= 1;
+        if *count == 0 {
+            wanted.remove(&self.units);
+        }
+    }
+}
+
+/// Where eviction stands.
+#[derive(Default)]
+pub(crate) struct Hand {
+    /// Age and place of the segment that it passed last.
+    passed: Option<(u64, u32)>,
+    /// Segments in a row that gave nothing.
+    fruitless: usize,
+    /// Until then no round begins.
+    rests_until_ns: u64,
+}
+
+/// A record that may be evicted, as it is now.
+struct Candidate {
+    delete: Transition,
+    expired: bool,
+    /// The upload that goes with it.
+    upload: Option<u64>,
+}
+
+/// What a walk takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Expired,
+    Unread,
+}
+
+impl Partition {
+    /// True if a full device makes room.
+    pub(crate) fn evicts(&self) -> bool {
+        self.options.on_full == OnFull::Evict
+    }
+
+    /// True if live records take so much that stores would soon have to wait, or one waits.
+    pub(crate) fn must_evict(&self) -> bool {
+        if !self.evicts() {
+            return false;
+        }
+        let most = self.live_units_max();
+        let ahead = (AHEAD_SEGMENTS * self.layout.segment_units()).min(most / AHEAD_PART);
+        self.claimed_units() + ahead.max(self.wanted.most_units()) > most
+    }
+
+    /// Evicts from one segment; false if a whole round found nothing.
+    pub(crate) async fn evict(&self, hand: &mut Hand) -> Result<bool> {
+        if let Some(segment) = self.due_segment() {
+            self.evict_from(segment, Takes::Expired).await?;
+            return Ok(true);
+        }
+        if self.locks.is_everything_kept() || self.reactor.now_ns() < hand.rests_until_ns {
+            return Ok(false);
+        }
+        let candidates = self.evictable_segments();
+        if hand.fruitless >= candidates.len() {
+            let rest_ns = if candidates.is_empty() { 0 } else { FRUITLESS_REST_NS };
+            *hand = Hand { rests_until_ns: self.reactor.now_ns() + rest_ns, ..Hand::default() };
+            return Ok(false);
+        }
+        let after = hand.passed.and_then(|passed| candidates.iter().filter(|c| **c > passed).min());
+        let (age, segment) = *after.or(candidates.iter().min()).expect("there is a candidate");
+        let evicted = self.evict_from(segment, Takes::Unread).await?;
+        hand.passed = Some((age, segment));
+        hand.fruitless = if evicted { 0 } else { hand.fruitless + 1 };
+        Ok(true)
+    }
+
+    /// Age and place of the segments from which something can be evicted. What recovery would replay comes
+    /// free only with the next checkpoint.
+    fn evictable_segments(&self) -> Vec<(u64, u32)> {
+        let state = self.state.borrow();
+        let replay_from = self.anchor.borrow().log_number;
+        let fits = |segment: &Segment| {
+            segment.state == SegmentState::Closed
+                && segment.live_units > 0
+                && !segment.damaged
+                && (segment.kind != SegmentKind::Log || segment.log_number < replay_from)
+        };
+        let all = (0..).zip(state.segments.all()).filter(|(_, segment)| fits(segment));
+        all.map(|(number, segment)| (segment.opened_frame, number)).collect()
+    }
+
+    /// The segment with the most that has expired, if that is a good part of it.
+    fn due_segment(&self) -> Option<u32> {
+        let now_ms = self.now_ms();
+        let candidates = self.evictable_segments();
+        let state = self.state.borrow();
+        let due = candidates.into_iter().filter_map(|(_, number)| {
+            let info = state.segments.get(number);
+            let units = info.expiring.due_units(now_ms);
+            (units > 0 && units * DUE_PART >= info.live_units).then_some((units, number))
+        });
+        due.max().map(|(_, number)| number)
+    }
+
+    /// Walks a segment and evicts; true if anything went.
+    async fn evict_from(&self, segment: u32, takes: Takes) -> Result<bool> {
+        let first = u64::from(segment) * self.layout.segment_units();
+        let (info, _guard) = {
+            let state = self.state.borrow();
+            // Held, so that what was read of it is what stands there.
+            (state.segments.get(segment).clone(), state.segments.guard(first))
+        };
+        let read = read_segment(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
+        let bytes =
+            read.map_err(|error| self.unreadable(self.layout.location(segment, 0), &error.to_string()))?;
+        let locations = record_locations(&*self.block, &self.layout, segment, &info, &bytes).await;
+        let records: Vec<(&[u8], Move)> = locations
+            .iter()
+            .filter_map(|location| {
+                let rest = &bytes[((location - first) * UNIT_BYTES) as usize..];
+                let header = record::verify_head(rest, info.sequence, *location).ok()?;
+                let head = &rest[..header.head_bytes()];
+                Some((rest, self.describe(head, header, *location)))
+            })
+            .collect();
+        let before = self.counts.evicted.get() + self.counts.expired.get();
+        self.evict_each(&records, |candidate, _| candidate.expired).await?;
+        self.note_expiring(segment, &records);
+        if takes == Takes::Unread && self.must_evict() {
+            let now = |(rest, moved): &(&[u8], Move)| self.candidate(rest, moved).map(|_| u64::from(moved.length));
+            let live_units: u64 = records.iter().filter_map(now).sum();
+            let mut spared_units = 0;
+            let is_taken = |_: &Candidate, (rest, moved): &(&[u8], Move)| {
+                let fits = spared_units + u64::from(moved.length) <= live_units / SPARED_PART;
+                let spared = fits && self.was_read(moved, record::key(rest, &moved.header));
+                spared_units += if spared { u64::from(moved.length) } else { 0 };
+                !spared
+            };
+            self.evict_each(&records, is_taken).await?;
+            self.state.borrow().segments.marks.forget(segment, self.layout.segment_units());
+        }
+        self.space.wake_all();
+        Ok(self.counts.evicted.get() + self.counts.expired.get() > before)
+    }
+
+    /// Evicts those records that are to be taken, as each is when its turn comes.
+    async fn evict_each(
+        &self,
+        records: &[(&[u8], Move)],
+        mut is_taken: impl FnMut(&Candidate, &(&[u8], Move)) -> bool,
+    ) -> Result<()> {
+        let mut deletes = 0;
+        for record in records {
+            let (rest, moved) = record;
+            if !self.candidate(rest, moved).is_some_and(|candidate| is_taken(&candidate, record)) {
+                continue;
+            }
+            let key = record::key(rest, &moved.header);
+            self.reserve_eviction(key.len()).await?;
+            if let Some(candidate) = self.candidate(rest, moved) {
+                self.push_eviction(&candidate, moved, key);
+                deletes += 1;
+            }
+            if deletes % WAKE_DELETES == 0 {
+                self.space.wake_all();
+            }
+            self.reactor.yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// What may be evicted of a record, if it is still what its key points to.
+    fn candidate(&self, rest: &[u8], moved: &Move) -> Option<Candidate> {
+        let upload = match moved.header.kind {
+            RecordKind::Value => None,
+            RecordKind::Manifest => {
+                let value = verify_value(rest, &moved.header).ok()?;
+                Some(Manifest::decode(value).ok()?.upload)
+            }
+            RecordKind::Part | RecordKind::Tombstone => return None,
+        };
+        let state = self.state.borrow();
+        let stays = !state.index.contains(moved.slot, moved.fingerprint, moved.from)
+            || state.is_dead(moved.header.container)
+            || state.retained.contains_key(&moved.from)
+            || self.locks.is_kept(moved.slot.0, moved.fingerprint)
+            || upload.is_some_and(|upload| self.pins.borrow().contains_key(&upload));
+        if stays {
+            return None;
+        }
+        let kept = state.expiry_overrides.get(&moved.from);
+        let expiry_ms = kept.map_or(moved.header.expiry_ms, |kept| kept.expiry_ms);
+        let delete = Transition {
+            flags: if expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING },
+            slot: moved.slot.0,
+            container: moved.header.container,
+            fingerprint: moved.fingerprint,
+            previous: moved.from,
+            previous_length: moved.length,
+            ..Transition::new(TransitionKind::Delete)
+        };
+        Some(Candidate { delete, expired: expiry_ms != 0 && expiry_ms <= self.now_ms(), upload })
+    }
+
+    /// Makes room for a tombstone and what goes with it, as deletes do: what cleaning needs is left alone.
+    async fn reserve_eviction(&self, key_bytes: usize) -> Result<()> {
+        let bytes = record_bytes(key_bytes, 0) as usize + note_bytes_max(1);
+        self.log.wait_for_room().await?;
+        self.wait_for_keys_unless_full().await?;
+        if let Err(Error::NoSpace) = self.reserve_for_delete(bytes, 2) {
+            self.log.flush().await?;
+            self.reclaim();
+            return self.reserve_for_delete(bytes, 2);
+        }
+        Ok(())
+    }
+
+    /// Pushes the delete of a record for which there is room, and applies it.
+    fn push_eviction(&self, candidate: &Candidate, moved: &Move, key: &[u8]) {
+        let parts_units: u64 = {
+            let state = self.state.borrow();
+            let upload = candidate.upload.and_then(|upload| state.uploads.get(&upload));
+            upload.into_iter().flat_map(|upload| upload.parts.values()).map(|(_, units)| u64::from(*units)).sum()
+        };
+        let urgency =
+            if is_planted(Bug::EvictionNotDurable) { Durability::Async } else { Durability::Group };
+        self.push_tombstone(&candidate.delete, key, urgency);
+        let doom: Vec<Transition> = candidate.upload.map(Partition::doom_note).into_iter().collect();
+        self.commit_note(&doom, urgency);
+        let container = self.container_of(moved.header.container);
+        if let (Some(above), Some(container), false) =
+            (self.above(), container, is_planted(Bug::EvictionUntold))
+        {
+            above.evicted(container, key);
+        }
+        if candidate.expired {
+            add(&self.counts.expired, 1);
+        } else {
+            add(&self.counts.evicted, 1);
+            add(&self.counts.evicted_bytes, (u64::from(moved.length) + parts_units) * UNIT_BYTES);
+        }
+    }
+
+    /// True if a key was read since the hand last passed: here, or from what the layer above keeps.
+    fn was_read(&self, moved: &Move, key: &[u8]) -> bool {
+        let container = self.container_of(moved.header.container);
+        let above = self.above().zip(container).is_some_and(|(above, of)| above.was_read(of, key));
+        self.state.borrow().segments.marks.is_set(moved.from) || above
+    }
+
+    /// The container whose generation this is.
+    fn container_of(&self, generation: u32) -> Option<ContainerId> {
+        let state = self.state.borrow();
+        let emptied = state.generations.iter().find(|(_, current)| **current == generation);
+        let number = emptied.map_or(generation, |(number, _)| *number);
+        (number < plimsoll_kv::limits::CONTAINERS_MAX).then_some(ContainerId(number))
+    }
+
+    /// Reckons anew what of a segment will expire: what has, is gone, or has to stay for now.
+    fn note_expiring(&self, segment: u32, records: &[(&[u8], Move)]) {
+        let (now_ms, mut expiring) = (self.now_ms(), Expiring::default());
+        for (rest, moved) in records {
+            let expiry_ms = moved.header.expiry_ms;
+            if expiry_ms > now_ms && self.candidate(rest, moved).is_some() {
+                expiring.add(moved.length, expiry_ms);
+            }
+        }
+        self.state.borrow_mut().segments.get_mut(segment).expiring = expiring;
+    }
+}
