@@ -275,6 +275,7 @@ impl Partition {
             // Not asynchronously: who sees the key gone waits until it is durably so, or a clock that is
             // set back and a crash bring it back (seed 217).
             self.push_tombstone(&transition, key, Durability::Group);
+            add(&self.counts.expired, 1);
         } else {
             self.commit_note(&[transition], Durability::Async);
         }

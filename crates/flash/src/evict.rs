@@ -5,9 +5,9 @@
 //! here is cleaning's business.
 //!
 //! Who goes: what has expired, in the segments where most of it must be; then a hand goes over the segments
-//! from the oldest to the youngest (CLOCK). Of each it takes all but the records that were read since it
-//! last passed (`marks`, and what the layer above says), and of those it spares half a segment at most, so
-//! that every segment gives something back.
+//! from the oldest to the youngest and round again (CLOCK). Of each it takes all but the records that were
+//! read since it last passed (`marks`, and what the layer above says). What it takes earns it the right to
+//! spare so many times as much, so that it comes to something to take before long even where all is read.
 //!
 //! Invariants:
 //! * a key that is evicted is deleted as a request deletes it: its tombstone is durable before anyone hears
@@ -36,8 +36,11 @@ use std::collections::BTreeMap;
 /// Segments that are kept empty for stores ahead of need; of a small device at most so large a part.
 const AHEAD_SEGMENTS: u64 = 4;
 const AHEAD_PART: u64 = 16;
-/// Of the live records of a segment this part is spared at most.
-const SPARED_PART: u64 = 2;
+/// For each unit taken so many are spared at most, and in a row so many segments, or such a part of a small
+/// device.
+const SPARED_PER_TAKEN: u64 = 3;
+const SPARED_SEGMENTS_MAX: u64 = 64;
+const SPARED_PART: u64 = 4;
 /// Segments of which this part has expired, as far as is known, go before the hand.
 const DUE_PART: u64 = 4;
 /// After a round that found nothing to evict the next one waits so long: each reads the whole device.
@@ -84,6 +87,10 @@ impl Drop for Want<'_> {
 pub(crate) struct Hand {
     /// Age and place of the segment that it passed last.
     passed: Option<(u64, u32)>,
+    /// This round ends where the log was when it began: what came since is for the next.
+    until: u64,
+    /// Units that it may spare.
+    credit_units: u64,
     /// Segments in a row that gave nothing.
     fruitless: usize,
     /// Until then no round begins.
@@ -99,10 +106,10 @@ struct Candidate {
 }
 
 /// What a walk takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum Takes<'a> {
     Expired,
-    Unread,
+    /// And then what was not read, as far as the hand may spare the rest.
+    Unread(&'a mut Hand),
 }
 
 impl Partition {
@@ -136,12 +143,23 @@ impl Partition {
             *hand = Hand { rests_until_ns: self.reactor.now_ns() + rest_ns, ..Hand::default() };
             return Ok(false);
         }
-        let after = hand.passed.and_then(|passed| candidates.iter().filter(|c| **c > passed).min());
-        let (age, segment) = *after.or(candidates.iter().min()).expect("there is a candidate");
-        let evicted = self.evict_from(segment, Takes::Unread).await?;
+        let (age, segment) = self.next_of(hand, &candidates);
         hand.passed = Some((age, segment));
-        hand.fruitless = if evicted { 0 } else { hand.fruitless + 1 };
+        let credit_units = hand.credit_units;
+        let evicted = self.evict_from(segment, Takes::Unread(hand)).await?;
+        let spared = hand.credit_units < credit_units;
+        hand.fruitless = if evicted || spared { 0 } else { hand.fruitless + 1 };
         Ok(true)
+    }
+
+    /// The next segment of this round, or the first of another.
+    fn next_of(&self, hand: &mut Hand, candidates: &[(u64, u32)]) -> (u64, u32) {
+        let is_next = |candidate: &&(u64, u32)| Some(**candidate) > hand.passed && candidate.0 <= hand.until;
+        let next = candidates.iter().filter(is_next).min().or_else(|| {
+            hand.until = self.log.frame();
+            candidates.iter().min()
+        });
+        *next.expect("there is a candidate")
     }
 
     /// Age and place of the segments from which something can be evicted. What recovery would replay comes
@@ -173,7 +191,7 @@ impl Partition {
     }
 
     /// Walks a segment and evicts; true if anything went.
-    async fn evict_from(&self, segment: u32, takes: Takes) -> Result<bool> {
+    async fn evict_from(&self, segment: u32, takes: Takes<'_>) -> Result<bool> {
         let first = u64::from(segment) * self.layout.segment_units();
         let (info, _guard) = {
             let state = self.state.borrow();
@@ -196,14 +214,17 @@ impl Partition {
         let before = self.counts.evicted.get() + self.counts.expired.get();
         self.evict_each(&records, |candidate, _| candidate.expired).await?;
         self.note_expiring(segment, &records);
-        if takes == Takes::Unread && self.must_evict() {
-            let now = |(rest, moved): &(&[u8], Move)| self.candidate(rest, moved).map(|_| u64::from(moved.length));
-            let live_units: u64 = records.iter().filter_map(now).sum();
-            let mut spared_units = 0;
+        if let Takes::Unread(hand) = takes
+            && self.must_evict()
+        {
+            let most = (SPARED_SEGMENTS_MAX * self.layout.segment_units()).min(self.live_units_max() / SPARED_PART);
             let is_taken = |_: &Candidate, (rest, moved): &(&[u8], Move)| {
-                let fits = spared_units + u64::from(moved.length) <= live_units / SPARED_PART;
-                let spared = fits && self.was_read(moved, record::key(rest, &moved.header));
-                spared_units += if spared { u64::from(moved.length) } else { 0 };
+                let units = u64::from(moved.length);
+                let spared = units <= hand.credit_units && self.was_read(moved, record::key(rest, &moved.header));
+                hand.credit_units = match spared {
+                    true => hand.credit_units - units,
+                    false => most.min(hand.credit_units + units * SPARED_PER_TAKEN),
+                };
                 !spared
             };
             self.evict_each(&records, is_taken).await?;
