@@ -93,8 +93,9 @@ pub(crate) struct Hand {
     credit_units: u64,
     /// Segments in a row that gave nothing.
     fruitless: usize,
-    /// Until then no round begins.
+    /// Until then no round begins, unless a checkpoint adds to what can be evicted: its number in the log.
     rests_until_ns: u64,
+    rests_at: u64,
 }
 
 /// A record that may be evicted, as it is now.
@@ -134,13 +135,15 @@ impl Partition {
             self.evict_from(segment, Takes::Expired).await?;
             return Ok(true);
         }
-        if self.locks.is_everything_kept() || self.reactor.now_ns() < hand.rests_until_ns {
+        let (now_ns, checkpoint) = (self.reactor.now_ns(), self.anchor.borrow().log_number);
+        let rests = now_ns < hand.rests_until_ns && checkpoint == hand.rests_at;
+        if rests || self.locks.is_everything_kept() {
             return Ok(false);
         }
         let candidates = self.evictable_segments();
         if hand.fruitless >= candidates.len() {
-            let rest_ns = if candidates.is_empty() { 0 } else { FRUITLESS_REST_NS };
-            *hand = Hand { rests_until_ns: self.reactor.now_ns() + rest_ns, ..Hand::default() };
+            let rests_until_ns = now_ns + FRUITLESS_REST_NS;
+            *hand = Hand { rests_until_ns, rests_at: checkpoint, ..Hand::default() };
             return Ok(false);
         }
         let (age, segment) = self.next_of(hand, &candidates);
