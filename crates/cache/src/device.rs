@@ -19,7 +19,8 @@ use crate::table::{Place, Table};
 use crate::transactions::Holding;
 use plimsoll_kv::limits::CONTAINERS_MAX;
 use plimsoll_kv::{
-    Above, Completion, ContainerId, Device, Item, LocalFuture, Op, Output, Request, Result, TransactionId, WallClock,
+    Above, Completion, ContainerId, Device, Item, LocalFuture, Op, Output, Request, Result, TransactionId,
+    WallClock,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -22,6 +22,8 @@ const FREE_LOW: u32 = 2;
 const PREPARED_AHEAD: u32 = 10;
 /// Bytes of one write while segments are written ahead.
 const PREPARE_BYTES: usize = 1 << 20;
+/// A crowded device evicts before it writes a checkpoint, if that would make so small a part of it cleanable.
+const FEW_LOG_SEGMENTS_PART: u32 = 16;
 /// After a failed piece of work the background rests this long.
 const RETRY_DELAY_NS: u64 = 100_000_000;
 
@@ -85,7 +87,7 @@ impl Partition {
         if self.sweep(heads, sweep).await? {
             return Ok(true);
         }
-        if self.must_evict() && self.evict_or_leave(hand).await? {
+        if self.must_evict() && self.evict_or_leave(hand, heads, false).await? {
             return Ok(true);
         }
         if !self.is_short() {
@@ -110,6 +112,11 @@ impl Partition {
                 cleaned => return cleaned.map(|()| true),
             }
         }
+        let log_segments = self.log.position().1 - self.anchor.borrow().log_number;
+        let few = log_segments < u64::from(self.layout.segments / FEW_LOG_SEGMENTS_PART).max(4);
+        if self.is_crowded() && few && self.evict_or_leave(hand, heads, true).await? {
+            return Ok(true);
+        }
         // Nothing to clean, or no room to, but what recovery would replay: a checkpoint makes it
         // cleanable, and frees what is dead of it.
         if newer {
@@ -117,13 +124,22 @@ impl Partition {
             return Ok(true);
         }
         // Live records lie so densely that there is nothing to clean.
-        Ok(self.evicts() && self.hungry.get() > 0 && self.evict_or_leave(hand).await?)
+        Ok(self.evicts() && self.evict_or_leave(hand, heads, true).await?)
     }
 
     /// Evicts, or leaves it to the rest of a step to make room for the deletes; true if there may be more to
     /// evict.
-    async fn evict_or_leave(self: &Rc<Self>, hand: &mut Hand) -> Result<bool> {
-        match self.evict(hand).await {
+    async fn evict_or_leave(
+        self: &Rc<Self>,
+        hand: &mut Hand,
+        heads: &mut Heads,
+        is_short: bool,
+    ) -> Result<bool> {
+        let evicted = self.evict(hand, is_short).await;
+        if hand.begins_round() {
+            self.close_heads(heads);
+        }
+        match evicted {
             Err(Error::NoSpace) => Ok(false),
             // What was stored since the last checkpoint can be evicted after the next.
             Ok(false) if self.must_evict() && self.log.position().1 > self.anchor.borrow().log_number => {

@@ -31,6 +31,8 @@ use plimsoll_kv::{Durability, Error, Result, Slot};
 const MOVE_BYTES: usize = 1 << 20;
 /// A segment is cleaned if that gives back more than so much of it.
 const GAIN_PERCENT_MIN: u64 = 3;
+/// The same of a crowded device that evicts: what gives back less costs more writing than it is worth.
+const CROWDED_GAIN_PERCENT_MIN: u64 = 25;
 /// Notes of this many moves at a time.
 const MOVES_PER_NOTE: usize = 256;
 
@@ -72,6 +74,7 @@ impl Partition {
     /// The best victim, if there is one worth cleaning. Segments that recovery would replay come
     /// free only with the next checkpoint, so others go first.
     pub(crate) fn victim(&self) -> Option<u32> {
+        let percent_min = if self.is_crowded() { CROWDED_GAIN_PERCENT_MIN } else { GAIN_PERCENT_MIN };
         let state = self.state.borrow();
         let units = self.layout.segment_units();
         let now = self.log.frame();
@@ -86,7 +89,7 @@ impl Partition {
             segment.state == SegmentState::Closed
                 && !segment.damaged
                 && segment.live_units > 0
-                && gain(*number) * 100 > units * GAIN_PERCENT_MIN
+                && gain(*number) * 100 > units * percent_min
                 && (segment.kind != SegmentKind::Log || segment.log_number < replay_from)
         });
         candidates.max_by(|a, b| score(a).total_cmp(&score(b))).map(|(number, _)| number)
@@ -341,13 +344,7 @@ impl Partition {
     /// Ends the segments that are being filled, if they hold anything live, so that they can be
     /// swept too; true if there was one.
     fn close_open_segments(&self, heads: &mut Heads) -> Result<bool> {
-        let mut closed = false;
-        for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
-            if let Some(head) = heads.take(kind) {
-                self.state.borrow_mut().segments.close_early(head.segment);
-                closed = true;
-            }
-        }
+        let mut closed = self.close_heads(heads);
         let open = self.log.position().0;
         let segments = &mut self.state.borrow_mut().segments;
         if segments.get(open).live_units > 0 {
@@ -355,6 +352,18 @@ impl Partition {
             closed = true;
         }
         Ok(closed)
+    }
+
+    /// Ends the segments that cleaning fills; true if there was one.
+    pub(crate) fn close_heads(&self, heads: &mut Heads) -> bool {
+        let mut closed = false;
+        for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
+            if let Some(head) = heads.take(kind) {
+                self.state.borrow_mut().segments.close_early(head.segment);
+                closed = true;
+            }
+        }
+        closed
     }
 
     async fn sweep_segment(&self, segment: u32) -> Result<()> {

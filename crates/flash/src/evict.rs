@@ -14,7 +14,7 @@
 //!   that it is gone, and the layer above forgets it in the same breath;
 //! * what a transaction holds, what has a retained version below it, and a long value that someone reads
 //!   stay; parts stay with the key that they belong to, and go when the hand comes to that;
-//! * nothing is evicted while live records take less than they may; then cleaning makes room.
+//! * nothing is evicted while live records leave room, or cleaning makes some at a fair price.
 //!
 //! Never: it moves a record, waits for a key, or takes the space that cleaning and checkpoints need.
 
@@ -36,6 +36,8 @@ use std::collections::BTreeMap;
 /// Segments that are kept empty for stores ahead of need; of a small device at most so large a part.
 const AHEAD_SEGMENTS: u64 = 4;
 const AHEAD_PART: u64 = 16;
+/// A device is crowded when live records take this many of four parts of what they may.
+const CROWDED_QUARTERS: u64 = 3;
 /// For each unit taken so many are spared at most, and in a row so many segments, or such a part of a small
 /// device.
 const SPARED_PER_TAKEN: u64 = 3;
@@ -85,6 +87,8 @@ impl Drop for Want<'_> {
 /// Where eviction stands.
 #[derive(Default)]
 pub(crate) struct Hand {
+    /// A round has begun: what cleaning has not filled up yet is to be part of it.
+    begins: bool,
     /// Age and place of the segment that it passed last.
     passed: Option<(u64, u32)>,
     /// This round ends where the log was when it began: what came since is for the next.
@@ -98,6 +102,13 @@ pub(crate) struct Hand {
     rests_at: u64,
 }
 
+impl Hand {
+    /// True if a round has begun since this was last asked.
+    pub(crate) fn begins_round(&mut self) -> bool {
+        std::mem::take(&mut self.begins)
+    }
+}
+
 /// A record that may be evicted, as it is now.
 struct Candidate {
     delete: Transition,
@@ -109,8 +120,9 @@ struct Candidate {
 /// What a walk takes.
 enum Takes<'a> {
     Expired,
-    /// And then what was not read, as far as the hand may spare the rest.
-    Unread(&'a mut Hand),
+    /// And then what was not read, as far as the hand may spare the rest; also if live records take no more
+    /// than they may.
+    Unread(&'a mut Hand, bool),
 }
 
 impl Partition {
@@ -129,8 +141,14 @@ impl Partition {
         self.claimed_units() + ahead.max(self.wanted.most_units()) > most
     }
 
-    /// Evicts from one segment; false if a whole round found nothing.
-    pub(crate) async fn evict(&self, hand: &mut Hand) -> Result<bool> {
+    /// True if a device that evicts is so full that it rather does that than squeeze out the last room.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.evicts() && self.claimed_units() * 4 > self.live_units_max() * CROWDED_QUARTERS
+    }
+
+    /// Evicts from one segment; false if a whole round found nothing. For want of free segments, though
+    /// live records take no more than they may, if `is_short`.
+    pub(crate) async fn evict(&self, hand: &mut Hand, is_short: bool) -> Result<bool> {
         if let Some(segment) = self.due_segment() {
             self.evict_from(segment, Takes::Expired).await?;
             return Ok(true);
@@ -149,7 +167,7 @@ impl Partition {
         let (age, segment) = self.next_of(hand, &candidates);
         hand.passed = Some((age, segment));
         let credit_units = hand.credit_units;
-        let evicted = self.evict_from(segment, Takes::Unread(hand)).await?;
+        let evicted = self.evict_from(segment, Takes::Unread(hand, is_short)).await?;
         let spared = hand.credit_units < credit_units;
         hand.fruitless = if evicted || spared { 0 } else { hand.fruitless + 1 };
         Ok(true)
@@ -159,7 +177,8 @@ impl Partition {
     fn next_of(&self, hand: &mut Hand, candidates: &[(u64, u32)]) -> (u64, u32) {
         let is_next = |candidate: &&(u64, u32)| Some(**candidate) > hand.passed && candidate.0 <= hand.until;
         let next = candidates.iter().filter(is_next).min().or_else(|| {
-            hand.until = self.log.frame();
+            (hand.until, hand.begins) = (self.log.frame(), true);
+            hand.credit_units = hand.credit_units.max(self.layout.segment_units());
             candidates.iter().min()
         });
         *next.expect("there is a candidate")
@@ -217,13 +236,15 @@ impl Partition {
         let before = self.counts.evicted.get() + self.counts.expired.get();
         self.evict_each(&records, |candidate, _| candidate.expired).await?;
         self.note_expiring(segment, &records);
-        if let Takes::Unread(hand) = takes
-            && self.must_evict()
+        if let Takes::Unread(hand, is_short) = takes
+            && (is_short || self.must_evict())
         {
-            let most = (SPARED_SEGMENTS_MAX * self.layout.segment_units()).min(self.live_units_max() / SPARED_PART);
+            let most =
+                (SPARED_SEGMENTS_MAX * self.layout.segment_units()).min(self.live_units_max() / SPARED_PART);
             let is_taken = |_: &Candidate, (rest, moved): &(&[u8], Move)| {
                 let units = u64::from(moved.length);
-                let spared = units <= hand.credit_units && self.was_read(moved, record::key(rest, &moved.header));
+                let spared =
+                    units <= hand.credit_units && self.was_read(moved, record::key(rest, &moved.header));
                 hand.credit_units = match spared {
                     true => hand.credit_units - units,
                     false => most.min(hand.credit_units + units * SPARED_PER_TAKEN),
@@ -314,13 +335,20 @@ impl Partition {
         let parts_units: u64 = {
             let state = self.state.borrow();
             let upload = candidate.upload.and_then(|upload| state.uploads.get(&upload));
-            upload.into_iter().flat_map(|upload| upload.parts.values()).map(|(_, units)| u64::from(*units)).sum()
+            upload
+                .into_iter()
+                .flat_map(|upload| upload.parts.values())
+                .map(|(_, units)| u64::from(*units))
+                .sum()
         };
-        let urgency =
-            if is_planted(Bug::EvictionNotDurable) { Durability::Async } else { Durability::Group };
-        self.push_tombstone(&candidate.delete, key, urgency);
+        if is_planted(Bug::EvictionUnlogged) {
+            self.state.borrow_mut().apply(&candidate.delete, self.log.frame());
+        } else {
+            // Not asynchronously: who sees the key gone waits until it is durably so.
+            self.push_tombstone(&candidate.delete, key, Durability::Group);
+        }
         let doom: Vec<Transition> = candidate.upload.map(Partition::doom_note).into_iter().collect();
-        self.commit_note(&doom, urgency);
+        self.commit_note(&doom, Durability::Group);
         let container = self.container_of(moved.header.container);
         if let (Some(above), Some(container), false) =
             (self.above(), container, is_planted(Bug::EvictionUntold))

@@ -10,9 +10,9 @@
 //!   otherwise reveal too early;
 //! * whatever was learnt before an await is looked at again after it.
 
+use crate::evict::Wanted;
 use crate::format::record::{self, RecordHeader};
 use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES, round_up};
-use crate::evict::Wanted;
 use crate::index::{Entry, FINGERPRINT_BITS};
 use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
@@ -24,8 +24,8 @@ use crate::state::{ExpiryOverride, State};
 use crate::transaction::Transactions;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{
-    Above, Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
-    Version, WallClock,
+    Above, Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result,
+    Slot, Version, WallClock,
 };
 use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor};
@@ -56,7 +56,11 @@ pub enum OnFull {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { fingerprint_bits: FINGERPRINT_BITS, checkpoint_transitions_min: 256 << 10, on_full: OnFull::Error }
+        Options {
+            fingerprint_bits: FINGERPRINT_BITS,
+            checkpoint_transitions_min: 256 << 10,
+            on_full: OnFull::Error,
+        }
     }
 }
 

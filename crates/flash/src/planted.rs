@@ -45,8 +45,8 @@ pub enum Bug {
     HastyAbort,
     /// A transaction gives back its keys when it has prepared, before it is applied.
     EarlyRelease,
-    /// A key is seen evicted before that is durable.
-    EvictionNotDurable,
+    /// Keys that are evicted are forgotten without a tombstone.
+    EvictionUnlogged,
     /// What is kept above of a key that is evicted stays.
     EvictionUntold,
 }
@@ -73,7 +73,7 @@ impl Bug {
         Bug::EarlyPrepare,
         Bug::HastyAbort,
         Bug::EarlyRelease,
-        Bug::EvictionNotDurable,
+        Bug::EvictionUnlogged,
         Bug::EvictionUntold,
     ];
 }

@@ -55,9 +55,23 @@ async fn press(partition: &Rc<Partition>, name: &str, count: u64) {
     }
 }
 
+/// The accounts agree, and the number of keys is that of a scan.
 async fn check(partition: &Rc<Partition>) {
-    partition.check_accounts().unwrap();
-    let Ok(Output::Stats(stats)) = run(partition, Op::Stats { container: DATABASE }).await else { panic!() };
+    loop {
+        let evicted = partition.metrics().evicted;
+        partition.check_accounts().unwrap();
+        let stats = run(partition, Op::Stats { container: DATABASE }).await;
+        let (Ok(Output::Stats(stats)), keys) = (stats, scanned(partition).await) else {
+            panic!("keys are counted")
+        };
+        // Unless more went meanwhile.
+        if partition.metrics().evicted == evicted {
+            return assert_eq!(keys, stats.keys);
+        }
+    }
+}
+
+async fn scanned(partition: &Rc<Partition>) -> u64 {
     let (mut keys, mut cursor) = (BTreeSet::new(), 0);
     loop {
         let scan = Op::Scan { container: DATABASE, cursor, limit: 256 };
@@ -65,10 +79,9 @@ async fn check(partition: &Rc<Partition>) {
         keys.extend(page.keys);
         cursor = page.cursor;
         if cursor == 0 {
-            break;
+            return keys.len() as u64;
         }
     }
-    assert_eq!(keys.len() as u64, stats.keys);
 }
 
 #[test]
@@ -85,7 +98,10 @@ fn stores_go_on_and_what_is_gone_stays_gone() {
             let metrics = partition.metrics();
             assert!(metrics.evicted > MANY / 2 && metrics.no_space == 0, "{metrics:?}");
             assert!(metrics.evicted_bytes >= metrics.evicted * VALUE_BYTES as u64, "{metrics:?}");
-            assert!(metrics.live_bytes * 10 > metrics.live_bytes_max * 8, "no more goes than must: {metrics:?}");
+            assert!(
+                metrics.live_bytes * 10 > metrics.live_bytes_max * 8,
+                "no more goes than must: {metrics:?}"
+            );
             for number in 0..MANY {
                 if !is_there(&partition, &format!("k{number}")).await {
                     seen.borrow_mut().insert(number);
@@ -99,7 +115,7 @@ fn stores_go_on_and_what_is_gone_stays_gone() {
         async move {
             let partition = open(&reactor).await;
             check(&partition).await;
-            assert_eq!(partition.metrics().objects, MANY - gone.borrow().len() as u64);
+            assert!(partition.metrics().objects <= MANY - gone.borrow().len() as u64);
             for number in gone.borrow().iter() {
                 assert!(!is_there(&partition, &format!("k{number}")).await, "k{number} came back");
             }
@@ -115,11 +131,11 @@ fn nothing_goes_while_there_is_room() {
         let partition = open(&reactor).await;
         // Written over many times: all of the room comes from cleaning.
         for number in 0..9000_u64 {
-            put(&partition, &format!("k{}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54)).await;
+            put(&partition, &format!("k{}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 800)).await;
         }
         let metrics = partition.metrics();
         assert!(metrics.cleaned_segments > 0 && metrics.evicted == 0, "{metrics:?}");
-        assert_eq!(metrics.objects, 1024);
+        assert_eq!(metrics.objects, 800);
     });
 }
 
@@ -151,17 +167,17 @@ fn what_is_read_stays() {
 fn what_has_expired_goes_first() {
     live(&world(DISK_BYTES), |reactor| async move {
         let partition = open(&reactor).await;
-        press(&partition, "old", 300).await;
+        press(&partition, "old", 200).await;
         let soon = Expiry::At(reactor.wall_ms() + 1000);
-        for number in 0..300 {
+        for number in 0..500 {
             let value = Value::Bytes(vec![1; VALUE_BYTES]);
             run(&partition, store(&format!("brief{number}"), value, soon, false)).await.unwrap();
         }
-        press(&partition, "more", 300).await;
+        press(&partition, "more", 200).await;
         reactor.sleep_ns(2_000_000_000).await;
-        press(&partition, "new", 600).await;
+        press(&partition, "new", 550).await;
         let metrics = partition.metrics();
-        assert!(metrics.expired > 200, "{metrics:?}");
+        assert!(metrics.expired > 300, "{metrics:?}");
         assert_eq!(metrics.evicted, 0, "the oldest are live, and stay: {metrics:?}");
         assert!(is_there(&partition, "old0").await);
     });

@@ -8,7 +8,9 @@ mod sim;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use plimsoll_server::config::{Config, ConfigError, DurabilityName, Layer, Listen, OnFullName, Password, Size};
+use plimsoll_server::config::{
+    Config, ConfigError, DurabilityName, Layer, Listen, OnFullName, Password, Size,
+};
 use plimsoll_server::serve;
 use std::net::SocketAddr;
 use std::path::PathBuf;

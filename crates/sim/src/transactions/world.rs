@@ -174,7 +174,11 @@ async fn open(reactor: &Reactor, shape: Shape, shared: &plimsoll_server::Shared)
     let file = reactor.open_file(DISK, &FileOptions::default()).expect("the disk exists");
     let block: Rc<dyn Block> = Rc::new(file);
     let superblock = inspect(&*block).await.map_err(|error| error.to_string())?;
-    let options = Options { fingerprint_bits: shape.fingerprint_bits, checkpoint_transitions_min: 300, ..Options::default() };
+    let options = Options {
+        fingerprint_bits: shape.fingerprint_bits,
+        checkpoint_transitions_min: 300,
+        ..Options::default()
+    };
     let mut opened = Opened::new();
     for number in shared.geometry.owned(reactor.core(), reactor.cores()) {
         let partition = Partition::open(reactor, block.clone(), &superblock, number, options).await;
