@@ -7,7 +7,9 @@
 //!   future is gone; meanwhile reads of its keys pass through and fill nothing;
 //! * a read fills only if no change of its key began while it was below;
 //! * what expires is judged by the clock of the device below;
-//! * an operation that is not known to change nothing changes everything.
+//! * an operation that is not known to change nothing changes everything;
+//! * a key that the device below evicts is forgotten in the same breath, and no read that began before
+//!   brings it back.
 //!
 //! Never: an answer that the device below could not have given at the same instant.
 
@@ -17,7 +19,8 @@ use crate::table::{Place, Table};
 use crate::transactions::Holding;
 use plimsoll_kv::limits::CONTAINERS_MAX;
 use plimsoll_kv::{
-    Completion, ContainerId, Device, Item, LocalFuture, Op, Output, Request, Result, TransactionId, WallClock,
+    Above, Completion, ContainerId, Device, Item, LocalFuture, Op, Output, Request, Result, TransactionId,
+    WallClock,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -236,6 +239,20 @@ impl Cache {
         let result = self.below.clone().execute(request).await;
         drop(changing);
         result
+    }
+}
+
+impl Above for Cache {
+    fn was_read(&self, container: ContainerId, key: &[u8]) -> bool {
+        let Some(space) = self.space(container) else { return false };
+        let hash = self.hash(container, key);
+        self.table.borrow_mut().take_visited(Place { hash, space, key })
+    }
+
+    fn evicted(&self, container: ContainerId, key: &[u8]) {
+        // It ends where it begins: reads from before fill nothing, those from now on find nothing below.
+        drop(self.changes.begin_one(self.hash(container, key)));
+        self.forget(container, key);
     }
 }
 

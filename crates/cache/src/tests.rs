@@ -5,8 +5,8 @@ use futures_util::future::{FutureExt, join};
 use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::transaction::{Action, Held};
 use plimsoll_kv::{
-    Completion, Condition, ContainerId, Device, Durability, Error, Expiry, Item, LocalFuture, Op, Output,
-    Request, Result, TransactionId, Value,
+    Above, Completion, Condition, ContainerId, Device, Durability, Error, Expiry, Item, LocalFuture, Op,
+    Output, Request, Result, TransactionId, Value,
 };
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::sync::WaitList;
@@ -440,5 +440,40 @@ fn what_does_not_fit_makes_room() {
         bench.run(set(&vec![0; BUDGET_BYTES / 16])).await.unwrap();
         assert!(bench.value().await.is_some());
         assert!(!bench.value_and_hit().await.1, "longer than a sixteenth");
+    });
+}
+
+#[test]
+fn what_is_evicted_below_is_forgotten_and_no_read_from_before_brings_it_back() {
+    run(|bench| async move {
+        bench.warm(b"old").await;
+        // As the device below does: it deletes by itself, and tells of it.
+        bench.gate.below.clone().execute(Request::new(Durability::Sync, delete())).await.unwrap();
+        bench.cache.evicted(DB, b"k");
+        assert_eq!(bench.value().await, None);
+        bench.run(set(b"new")).await.unwrap();
+        bench.gate.closed.set(true);
+        let evict = async {
+            // The read has its value, and is on its way.
+            bench.gate.below.clone().execute(Request::new(Durability::Sync, delete())).await.unwrap();
+            bench.cache.evicted(DB, b"k");
+            bench.gate.open();
+        };
+        let (read, ()) = join(bench.value(), evict).await;
+        assert_eq!(read, some(b"new"));
+        assert_eq!(bench.value_and_hit().await, (None, false), "it is not kept");
+    });
+}
+
+#[test]
+fn a_hit_is_told_once() {
+    run(|bench| async move {
+        bench.run(set(b"value")).await.unwrap();
+        assert!(!bench.cache.was_read(DB, b"k"), "nothing is kept");
+        bench.warm(b"value").await;
+        assert!(bench.cache.was_read(DB, b"k") && !bench.cache.was_read(DB, b"k"));
+        assert!(!bench.cache.was_read(OTHER, b"k") && !bench.cache.was_read(ContainerId(1 << 20), b"k"));
+        assert_eq!(bench.value_and_hit().await, (some(b"value"), true));
+        assert!(bench.cache.was_read(DB, b"k"));
     });
 }

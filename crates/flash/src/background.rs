@@ -1,4 +1,4 @@
-//! The background task of a partition: reclaim, checkpoint, clean, sweep, write ahead.
+//! The background task of a partition: reclaim, checkpoint, evict, clean, sweep, write ahead.
 //!
 //! Place on the path: none; it sleeps until something wakes it, and then does one bounded piece of
 //! work after the other until nothing is due.
@@ -7,6 +7,7 @@
 //! they fail rather than wait for ever.
 
 use crate::clean::{Heads, Sweep};
+use crate::evict::Hand;
 use crate::partition::Partition;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result};
@@ -21,6 +22,8 @@ const FREE_LOW: u32 = 2;
 const PREPARED_AHEAD: u32 = 10;
 /// Bytes of one write while segments are written ahead.
 const PREPARE_BYTES: usize = 1 << 20;
+/// A crowded device evicts before it writes a checkpoint, if that would make so small a part of it cleanable.
+const FEW_LOG_SEGMENTS_PART: u32 = 16;
 /// After a failed piece of work the background rests this long.
 const RETRY_DELAY_NS: u64 = 100_000_000;
 
@@ -29,8 +32,9 @@ impl Partition {
     pub(crate) async fn run_background(self: Rc<Self>) {
         let mut heads = Heads::default();
         let mut sweep = Sweep::default();
+        let mut hand = Hand::default();
         while !self.closing.get() && self.log.failure().is_none() {
-            match self.background_step(&mut heads, &mut sweep).await {
+            match self.background_step(&mut heads, &mut sweep, &mut hand).await {
                 Ok(true) => self.reactor.yield_now().await,
                 Ok(false) if self.keys.give_up_merge() => {}
                 Ok(false) => self.rest().await,
@@ -64,7 +68,12 @@ impl Partition {
     }
 
     /// One piece of work; true if there may be more.
-    async fn background_step(self: &Rc<Self>, heads: &mut Heads, sweep: &mut Sweep) -> Result<bool> {
+    async fn background_step(
+        self: &Rc<Self>,
+        heads: &mut Heads,
+        sweep: &mut Sweep,
+        hand: &mut Hand,
+    ) -> Result<bool> {
         let kept = self.kept_segments();
         self.state.borrow_mut().segments.kept = kept;
         self.reclaim();
@@ -76,6 +85,9 @@ impl Partition {
             return Ok(true);
         }
         if self.sweep(heads, sweep).await? {
+            return Ok(true);
+        }
+        if self.must_evict() && self.evict_or_leave(hand, heads, false).await? {
             return Ok(true);
         }
         if !self.is_short() {
@@ -100,12 +112,42 @@ impl Partition {
                 cleaned => return cleaned.map(|()| true),
             }
         }
+        let log_segments = self.log.position().1 - self.anchor.borrow().log_number;
+        let few = log_segments < u64::from(self.layout.segments / FEW_LOG_SEGMENTS_PART).max(4);
+        if self.is_crowded() && few && self.evict_or_leave(hand, heads, true).await? {
+            return Ok(true);
+        }
         // Nothing to clean, or no room to, but what recovery would replay: a checkpoint makes it
         // cleanable, and frees what is dead of it.
         if newer {
             self.checkpoint(false).await?;
+            return Ok(true);
         }
-        Ok(newer)
+        // Live records lie so densely that there is nothing to clean.
+        Ok(self.evicts() && self.evict_or_leave(hand, heads, true).await?)
+    }
+
+    /// Evicts, or leaves it to the rest of a step to make room for the deletes; true if there may be more to
+    /// evict.
+    async fn evict_or_leave(
+        self: &Rc<Self>,
+        hand: &mut Hand,
+        heads: &mut Heads,
+        is_short: bool,
+    ) -> Result<bool> {
+        let evicted = self.evict(hand, is_short).await;
+        if hand.begins_round() {
+            self.close_heads(heads);
+        }
+        match evicted {
+            Err(Error::NoSpace) => Ok(false),
+            // What was stored since the last checkpoint can be evicted after the next.
+            Ok(false) if self.must_evict() && self.log.position().1 > self.anchor.borrow().log_number => {
+                self.checkpoint(false).await?;
+                Ok(true)
+            }
+            evicted => evicted,
+        }
     }
 
     /// Free segments below which cleaning begins.

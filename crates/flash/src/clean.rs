@@ -31,6 +31,8 @@ use plimsoll_kv::{Durability, Error, Result, Slot};
 const MOVE_BYTES: usize = 1 << 20;
 /// A segment is cleaned if that gives back more than so much of it.
 const GAIN_PERCENT_MIN: u64 = 3;
+/// The same of a crowded device that evicts: what gives back less costs more writing than it is worth.
+const CROWDED_GAIN_PERCENT_MIN: u64 = 25;
 /// Notes of this many moves at a time.
 const MOVES_PER_NOTE: usize = 256;
 
@@ -47,14 +49,14 @@ pub(crate) struct Sweep {
     hopeless: u64,
 }
 
-/// A record on its way from one place to another.
-struct Move {
-    header: RecordHeader,
-    slot: Slot,
-    fingerprint: u64,
-    from: u64,
+/// A record on its way from one place to another, or out.
+pub(crate) struct Move {
+    pub(crate) header: RecordHeader,
+    pub(crate) slot: Slot,
+    pub(crate) fingerprint: u64,
+    pub(crate) from: u64,
     to: u64,
-    length: u32,
+    pub(crate) length: u32,
     /// The clock of the change of expiry that was written into the moved record; 0: none.
     override_clock: u64,
     /// For parts: upload and number.
@@ -72,6 +74,7 @@ impl Partition {
     /// The best victim, if there is one worth cleaning. Segments that recovery would replay come
     /// free only with the next checkpoint, so others go first.
     pub(crate) fn victim(&self) -> Option<u32> {
+        let percent_min = if self.is_crowded() { CROWDED_GAIN_PERCENT_MIN } else { GAIN_PERCENT_MIN };
         let state = self.state.borrow();
         let units = self.layout.segment_units();
         let now = self.log.frame();
@@ -86,7 +89,7 @@ impl Partition {
             segment.state == SegmentState::Closed
                 && !segment.damaged
                 && segment.live_units > 0
-                && gain(*number) * 100 > units * GAIN_PERCENT_MIN
+                && gain(*number) * 100 > units * percent_min
                 && (segment.kind != SegmentKind::Log || segment.log_number < replay_from)
         });
         candidates.max_by(|a, b| score(a).total_cmp(&score(b))).map(|(number, _)| number)
@@ -148,7 +151,8 @@ impl Partition {
         add(&self.counts.cleaned_segments, 1);
     }
 
-    fn describe(&self, bytes: &[u8], header: RecordHeader, from: u64) -> Move {
+    /// What is known of a record from its head.
+    pub(crate) fn describe(&self, bytes: &[u8], header: RecordHeader, from: u64) -> Move {
         let key = record::key(bytes, &header);
         let part = header.part(key);
         Move {
@@ -243,10 +247,24 @@ impl Partition {
                     continue; // Overwritten, deleted or cleared while it was written.
                 }
                 transitions.push(relocation(moved));
+                self.keep_use(moved);
             }
             self.commit_note(&transitions, Durability::Async);
         }
         Ok(())
+    }
+
+    /// What eviction knows of a record goes along with it.
+    fn keep_use(&self, moved: &Move) {
+        if self.evicts() {
+            let segments = &mut self.state.borrow_mut().segments;
+            if segments.marks.is_set(moved.from) {
+                segments.marks.set(moved.to);
+            }
+            if moved.header.expiry_ms != 0 {
+                segments.note_expiry(moved.to, moved.length, moved.header.expiry_ms);
+            }
+        }
     }
 
     /// Forgets a record, if that is still right when there is room to note it; else what is to be
@@ -259,6 +277,7 @@ impl Partition {
             // Not asynchronously: who sees the key gone waits until it is durably so, or a clock that is
             // set back and a crash bring it back (seed 217).
             self.push_tombstone(&transition, key, Durability::Group);
+            add(&self.counts.expired, 1);
         } else {
             self.commit_note(&[transition], Durability::Async);
         }
@@ -324,13 +343,7 @@ impl Partition {
     /// Ends the segments that are being filled, if they hold anything live, so that they can be
     /// swept too; true if there was one.
     fn close_open_segments(&self, heads: &mut Heads) -> Result<bool> {
-        let mut closed = false;
-        for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
-            if let Some(head) = heads.take(kind) {
-                self.state.borrow_mut().segments.close_early(head.segment);
-                closed = true;
-            }
-        }
+        let mut closed = self.close_heads(heads);
         let open = self.log.position().0;
         let segments = &mut self.state.borrow_mut().segments;
         if segments.get(open).live_units > 0 {
@@ -338,6 +351,18 @@ impl Partition {
             closed = true;
         }
         Ok(closed)
+    }
+
+    /// Ends the segments that cleaning fills; true if there was one.
+    pub(crate) fn close_heads(&self, heads: &mut Heads) -> bool {
+        let mut closed = false;
+        for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
+            if let Some(head) = heads.take(kind) {
+                self.state.borrow_mut().segments.close_early(head.segment);
+                closed = true;
+            }
+        }
+        closed
     }
 
     async fn sweep_segment(&self, segment: u32) -> Result<()> {

@@ -80,6 +80,12 @@ impl KeyLocks {
             || first.is_some_and(|place| place.kept)
     }
 
+    /// True if a transaction holds everything.
+    #[must_use]
+    pub(crate) fn is_everything_kept(&self) -> bool {
+        self.queues.borrow().everything.front().is_some_and(|sole| sole.before == 0)
+    }
+
     fn take_ticket(&self) -> u64 {
         self.next_ticket.replace(self.next_ticket.get() + 1)
     }

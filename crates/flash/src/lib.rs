@@ -6,8 +6,8 @@
 //! A reader's order: `format` (bytes), `layout` (where), `index`, `segments`, `state`, `uploads` (what is
 //! known), `log` (how it becomes durable), `partition`, `read`, `part`, `held`, `store`, `delete`,
 //! `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests do), `checkpoint`, `recover`,
-//! `load`, `walk` (what a restart does), `space`, `background`, `clean` (what keeps it going), `device`
-//! (formatting).
+//! `load`, `walk` (what a restart does), `space`, `background`, `clean`, `marks`, `evict` (what keeps it
+//! going), `device` (formatting).
 //!
 //! Invariants: `docs/architecture.md` names the seven of the whole; the engine keeps 2 (acknowledged
 //! means durable), 3 (versions), 4 (nothing unverified leaves) and 5 (everything is bounded).
@@ -19,6 +19,7 @@ mod checkpoint;
 mod clean;
 mod delete;
 mod device;
+mod evict;
 mod expiry;
 pub mod format;
 pub mod fuzz;
@@ -29,8 +30,10 @@ mod keys;
 pub mod layout;
 mod load;
 pub mod log;
+mod marks;
 mod metrics;
 mod open;
+mod options;
 mod part;
 mod partition;
 pub mod planted;
@@ -53,6 +56,7 @@ pub mod walk;
 pub use device::{DeviceError, FormatOptions, check_format, format, inspect};
 pub use format::Superblock;
 pub use metrics::PartitionMetrics;
-pub use partition::{Options, Partition};
+pub use options::{OnFull, Options};
+pub use partition::Partition;
 pub use recover::OpenError;
 pub use verify::{VerifyError, VerifyReport, verify};

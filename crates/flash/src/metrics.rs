@@ -13,6 +13,8 @@ pub(crate) struct Counts {
     pub(crate) cleaned_bytes: Cell<u64>,
     pub(crate) stored_bytes: Cell<u64>,
     pub(crate) expired: Cell<u64>,
+    pub(crate) evicted: Cell<u64>,
+    pub(crate) evicted_bytes: Cell<u64>,
     pub(crate) no_space: Cell<u64>,
 }
 
@@ -54,6 +56,14 @@ pub struct PartitionMetrics {
     pub stored_bytes: u64,
     /// Keys deleted because they had expired.
     pub expired: u64,
+    /// Keys deleted to make room.
+    pub evicted: u64,
+    /// Bytes of their records.
+    pub evicted_bytes: u64,
+    /// Bytes of memory for what was read lately, if the device evicts.
+    pub mark_bytes: u64,
+    /// Bytes of live records above which stores are refused, or keys evicted.
+    pub live_bytes_max: u64,
     /// Stores refused for want of space.
     pub no_space: u64,
     /// 1 if a write of the log failed and no more is written until the partition is opened again.

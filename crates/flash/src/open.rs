@@ -5,7 +5,9 @@ use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::log::Log;
-use crate::partition::{Options, Partition};
+use crate::marks::Marks;
+use crate::options::{OnFull, Options};
+use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
 use crate::recover::{OpenError, Recovered, recover};
 use crate::transaction::Transactions;
@@ -83,6 +85,10 @@ impl Partition {
         keys: Keys,
     ) -> Rc<Partition> {
         let mut state = recovered.state;
+        if options.on_full == OnFull::Evict {
+            let units = u64::from(layout.segments) * layout.segment_units();
+            state.segments.marks = Marks::of_units(units);
+        }
         if !is_planted(Bug::LeakedUpload) {
             state.uploads.doom_open();
         }
@@ -105,6 +111,8 @@ impl Partition {
             room: Cell::default(),
             hungry: Cell::new(0),
             stuck: Cell::new(false),
+            wanted: Default::default(),
+            above: RefCell::default(),
             closing: Cell::new(false),
             background_done: Cell::new(false),
             transactions: Transactions::default(),

@@ -10,43 +10,30 @@
 //!   otherwise reveal too early;
 //! * whatever was learnt before an await is looked at again after it.
 
+use crate::evict::Wanted;
 use crate::format::record::{self, RecordHeader};
 use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES, round_up};
-use crate::index::{Entry, FINGERPRINT_BITS};
+use crate::index::Entry;
 use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::log::Log;
 use crate::metrics::{Counts, PartitionMetrics};
+use crate::options::Options;
 use crate::planted::{Bug, is_planted};
 use crate::state::{ExpiryOverride, State};
 use crate::transaction::Transactions;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{
-    Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result, Slot,
-    Version, WallClock,
+    Above, Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result,
+    Slot, Version, WallClock,
 };
 use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::rc::Rc;
-
-/// How a partition is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Bits of a fingerprint that are used. Fewer only in tests, to make keys collide.
-    pub fingerprint_bits: u32,
-    /// Write a checkpoint after this many transitions, if three quarters of the keys are fewer.
-    pub checkpoint_transitions_min: u64,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { fingerprint_bits: FINGERPRINT_BITS, checkpoint_transitions_min: 256 << 10 }
-    }
-}
+use std::rc::{Rc, Weak};
 
 /// The partition of a device.
 pub struct Partition {
@@ -77,6 +64,10 @@ pub struct Partition {
     pub(crate) hungry: Cell<u32>,
     /// Nothing can be cleaned: stores fail rather than wait.
     pub(crate) stuck: Cell<bool>,
+    /// What stores wait for that is to be evicted.
+    pub(crate) wanted: Wanted,
+    /// Whoever keeps values of the keys.
+    pub(crate) above: RefCell<Option<Weak<dyn Above>>>,
     pub(crate) closing: Cell<bool>,
     pub(crate) background_done: Cell<bool>,
     /// What transactions hold and have prepared.
@@ -216,6 +207,15 @@ impl Partition {
     #[must_use]
     pub fn clock(&self) -> Rc<WallClock> {
         self.clock.clone()
+    }
+
+    /// Tells a layer above, while it lives, of every key that is evicted.
+    pub fn tell(&self, above: Weak<dyn Above>) {
+        self.above.replace(Some(above));
+    }
+
+    pub(crate) fn above(&self) -> Option<Rc<dyn Above>> {
+        self.above.borrow().as_ref()?.upgrade()
     }
 
     /// Wall time that never runs backwards.
@@ -417,6 +417,7 @@ impl Partition {
     /// What the partition counts, for metrics and tests.
     #[must_use]
     pub fn metrics(&self) -> PartitionMetrics {
+        let live_bytes_max = self.live_units_max() * UNIT_BYTES;
         let state = self.state.borrow();
         let mut metrics = PartitionMetrics {
             objects: state.index.len(),
@@ -434,6 +435,10 @@ impl Partition {
             cleaned_bytes: self.counts.cleaned_bytes.get(),
             stored_bytes: self.counts.stored_bytes.get(),
             expired: self.counts.expired.get(),
+            evicted: self.counts.evicted.get(),
+            evicted_bytes: self.counts.evicted_bytes.get(),
+            mark_bytes: state.segments.marks.bytes(),
+            live_bytes_max,
             no_space: self.counts.no_space.get(),
             read_only: u64::from(self.log.failure().is_some()),
             ..PartitionMetrics::default()

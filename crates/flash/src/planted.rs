@@ -47,11 +47,15 @@ pub enum Bug {
     HastyAbort,
     /// A transaction gives back its keys when it has prepared, before it is applied.
     EarlyRelease,
+    /// Keys that are evicted are forgotten without a tombstone.
+    EvictionUnlogged,
+    /// What is kept above of a key that is evicted stays.
+    EvictionUntold,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 19] = [
+    pub const ALL: [Bug; 21] = [
         Bug::SkippedFlush,
         Bug::EarlyTombstoneDrop,
         Bug::RewrittenTail,
@@ -71,6 +75,8 @@ impl Bug {
         Bug::EarlyPrepare,
         Bug::HastyAbort,
         Bug::EarlyRelease,
+        Bug::EvictionUnlogged,
+        Bug::EvictionUntold,
     ];
 }
 

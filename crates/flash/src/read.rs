@@ -52,7 +52,10 @@ impl Partition {
                     }
                     Err(Error::NotFound)
                 }
-                Lookup::Found(found) => Ok(found),
+                Lookup::Found(found) => {
+                    self.state.borrow().segments.marks.set(found.entry.location);
+                    Ok(found)
+                }
             };
             self.settle(&place).await?;
             return found;

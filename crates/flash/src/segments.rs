@@ -11,6 +11,7 @@
 
 use crate::format::SegmentKind;
 use crate::format::bits::bits_of;
+use crate::marks::Marks;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -52,7 +53,32 @@ pub struct Segment {
     changed_frame: u64,
     /// A record in it is damaged: it is never cleaned, so that the damage stays visible.
     pub damaged: bool,
+    /// What expires of what was put there in this life, when the device evicts.
+    pub expiring: Expiring,
     readers: Rc<Cell<u32>>,
+}
+
+/// When the records of a segment expire, on the whole: enough to see which segments to look at first.
+/// Not exact: records that died are still reckoned, and it is not known of those from before a start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expiring {
+    units: u64,
+    /// The sum of the times, each as often as its record has units.
+    weighted_ms: u128,
+}
+
+impl Expiring {
+    /// A record expires at a time.
+    pub fn add(&mut self, length: u32, expiry_ms: u64) {
+        self.units += u64::from(length);
+        self.weighted_ms += u128::from(length) * u128::from(expiry_ms);
+    }
+
+    /// Units that expire, if on the average their time has come.
+    #[must_use]
+    pub fn due_units(&self, now_ms: u64) -> u64 {
+        if self.weighted_ms <= u128::from(self.units) * u128::from(now_ms) { self.units } else { 0 }
+    }
 }
 
 /// A read under way: its segment is not given back before the guard is dropped.
@@ -75,6 +101,8 @@ pub struct SegmentTable {
     pub kept: u32,
     /// Segments below this have been written once; see the superblock's `written_ahead`.
     pub prepared: u32,
+    /// What was read lately, if the device evicts.
+    pub(crate) marks: Marks,
 }
 
 impl SegmentTable {
@@ -91,6 +119,7 @@ impl SegmentTable {
             dead_units: 0,
             changed_frame: 0,
             damaged: false,
+            expiring: Expiring::default(),
             readers: Rc::default(),
         };
         SegmentTable {
@@ -100,6 +129,7 @@ impl SegmentTable {
             live_units: 0,
             kept: KEPT_MIN,
             prepared: 0,
+            marks: Marks::default(),
         }
     }
 
@@ -188,6 +218,8 @@ impl SegmentTable {
         info.dead_units = 0;
         info.changed_frame = 0;
         info.damaged = false;
+        info.expiring = Expiring::default();
+        self.marks.forget(segment, self.units_per_segment);
     }
 
     /// Marks a segment as filled.
@@ -248,6 +280,12 @@ impl SegmentTable {
             }
         }
         self.live_units = 0;
+    }
+
+    /// A record that expires was put somewhere.
+    pub fn note_expiry(&mut self, location: u64, length: u32, expiry_ms: u64) {
+        let segment = self.of(location);
+        self.segments[segment as usize].expiring.add(length, expiry_ms);
     }
 
     /// Holds the segment of a location while it is read.

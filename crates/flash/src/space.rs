@@ -61,6 +61,11 @@ impl Partition {
         usable * (self.layout.segment_units() * 15 / 16)
     }
 
+    /// Units that are live, or promised to be.
+    pub(crate) fn claimed_units(&self) -> u64 {
+        self.state.borrow().segments.live_units() + self.transactions.promised_units()
+    }
+
     /// Lets a store of so many bytes in, after waiting for its turn; or refuses it.
     pub(crate) async fn admit(&self, bytes: u64) -> Result<()> {
         if let Some(error) = self.log.failure() {
@@ -69,12 +74,13 @@ impl Partition {
         self.log.wait_for_room().await?;
         self.wait_for_keys().await?;
         let units = bytes / UNIT_BYTES;
-        let fits = |partition: &Partition| {
-            let promised = partition.transactions.promised_units();
-            partition.state.borrow().segments.live_units() + promised + units <= partition.live_units_max()
-        };
+        let fits = |partition: &Partition| partition.claimed_units() + units <= partition.live_units_max();
         if !fits(self) && self.has_debris() {
             self.wait_while(|partition| !fits(partition) && partition.has_debris()).await?;
+        }
+        if !fits(self) && self.evicts() && units <= self.live_units_max() {
+            let _want = self.wanted.want(units);
+            self.wait_while(|partition| !fits(partition)).await?;
         }
         if !fits(self) {
             add(&self.counts.no_space, 1);

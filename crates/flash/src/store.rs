@@ -211,6 +211,10 @@ impl Partition {
         let transition =
             self.log.push_record(&header, store.key, store.place.fingerprint, store.value, urgency);
         self.commit(&transition, urgency);
+        if self.evicts() && store.expiry_ms != 0 {
+            let segments = &mut self.state.borrow_mut().segments;
+            segments.note_expiry(transition.location, transition.length, store.expiry_ms);
+        }
         if replaced.is_none() {
             self.keys.note(store.place.generation, store.key, false);
         }

@@ -226,7 +226,10 @@ impl Partition {
                     self.expire_held(&place, key).await?;
                     Err(Error::NotFound)
                 }
-                Lookup::Found(found) => Ok(found),
+                Lookup::Found(found) => {
+                    self.state.borrow().segments.marks.set(found.entry.location);
+                    Ok(found)
+                }
             };
             self.settle(&place).await?;
             if let Some(output) = self.found_output(&found?, range, pin)? {

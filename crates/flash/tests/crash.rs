@@ -41,7 +41,11 @@ fn classify(_: &[u8]) -> &'static str {
 }
 
 async fn open_partition(reactor: &Reactor, shape: Shape) -> Rc<Partition> {
-    let options = Options { fingerprint_bits: shape.fingerprint_bits, checkpoint_transitions_min: 300 };
+    let options = Options {
+        fingerprint_bits: shape.fingerprint_bits,
+        checkpoint_transitions_min: 300,
+        ..Options::default()
+    };
     open_with(reactor, 64 << 10, options).await
 }
 

@@ -284,7 +284,7 @@ fn scan_while_cleaning(seed: u64, fingerprint_bits: u32) {
     world.start_process(SERVER, 1, move |reactor| {
         let (inner, ended) = (reactor.clone(), ended.clone());
         reactor.spawn(Work::Control, async move {
-            let options = Options { fingerprint_bits, checkpoint_transitions_min: 300 };
+            let options = Options { fingerprint_bits, checkpoint_transitions_min: 300, ..Options::default() };
             let partition = open_with(&inner, 64 << 10, options).await;
             for writer in 0..WRITERS {
                 let (partition, ended) = (partition.clone(), ended.clone());

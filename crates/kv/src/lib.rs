@@ -18,6 +18,7 @@ pub mod delay;
 mod device;
 pub mod edit;
 mod error;
+mod eviction;
 pub mod fault;
 pub mod limits;
 pub mod memory;
@@ -34,6 +35,7 @@ pub use clock::WallClock;
 pub use device::{Device, LocalFuture};
 pub use edit::{Edit, EditError};
 pub use error::{Error, Result};
+pub use eviction::Above;
 pub use request::{
     Class, Completion, Condition, ContainerId, Durability, Expiry, Item, Lifetime, ListPage, Op, Output,
     Request, ScanPage, Stats, Tenant, UploadId, Value,

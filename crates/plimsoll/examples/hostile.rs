@@ -1,10 +1,10 @@
 //! Latency of short GETs at a fixed rate, alone and beside hostile clients.
 //!
-//! `hostile ADDRESS PID RATE SECONDS ROUNDS`: stores 100 000 keys of 1 KiB, then in turns reads them at RATE a
-//! second over 32 connections alone, and beside hostile clients: 9 800 connections that send half a command
-//! and rest, some that send a byte now and then, some that send huge commands and never end them, some that
-//! send garbage, some that ask for long values and never read, some that come and go. Prints percentiles of
-//! each round, what memory the process PID holds, and the ratio of the medians.
+//! `hostile ADDRESS PID RATE SECONDS ROUNDS`: stores 100 000 keys of 1 KiB, then in turns reads them at
+//! RATE a second over 32 connections alone, and beside hostile clients: 9 800 connections that send half a
+//! command and rest, some that send a byte now and then, some that send huge commands and never end them,
+//! some that send garbage, some that ask for long values and never read, some that come and go. Prints
+//! percentiles of each round, what memory the process PID holds, and the ratio of the medians.
 //!
 //! Role: a measurement beside a running server. Never: it starts one. The hostile clients take about a tenth
 //! of their processor, so that the honest ones are not held up by their neighbours on this side.

@@ -12,6 +12,7 @@ use crate::counters::{CoreCounters, Gauges};
 use crate::parameters::{Parameter, Parameters, Spec, Values};
 use crate::tls::Tls;
 use crate::volume::Geometry;
+use plimsoll_flash::OnFull;
 use plimsoll_kv::Durability;
 use plimsoll_reactor::{CoreId, Load};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,6 +23,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub struct Settings {
     /// What an acknowledged write is worth.
     pub durability: Durability,
+    /// What becomes of stores when the device is full.
+    pub on_full: OnFull,
     /// The values of the parameters at the start.
     pub parameters: Values,
     /// What clients have to give before anything else.

@@ -15,6 +15,7 @@ mod caller;
 mod command;
 mod connection;
 mod era;
+mod evictions;
 mod extras;
 mod journal;
 mod judge;

@@ -195,6 +195,12 @@ impl Table {
         Some(entry)
     }
 
+    /// Whether a key was asked for since the hand last passed, or since this: from now on it was not.
+    pub(crate) fn take_visited(&mut self, place: Place<'_>) -> bool {
+        let Some(slot) = self.find(place) else { return false };
+        std::mem::take(&mut self.entry_mut(slot).visited)
+    }
+
     /// Bytes that an entry takes beside its slot.
     fn entry_bytes(key_bytes: usize, value_bytes: usize) -> usize {
         size_of::<Entry>() + key_bytes + value_bytes

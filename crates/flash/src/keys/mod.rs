@@ -423,6 +423,25 @@ impl Partition {
         }
     }
 
+    /// As [`Partition::wait_for_keys`], for the background: it cannot wait for space that it has to make.
+    pub(crate) async fn wait_for_keys_unless_full(&self) -> Result<()> {
+        let keys = &self.keys;
+        if keys.has_room() {
+            return Ok(());
+        }
+        keys.work.ring();
+        let waited = self.log.wait_until(|| {
+            if let Some(error) = self.log.failure() {
+                return Some(Err(error));
+            }
+            if keys.has_room() {
+                return Some(Ok(()));
+            }
+            (keys.is_full() || self.closing.get()).then_some(Err(Error::NoSpace))
+        });
+        waited.await
+    }
+
     /// Gives the segments of runs back that nobody refers to any more; how many.
     pub(crate) fn release_keys(&self) -> u32 {
         let given_up = self.keys.take_given_up();

@@ -56,6 +56,6 @@ pub(crate) async fn open_on(
     segment_bytes: u32,
     checkpoint_transitions_min: u64,
 ) -> Rc<Partition> {
-    let options = Options { fingerprint_bits, checkpoint_transitions_min };
+    let options = Options { fingerprint_bits, checkpoint_transitions_min, ..Options::default() };
     opening::open_on(reactor, block, segment_bytes, options).await
 }

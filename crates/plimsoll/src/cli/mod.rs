@@ -8,7 +8,9 @@ mod sim;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use plimsoll_server::config::{Config, ConfigError, DurabilityName, Layer, Listen, Password, Size};
+use plimsoll_server::config::{
+    Config, ConfigError, DurabilityName, Layer, Listen, OnFullName, Password, Size,
+};
 use plimsoll_server::serve;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -82,6 +84,9 @@ struct Serve {
     /// What an acknowledged write is worth [default: sync].
     #[arg(long, value_enum)]
     durability: Option<DurabilityName>,
+    /// What becomes of stores when the device is full [default: error].
+    #[arg(long, value_enum)]
+    on_full: Option<OnFullName>,
     /// Connections at most [default: 10000].
     #[arg(long, value_name = "COUNT")]
     clients_max: Option<u64>,
@@ -114,6 +119,7 @@ impl Serve {
             tls_client_ca: self.tls_client_ca,
             admin: self.admin,
             durability: self.durability,
+            on_full: self.on_full,
             clients_max: self.clients_max,
             password: self.password_file.as_deref().map(Password::read).transpose()?,
             unprotected: self.unprotected.then_some(true),

@@ -13,6 +13,7 @@ use crate::reply::Reply;
 use crate::session::Connection;
 use crate::tls::TlsFiles;
 use crate::volume::Question;
+use plimsoll_flash::OnFull;
 use plimsoll_kv::Durability;
 use plimsoll_resp::Args;
 use std::net::SocketAddr;
@@ -52,7 +53,7 @@ fn fixed_parameters(core: &Core) -> Vec<(&'static str, String)> {
         ("latency-tracking-info-percentiles", fixed("50 99 99.9")),
         ("maxmemory", fixed("0")),
         ("maxmemory-clients", (CLIENT_BYTES_MAX * core.shared.cores.len()).to_string()),
-        ("maxmemory-policy", fixed("noeviction")),
+        ("maxmemory-policy", fixed(memory_policy(settings.on_full))),
         ("port", port(addresses.plain)),
         ("proto-max-bulk-len", plimsoll_kv::limits::VALUE_BYTES_MAX.to_string()),
         ("client-query-buffer-limit", QUERY_BUFFER_BYTES_MAX.to_string()),
@@ -63,6 +64,14 @@ fn fixed_parameters(core: &Core) -> Vec<(&'static str, String)> {
     ];
     parameters.extend(settings.tls.iter().flat_map(|tls| tls_parameters(&tls.files)));
     parameters
+}
+
+/// The nearest word that Redis has for what becomes of stores when the device is full.
+pub(super) fn memory_policy(on_full: OnFull) -> &'static str {
+    match on_full {
+        OnFull::Error => "noeviction",
+        OnFull::Evict => "allkeys-lru",
+    }
 }
 
 /// What Redis says of its TLS.

@@ -3,6 +3,7 @@
 //! Invariants: a line is written only if its value is true of this server; numbers of the process
 //! come from the control thread, so that a simulated run gives the same text twice.
 
+use super::config::memory_policy;
 use super::connection::REDIS_VERSION;
 use super::{Run, SLOTS, pubsub};
 use crate::channels::Kind;
@@ -161,7 +162,7 @@ fn memory(text: &mut String, core: &Core, _: &Facts) {
         "total_system_memory_human:{}", human(machine);
         "maxmemory:0";
         "maxmemory_human:0B";
-        "maxmemory_policy:noeviction";
+        "maxmemory_policy:{}", memory_policy(core.shared.settings.on_full);
         "number_of_cached_scripts:0";
         "number_of_functions:0";
         "number_of_libraries:0";
@@ -207,7 +208,7 @@ fn stats(text: &mut String, core: &Core, facts: &Facts) {
         "sync_partial_ok:0";
         "sync_partial_err:0";
         "expired_keys:{}", gauge(shared, "expired");
-        "evicted_keys:0";
+        "evicted_keys:{}", gauge(shared, "evicted");
         "evicted_clients:{}", shared.sum(|c| c.evicted.get());
         "keyspace_hits:{}", shared.sum(|c| c.hits.get());
         "keyspace_misses:{}", shared.sum(|c| c.misses.get());

@@ -18,6 +18,7 @@ pub use password::Password;
 pub use size::{Size, parse_cores};
 
 use crate::parameters::{PARAMETERS, Parameter, Values};
+use plimsoll_flash::OnFull;
 use plimsoll_kv::Durability;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -62,6 +63,8 @@ pub struct Layer {
     pub admin: Option<SocketAddr>,
     /// See [`Config::durability`].
     pub durability: Option<DurabilityName>,
+    /// See [`Config::on_full`].
+    pub on_full: Option<OnFullName>,
     /// See [`Config::clients_max`].
     pub clients_max: Option<u64>,
     /// See [`Config::password`].
@@ -97,6 +100,17 @@ pub enum DurabilityName {
     Async,
 }
 
+/// What a full device does, by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFullName {
+    /// Stores are refused; nothing is lost.
+    #[default]
+    Error,
+    /// Keys that were not read for long are deleted to make room.
+    Evict,
+}
+
 /// Who may use DEBUG.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -116,6 +130,15 @@ impl From<DurabilityName> for Durability {
             DurabilityName::Sync => Durability::Sync,
             DurabilityName::Group => Durability::Group,
             DurabilityName::Async => Durability::Async,
+        }
+    }
+}
+
+impl From<OnFullName> for OnFull {
+    fn from(name: OnFullName) -> OnFull {
+        match name {
+            OnFullName::Error => OnFull::Error,
+            OnFullName::Evict => OnFull::Evict,
         }
     }
 }
@@ -142,6 +165,8 @@ pub struct Config {
     pub cache: Size,
     /// What an acknowledged write is worth.
     pub durability: DurabilityName,
+    /// What becomes of stores when the device is full.
+    pub on_full: OnFullName,
     /// Connections at most.
     pub clients_max: u64,
     /// Milliseconds from which the latency monitor remembers a command; 0: it is off.
@@ -193,6 +218,7 @@ impl Layer {
             tls_client_ca: self.tls_client_ca.or(below.tls_client_ca),
             admin: self.admin.or(below.admin),
             durability: self.durability.or(below.durability),
+            on_full: self.on_full.or(below.on_full),
             clients_max: self.clients_max.or(below.clients_max),
             password: self.password.or(below.password),
             unprotected: self.unprotected.or(below.unprotected),
@@ -267,6 +293,7 @@ impl Config {
             admin: layer.admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8379))),
             cache: checked_cache(layer.cache)?,
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
+            on_full: layer.on_full.unwrap_or_default(),
             clients_max: checked(Parameter::ClientsMax, clients_max)? as u64,
             latency_monitor_threshold: checked(
                 Parameter::LatencyMonitorThreshold,

@@ -97,6 +97,15 @@ fn the_cache_has_a_size_or_is_off() {
 }
 
 #[test]
+fn what_a_full_device_does_is_read() {
+    assert_eq!(config("").unwrap().on_full, OnFullName::Error);
+    let evicts = config("on-full = 'evict'").unwrap();
+    assert_eq!(evicts.on_full, OnFullName::Evict);
+    assert!(evicts.print().contains("on-full = \"evict\"\n"));
+    assert!(config("on-full = 'lru'").unwrap_err().contains("unknown variant"));
+}
+
+#[test]
 fn parameters_are_read_and_bounded() {
     let text = "timeout = 5\nslowlog-log-slower-than = -1\nslowlog-max-len = 7\nlatency-monitor-threshold = 3\n\
                 clients-max = 9\nenable-debug-command = 'local'";

@@ -8,15 +8,15 @@ use crate::counters::Gauges;
 use crate::shared::Shared;
 use crate::volume::Message;
 use plimsoll_cache::{Cache, CacheMetrics};
-use plimsoll_flash::{Options, Partition, PartitionMetrics, Superblock};
+use plimsoll_flash::{OnFull, Options, Partition, PartitionMetrics, Superblock};
 use plimsoll_gate::Gated;
-use plimsoll_kv::{Block, Device};
+use plimsoll_kv::{Above, Block, Device};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{ControlPort, File, FileOptions, FileStats, Port, Reactor, Work};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -55,6 +55,7 @@ pub(super) struct Plan {
     pub(super) superblock: Superblock,
     /// Bytes of memory for the values of one partition; 0: none are kept.
     pub(super) cache_bytes: usize,
+    pub(super) on_full: OnFull,
     pub(super) shared: Arc<Shared>,
     pub(super) events: UnboundedSender<Event>,
     pub(super) ports: Mutex<Vec<Ports>>,
@@ -65,7 +66,7 @@ const PUBLISH_NS: u64 = 1_000_000_000;
 /// I/Os of one core that are at the device at a time; others wait at the gate, first come, first served.
 const DEVICE_OUTSTANDING_MAX: usize = 256;
 
-const PARTITION_GAUGES: [&str; 23] = [
+const PARTITION_GAUGES: [&str; 27] = [
     "objects",
     "index_bytes",
     "live_bytes",
@@ -81,6 +82,10 @@ const PARTITION_GAUGES: [&str; 23] = [
     "cleaned_bytes",
     "stored_bytes",
     "expired",
+    "evicted",
+    "evicted_bytes",
+    "mark_bytes",
+    "live_bytes_max",
     "no_space",
     "read_only",
     "key_runs",
@@ -111,6 +116,10 @@ fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
         m.cleaned_bytes,
         m.stored_bytes,
         m.expired,
+        m.evicted,
+        m.evicted_bytes,
+        m.mark_bytes,
+        m.live_bytes_max,
         m.no_space,
         m.read_only,
         m.key_runs,
@@ -136,6 +145,7 @@ struct Task {
     device: String,
     shared: Arc<Shared>,
     cache_bytes: usize,
+    on_full: OnFull,
     events: UnboundedSender<Event>,
     commands: RefCell<VecDeque<Command>>,
     arrived: WaitList,
@@ -150,6 +160,7 @@ pub(super) fn start(reactor: &Reactor, plan: &Plan) {
         device: plan.device.display().to_string(),
         shared: plan.shared.clone(),
         cache_bytes: plan.cache_bytes,
+        on_full: plan.on_full,
         events: plan.events.clone(),
         commands: RefCell::default(),
         arrived: WaitList::default(),
@@ -215,8 +226,8 @@ impl Task {
         let block: Rc<dyn Block> =
             Rc::new(Gated::fifo(&self.reactor, Rc::new(file.clone()), DEVICE_OUTSTANDING_MAX));
         for number in self.shared.geometry.owned(self.reactor.core(), self.reactor.cores()) {
-            let opening =
-                Partition::open(&self.reactor, block.clone(), superblock, number, Options::default());
+            let options = Options { on_full: self.on_full, ..Options::default() };
+            let opening = Partition::open(&self.reactor, block.clone(), superblock, number, options);
             let partition = opening.await.map_err(|error| words(&error))?;
             self.publish_partition(&partition);
             opened.push(partition);
@@ -247,6 +258,8 @@ impl Task {
         }
         let secret = superblock.hash_secret;
         let cache = Cache::new(partition.clone(), partition.clock(), secret, self.cache_bytes);
+        let above: Weak<dyn Above> = Rc::downgrade(&cache) as Weak<dyn Above>;
+        partition.tell(above);
         let label = format!("partition=\"{}\"", partition.number());
         let gauges = self.shared.add_gauges(Gauges::new(label, &CACHE_GAUGES));
         let weak = Rc::downgrade(&cache);

@@ -11,7 +11,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Gauges that count, and so are told as counters.
-const COUNTING: [&str; 21] = [
+const COUNTING: [&str; 23] = [
     "frames",
     "record_reads",
     "unreadable",
@@ -21,6 +21,8 @@ const COUNTING: [&str; 21] = [
     "cleaned_bytes",
     "stored_bytes",
     "expired",
+    "evicted",
+    "evicted_bytes",
     "no_space",
     "key_reads",
     "key_written_bytes",

@@ -158,6 +158,7 @@ async fn prepare(
     let superblock = superblock.map_err(|error| anyhow!("{path}: {error}"))?;
     let settings = Settings {
         durability: config.durability.into(),
+        on_full: config.on_full.into(),
         parameters: config.parameters(),
         debug_command: config.enable_debug_command,
         password: config.password.clone(),
@@ -336,6 +337,7 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
         device: config.device.clone(),
         superblock: superblock.clone(),
         cache_bytes: (config.cache.0 / u64::from(superblock.partitions)) as usize,
+        on_full: config.on_full.into(),
         shared: shared.clone(),
         events: sender,
         ports: Mutex::new(ports),

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 fn shared() -> Shared {
     let settings = Settings {
         durability: Durability::Sync,
+        on_full: plimsoll_flash::OnFull::Error,
         parameters: crate::parameters::Values::default(),
         debug_command: crate::config::DebugCommand::No,
         password: None,

@@ -1,6 +1,7 @@
 //! A server over memory devices and its clients in the simulator: what the session tests share.
 #![allow(dead_code, unreachable_pub)]
 
+use plimsoll_flash::OnFull;
 use plimsoll_kv::delay::{Delay, DelayDevice};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::{Memory, MemoryOptions};
@@ -32,6 +33,7 @@ pub struct Setup {
     pub delay: Delay,
     pub clients_max: i64,
     pub debug_command: DebugCommand,
+    pub on_full: OnFull,
     pub password: Option<&'static str>,
     pub tls: Option<&'static Arc<Tls>>,
 }
@@ -46,6 +48,7 @@ impl Default for Setup {
             delay: Delay::default(),
             clients_max: 100,
             debug_command: DebugCommand::No,
+            on_full: OnFull::Error,
             password: None,
             tls: None,
         }
@@ -76,6 +79,7 @@ pub fn tls_address() -> SocketAddr {
 fn settings(setup: &Setup) -> Settings {
     Settings {
         durability: Durability::Sync,
+        on_full: setup.on_full,
         parameters: Values::default().with(Parameter::ClientsMax, setup.clients_max),
         debug_command: setup.debug_command,
         password: setup.password.map(|password| password.to_owned().try_into().unwrap()),

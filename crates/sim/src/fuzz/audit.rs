@@ -25,6 +25,7 @@ const EMPTY_NS: u64 = 5_000_000_000;
 /// Reads every key; what each holds, but for those that could not be read.
 pub(super) async fn read_all(life: &Life, caller: &Rc<Caller>, cuts: bool) -> BTreeMap<KeyName, Held> {
     let mut held = BTreeMap::new();
+    let evictions: Vec<u64> = life.keys.iter().map(|key| life.journal.evictions(&key.name)).collect();
     for keys in life.keys.chunks(READS_MAX) {
         let reads = join_all(keys.iter().map(|key| caller.get(key))).await;
         let known = keys.iter().zip(reads).filter_map(|(key, read)| Some((key.name.clone(), read?)));
@@ -35,6 +36,10 @@ pub(super) async fn read_all(life: &Life, caller: &Rc<Caller>, cuts: bool) -> BT
         for (name, held) in &held {
             all.entry(name.clone()).or_default().push((life.journal.mark(name.0), *held));
         }
+        // What was evicted since it was read is gone only after the cut.
+        let keys = life.keys.iter().zip(evictions);
+        let gone = keys.filter(|(key, before)| life.journal.evictions(&key.name) > *before);
+        gone.for_each(|(key, _)| life.journal.evicted(&key.name));
     }
     held
 }
@@ -68,8 +73,12 @@ async fn stats(caller: &Caller, container: u32) -> Result<Stats, Error> {
 
 /// DBSIZE against what is there, read key by key.
 async fn check_counts(life: &Life, caller: &Rc<Caller>, container: u32) {
+    let evicted = life.evicted();
     let held = read_all(life, caller, false).await;
     let Ok(stats) = stats(caller, container).await else { return };
+    if life.evicted() > evicted {
+        return; // Some went meanwhile.
+    }
     let keys = life.keys.iter().filter(|key| key.name.0 == container).count();
     let held: Vec<(_, Option<u64>)> =
         held.iter().filter(|(name, _)| name.0 == container).map(|(_, held)| *held).map(split).collect();

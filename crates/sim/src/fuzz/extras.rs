@@ -25,6 +25,8 @@ type Allowed<S> = Option<BTreeSet<S>>;
 
 pub(super) struct Extras {
     next: Cell<u64>,
+    /// How many of these keys were evicted.
+    evicted: Cell<u64>,
     pairs: RefCell<Vec<Allowed<Held>>>,
     /// The current version and the one retained below it.
     kept: RefCell<Vec<Allowed<(Held, Held)>>>,
@@ -94,6 +96,7 @@ impl Extras {
     pub(super) fn new() -> Extras {
         Extras {
             next: Cell::new(1),
+            evicted: Cell::new(0),
             pairs: RefCell::new(vec![Some(BTreeSet::from([None])); PAIRS as usize]),
             kept: RefCell::new(vec![Some(BTreeSet::from([(None, None)])); KEPT as usize]),
         }
@@ -103,6 +106,22 @@ impl Extras {
     pub(super) fn forget(&self) {
         self.pairs.borrow_mut().fill(None);
         self.kept.borrow_mut().fill(None);
+    }
+
+    /// The server deleted a key to make room: of a pair one half may be there now, of a key with a version
+    /// below it nothing may be deleted.
+    pub(super) fn evicted(&self, life: &Life, key: &[u8]) {
+        self.evicted.set(self.evicted.get() + 1);
+        for pair in (0..PAIRS).filter(|pair| ["a", "b"].iter().any(|half| pair_key(*pair, half) == key)) {
+            self.pairs.borrow_mut()[pair as usize] = None;
+        }
+        for index in (0..KEPT).filter(|index| kept_key(*index) == key) {
+            let before = self.kept.borrow_mut()[index as usize].take();
+            if before.as_ref().is_some_and(|states| states.iter().all(|(_, below)| below.is_some())) {
+                let text = format!("kept{index} was evicted; it was one of {before:?}");
+                life.journal.violate("retained versions", text);
+            }
+        }
     }
 
     fn number(&self) -> u64 {
@@ -145,6 +164,7 @@ impl Extras {
 
     async fn change_pair(&self, life: &Life, caller: &Caller, pair: u64, stores: bool, length: usize) {
         let new = stores.then(|| self.number());
+        let evicted = self.evicted.get();
         let before = self.pairs.borrow()[pair as usize].clone();
         if let Some(allowed) = &mut self.pairs.borrow_mut()[pair as usize] {
             allowed.insert(new);
@@ -160,7 +180,9 @@ impl Extras {
             Some(Err(_)) => before,
             None => return,
         };
-        self.pairs.borrow_mut()[pair as usize] = now;
+        if self.evicted.get() == evicted {
+            self.pairs.borrow_mut()[pair as usize] = now;
+        }
     }
 
     /// What a key holds; nothing if it cannot be read.
@@ -180,8 +202,12 @@ impl Extras {
     }
 
     async fn check_pair(&self, life: &Life, caller: &Caller, pair: u64) {
+        let evicted = self.evicted.get();
         let Some(a) = self.read(life, caller, pair_key(pair, "a")).await else { return };
         let Some(b) = self.read(life, caller, pair_key(pair, "b")).await else { return };
+        if self.evicted.get() > evicted {
+            return;
+        }
         let mut pairs = self.pairs.borrow_mut();
         let allowed = &mut pairs[pair as usize];
         let known = allowed.as_ref().is_none_or(|allowed| allowed.contains(&a));
@@ -210,6 +236,7 @@ impl Extras {
             Change::Revert => Op::Revert { container: CONTAINER, key },
             Change::Delete => delete(key),
         };
+        let evicted = self.evicted.get();
         let before = self.kept.borrow()[index as usize].clone();
         if let Some(allowed) = &mut self.kept.borrow_mut()[index as usize] {
             allowed.extend(before.iter().flatten().filter_map(|state| apply(*state, change).ok()));
@@ -217,6 +244,7 @@ impl Extras {
         let full = !matches!(change, Change::Delete);
         let told = match self.call(life, caller, op, full).await {
             None => return,
+            _ if self.evicted.get() > evicted => return,
             Some(Err(Error::NoSpace)) => {
                 self.kept.borrow_mut()[index as usize] = before;
                 return;
@@ -245,7 +273,11 @@ impl Extras {
     }
 
     async fn check_kept(&self, life: &Life, caller: &Caller, index: u64) {
+        let evicted = self.evicted.get();
         let Some(seen) = self.read(life, caller, kept_key(index)).await else { return };
+        if self.evicted.get() > evicted {
+            return;
+        }
         let mut kept = self.kept.borrow_mut();
         let Some(allowed) = &mut kept[index as usize] else { return };
         let before = allowed.clone();

@@ -17,6 +17,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+/// Stands for the server itself where a client would.
+const EVICTION: u32 = 9_001;
+
 /// An operation under way.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
@@ -120,6 +123,7 @@ pub(super) struct Journal {
     pub(super) cuts: RefCell<BTreeMap<KeyName, Vec<(Moment, Held)>>>,
     /// The ends of the lives, by container.
     pub(super) kills: RefCell<Vec<Vec<Moment>>>,
+    evictions: RefCell<BTreeMap<KeyName, u64>>,
     under_way: RefCell<BTreeMap<u64, UnderWay>>,
     events: Cell<u64>,
     pub(super) tally: Cell<Tally>,
@@ -147,6 +151,7 @@ impl Journal {
             scans: RefCell::default(),
             cuts: RefCell::default(),
             kills: RefCell::new(vec![Vec::new(); containers as usize]),
+            evictions: RefCell::default(),
             under_way: RefCell::default(),
             events: Cell::new(0),
             tally: Cell::default(),
@@ -239,6 +244,21 @@ impl Journal {
             recorder.invoke(client, &key.1, input, now)
         });
         asked
+    }
+
+    /// The server says that it deletes a key to make room. That takes effect once, from now on or (after a
+    /// crash that comes before it is durable) never; so a key may vanish only as often as this was said.
+    pub(super) fn evicted(&self, key: &KeyName) {
+        self.note(|| format!("db {} {:?} is evicted", key.0, String::from_utf8_lossy(&key.1)));
+        *self.evictions.borrow_mut().entry(key.clone()).or_default() += 1;
+        let now = self.now();
+        let recorder = &mut self.recorders.borrow_mut()[key.0 as usize];
+        recorder.invoke(EVICTION, &key.1, Input::Delete, now);
+    }
+
+    /// How often a key was evicted.
+    pub(super) fn evictions(&self, key: &KeyName) -> u64 {
+        self.evictions.borrow().get(key).copied().unwrap_or_default()
     }
 
     fn end(&self, asked: &Asked, how: impl FnOnce() -> String) -> u64 {

@@ -11,14 +11,15 @@
 use super::audit;
 use super::caller::Caller;
 use super::connection::Client;
+use super::evictions::Evictions;
 use super::extras::Extras;
 use super::journal::Journal;
 use super::ledger::{Ledger, Watch};
 use super::shape::Shape;
 use super::workload::{Key, Workload};
 use plimsoll_cache::Cache;
-use plimsoll_flash::{DeviceError, OpenError, Options, Partition, inspect};
-use plimsoll_kv::{Block, Device, Durability};
+use plimsoll_flash::{DeviceError, OnFull, OpenError, Options, Partition, inspect};
+use plimsoll_kv::{Above, Block, Device, Durability};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{CoreId, FileOptions, Mailbox, Mesh, Port, Reactor, Work};
@@ -110,6 +111,8 @@ pub(super) struct Life {
     pub(super) partitions: RefCell<BTreeMap<u16, Rc<Partition>>>,
     pub(super) refusal: RefCell<Option<Refusal>>,
     servers: RefCell<BTreeMap<usize, Rc<Core>>>,
+    /// What hears of evictions.
+    above: RefCell<Vec<Rc<dyn Above>>>,
     mailboxes: RefCell<BTreeMap<usize, Rc<Mailbox<Order>>>>,
     /// Orders that came to the conductor: opened, finished, closed.
     heard: [Cell<usize>; 3],
@@ -121,9 +124,15 @@ pub(super) fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 6379))
 }
 
+/// What becomes of stores when the device is full.
+fn on_full(shape: &Shape) -> OnFull {
+    if shape.evicts { OnFull::Evict } else { OnFull::Error }
+}
+
 fn settings(shape: &Shape) -> Settings {
     Settings {
         durability: shape.durability(0),
+        on_full: on_full(shape),
         parameters: Values::default(),
         debug_command: DebugCommand::No,
         password: None,
@@ -164,6 +173,7 @@ impl Life {
             partitions: RefCell::default(),
             refusal: RefCell::default(),
             servers: RefCell::default(),
+            above: RefCell::default(),
             mailboxes: RefCell::default(),
             heard: Default::default(),
             news: WaitList::default(),
@@ -224,6 +234,7 @@ impl Life {
     /// Breaks the circles of references after the process is dead.
     pub(super) fn forget(&self) {
         self.servers.borrow_mut().clear();
+        self.above.borrow_mut().clear();
         self.mailboxes.borrow_mut().clear();
         self.partitions.borrow_mut().clear();
     }
@@ -246,6 +257,7 @@ impl Life {
             let options = Options {
                 fingerprint_bits: self.shape.fingerprint_bits,
                 checkpoint_transitions_min: self.shape.checkpoint_transitions_min,
+                on_full: on_full(&self.shape),
             };
             let opened = Partition::open(reactor, block.clone(), &superblock, number, options).await;
             let partition = opened.map_err(|error| match error {
@@ -257,11 +269,14 @@ impl Life {
             self.journal.note(|| format!("partition {number} is open"));
             self.partitions.borrow_mut().insert(number, partition.clone());
             let secret = superblock.hash_secret;
-            let device: Rc<dyn Device> = match self.shape.cache_bytes {
-                0 => partition,
-                bytes => Cache::new(partition.clone(), partition.clock(), secret, bytes),
+            let cache = match self.shape.cache_bytes {
+                0 => None,
+                bytes => Some(Cache::new(partition.clone(), partition.clock(), secret, bytes)),
             };
-            local.insert(number, device);
+            let above: Rc<dyn Above> = Evictions::new(self, cache.clone());
+            partition.tell(Rc::downgrade(&above));
+            self.above.borrow_mut().push(above);
+            local.insert(number, cache.map_or(partition as Rc<dyn Device>, |cache| cache));
         }
         let core = serve_core(reactor, port, local, shared, address());
         let core = core.map_err(|error| Refusal::Wrong(format!("listening: {error}")))?;
@@ -288,12 +303,20 @@ impl Life {
     /// not be able to make room.)
     pub(super) fn is_nearly_empty(&self) -> bool {
         let fails = self.journal.excuses.get().writes_fail || self.ledger.was_damaged();
+        if self.shape.evicts {
+            return !fails; // It makes room, always.
+        }
         !fails
             && self.partitions.borrow().values().all(|partition| {
                 let metrics = partition.metrics();
                 let room_bytes = metrics.segments.saturating_sub(TAKEN_SEGMENTS) * self.shape.segment_bytes;
                 metrics.live_bytes * 2 < room_bytes
             })
+    }
+
+    /// Keys deleted to make room so far.
+    pub(super) fn evicted(&self) -> u64 {
+        self.partitions.borrow().values().map(|partition| partition.metrics().evicted).sum()
     }
 
     /// Records that could not be read so far.

@@ -9,7 +9,7 @@ use super::history::History;
 use crate::fuzz::cache_bytes;
 use crate::panics::catch;
 use plimsoll_cache::Cache;
-use plimsoll_flash::{FormatOptions, Options, Partition, Superblock, format, inspect};
+use plimsoll_flash::{FormatOptions, OnFull, Options, Partition, Superblock, format, inspect};
 use plimsoll_kv::{Block, Device, Durability};
 use plimsoll_reactor::sim::{FaultRates, ProcessId, Random, World};
 use plimsoll_reactor::{FileOptions, Mesh, Port, Reactor, Work};
@@ -174,7 +174,11 @@ async fn open(reactor: &Reactor, shape: Shape, shared: &plimsoll_server::Shared)
     let file = reactor.open_file(DISK, &FileOptions::default()).expect("the disk exists");
     let block: Rc<dyn Block> = Rc::new(file);
     let superblock = inspect(&*block).await.map_err(|error| error.to_string())?;
-    let options = Options { fingerprint_bits: shape.fingerprint_bits, checkpoint_transitions_min: 300 };
+    let options = Options {
+        fingerprint_bits: shape.fingerprint_bits,
+        checkpoint_transitions_min: 300,
+        ..Options::default()
+    };
     let mut opened = Opened::new();
     for number in shared.geometry.owned(reactor.core(), reactor.cores()) {
         let partition = Partition::open(reactor, block.clone(), &superblock, number, options).await;
@@ -280,6 +284,7 @@ impl Run {
         life.cores.set(cores);
         let settings = Settings {
             durability: self.shape.durability,
+            on_full: OnFull::Error,
             parameters: Values::default(),
             debug_command: DebugCommand::No,
             password: None,

@@ -1,0 +1,34 @@
+//! What is decided when a partition is opened.
+
+use crate::index::FINGERPRINT_BITS;
+
+/// How a partition is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bits of a fingerprint that are used. Fewer only in tests, to make keys collide.
+    pub fingerprint_bits: u32,
+    /// Write a checkpoint after this many transitions, if three quarters of the keys are fewer.
+    pub checkpoint_transitions_min: u64,
+    /// What becomes of stores when the device is full.
+    pub on_full: OnFull,
+}
+
+/// What a full device does with a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// It refuses it.
+    #[default]
+    Error,
+    /// It deletes what has not been used for long, to make room for it.
+    Evict,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            fingerprint_bits: FINGERPRINT_BITS,
+            checkpoint_transitions_min: 256 << 10,
+            on_full: OnFull::Error,
+        }
+    }
+}

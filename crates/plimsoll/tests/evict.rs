@@ -1,0 +1,136 @@
+//! A full device that makes room: a cache three times too small, a kill, and what is there afterwards.
+
+mod process;
+
+use plimsoll_resp::{Reply, request};
+use process::{Client, Server, cores, directory, succeeds};
+use std::collections::BTreeSet;
+
+/// So many commands travel together.
+const DEPTH: usize = 32;
+const VALUE_BYTES: usize = 8000;
+/// Three times what the device has room for.
+const KEYS: usize = 3 * (64 << 20) / VALUE_BYTES;
+/// Keys that are read all the while, one in so many of those that are written at first.
+const HOT: usize = 400;
+const HOT_EVERY: usize = 4;
+/// Looks at what has to come in a moment.
+const ATTEMPTS_MAX: usize = 200;
+const INFOS_MAX: usize = 100_000;
+
+fn key(number: usize) -> String {
+    format!("key:{number}")
+}
+
+fn value(number: usize) -> Vec<u8> {
+    number.to_le_bytes().repeat(VALUE_BYTES / 8)
+}
+
+fn pipeline(client: &mut Client, commands: &[Vec<Vec<u8>>]) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    for some in commands.chunks(DEPTH) {
+        let mut bytes = Vec::new();
+        some.iter().for_each(|args| request::encode(args, &mut bytes));
+        client.send(&bytes).unwrap();
+        replies.extend(some.iter().map(|_| client.receive().unwrap()));
+    }
+    replies
+}
+
+fn is_hot(number: usize) -> bool {
+    number.is_multiple_of(HOT_EVERY) && number / HOT_EVERY < HOT
+}
+
+/// The keys that are there; what is there has the value that was stored.
+fn there(client: &mut Client) -> BTreeSet<usize> {
+    let gets: Vec<_> = (0..KEYS).map(|n| vec![b"GET".to_vec(), key(n).into_bytes()]).collect();
+    let read = (0..KEYS).zip(pipeline(client, &gets)).filter_map(|(number, reply)| match reply {
+        Reply::Bulk(bytes) => {
+            assert!(bytes == value(number), "{} has another value", key(number));
+            Some(number)
+        }
+        Reply::Null => None,
+        other => panic!("{other:?}"),
+    });
+    read.collect()
+}
+
+fn scanned(client: &mut Client) -> usize {
+    let (mut cursor, mut keys) = ("0".to_owned(), BTreeSet::new());
+    loop {
+        let Reply::Array(page) = client.ask(&format!("SCAN {cursor} COUNT 1000")) else { panic!() };
+        let [Reply::Bulk(next), Reply::Array(found)] = &page[..] else { panic!("{page:?}") };
+        keys.extend(found.iter().map(|key| format!("{key:?}")));
+        cursor = String::from_utf8(next.clone()).unwrap();
+        if cursor == "0" {
+            return keys.len();
+        }
+    }
+}
+
+fn info(client: &mut Client, field: &str) -> String {
+    let Reply::Bulk(text) = client.ask("INFO") else { panic!("INFO gives a text") };
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field}")).to_owned()
+}
+
+#[test]
+fn a_cache_three_times_too_small_keeps_what_is_read() {
+    let path = directory("evict").join("device");
+    let device = path.to_str().unwrap();
+    let cores = cores(2);
+    let args = ["--device", device, "--size", "64MiB", "--cores", &cores, "--on-full", "evict"];
+    let server = Server::start(&args);
+    let mut client = server.client();
+    let policy = client.ask("CONFIG GET maxmemory-policy");
+    assert_eq!(
+        policy,
+        Reply::Array(vec![Reply::Bulk(b"maxmemory-policy".to_vec()), Reply::Bulk(b"allkeys-lru".to_vec())])
+    );
+    assert_eq!(info(&mut client, "maxmemory_policy"), "allkeys-lru");
+    for first in (0..KEYS).step_by(DEPTH) {
+        let numbers = first..(first + DEPTH).min(KEYS);
+        let sets: Vec<_> = numbers.map(|n| vec![b"SET".to_vec(), key(n).into_bytes(), value(n)]).collect();
+        let replies = pipeline(&mut client, &sets);
+        assert!(replies.iter().all(|reply| *reply == Reply::Simple(b"OK".to_vec())), "all stores succeed");
+        if first > HOT * HOT_EVERY {
+            let hot = (0..DEPTH).map(|at| (first + at) % HOT * HOT_EVERY);
+            let gets: Vec<_> = hot.map(|n| vec![b"GET".to_vec(), key(n).into_bytes()]).collect();
+            pipeline(&mut client, &gets);
+        }
+    }
+    let left = there(&mut client);
+    let hot = left.iter().filter(|number| is_hot(**number)).count();
+    let early = (0..HOT * HOT_EVERY).filter(|number| !is_hot(*number));
+    let early = early.filter(|number| left.contains(number)).count();
+    println!(
+        "{} of {KEYS} are left; of the first, {hot} of {HOT} that were read, {early} of the others",
+        left.len()
+    );
+    assert!(hot * 10 > HOT * 9 && early * 10 < HOT * HOT_EVERY, "{hot} hot, {early} cold");
+    assert!(left.len() * VALUE_BYTES > (64 << 20) * 6 / 10, "more went than had to: {} are left", left.len());
+    // Numbers of the partitions are told once a second.
+    let gone = (KEYS - left.len()).to_string();
+    let told =
+        std::iter::repeat_with(|| info(&mut client, "evicted_keys")).take(INFOS_MAX).any(|told| told == gone);
+    assert!(told, "{} keys are gone, {} evicted", gone, info(&mut client, "evicted_keys"));
+    assert_eq!(client.ask("DBSIZE"), Reply::Integer(left.len() as i64));
+    assert_eq!(scanned(&mut client), left.len());
+
+    server.kill();
+    let server = Server::start(&args);
+    let mut client = server.client();
+    // It may still be making room ahead of need: until nothing goes between two looks.
+    let settled = (0..ATTEMPTS_MAX).find_map(|_| {
+        let again = there(&mut client);
+        (client.ask("DBSIZE") == Reply::Integer(again.len() as i64)).then_some(again)
+    });
+    let again = settled.expect("DBSIZE is what can be read");
+    assert!(again.is_subset(&left), "what was seen gone does not come back");
+    assert!(again.len() * 100 > left.len() * 95, "{} of {} are there", again.len(), left.len());
+    assert_eq!(scanned(&mut client), again.len());
+    server.stop();
+    assert!(succeeds(&["device", "verify", device]).contains("read and proved"));
+    std::fs::remove_file(path).unwrap();
+}
