@@ -4,14 +4,15 @@
 //! those behind it (no coordinated omission).
 #![allow(clippy::disallowed_methods, reason = "an example measures real time")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::thread;
 use std::time::{Duration, Instant};
 
 const CONNECTIONS: u64 = 32;
 const KEYS: u64 = 100_000;
 const VALUE_BYTES: usize = 1024;
+const REPLY_BYTES: usize = "$1024\r\n".len() + VALUE_BYTES + "\r\n".len();
 
 /// A connection that sends a command and waits for its reply.
 pub(crate) struct Client {
@@ -62,30 +63,88 @@ fn key(number: u64) -> Vec<u8> {
     format!("short:{:010}", scatter(number) % KEYS).into_bytes()
 }
 
-/// GETs at a fixed rate for so long; latencies in microseconds.
+/// One of the connections that GETs go over, one at a time.
+struct Line {
+    stream: TcpStream,
+    due: Instant,
+    got_bytes: usize,
+}
+
+impl Line {
+    fn send(&mut self, number: u64, due: Instant) {
+        let key = key(number);
+        let mut bytes = format!("*2\r\n$3\r\nGET\r\n${}\r\n", key.len()).into_bytes();
+        bytes.extend_from_slice(&key);
+        bytes.extend_from_slice(b"\r\n");
+        self.stream.write_all(&bytes).expect("a socket takes a short command");
+        (self.due, self.got_bytes) = (due, 0);
+    }
+
+    /// Reads what is there; true if that ends the reply.
+    fn receive(&mut self) -> bool {
+        let mut bytes = [0; 2 * VALUE_BYTES];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => panic!("the server closed a connection"),
+            Ok(count) => {
+                assert!(
+                    self.got_bytes > 0 || bytes[0] == b'$',
+                    "{}",
+                    String::from_utf8_lossy(&bytes[..count])
+                );
+                self.got_bytes += count;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("the server is gone: {error}"),
+        }
+        assert!(self.got_bytes <= REPLY_BYTES, "one reply for each command");
+        self.got_bytes == REPLY_BYTES
+    }
+}
+
+/// GETs at a fixed rate for so long, from one thread; latencies in microseconds, sorted.
 pub(crate) fn gets(address: &str, rate: u64, seconds: u64) -> Vec<u64> {
     let start = Instant::now();
-    let each = |connection: u64| {
-        let address = address.to_owned();
-        thread::spawn(move || {
-            let mut client = Client::connect(&address);
-            let mut latencies_us = Vec::new();
-            for number in (connection..rate * seconds).step_by(CONNECTIONS as usize) {
-                let due = start + Duration::from_nanos(number * 1_000_000_000 / rate);
-                if let Some(early) = due.checked_duration_since(Instant::now()) {
-                    thread::sleep(early);
-                }
-                assert_eq!(client.call(&[b"GET", &key(number)]), VALUE_BYTES);
-                latencies_us.push(due.elapsed().as_micros() as u64);
-            }
-            latencies_us
+    let due_at = |number: u64| start + Duration::from_nanos(number * 1_000_000_000 / rate);
+    let mut lines: Vec<Line> = (0..CONNECTIONS)
+        .map(|_| {
+            let stream = Client::connect(address).stream;
+            stream.set_nonblocking(true).expect("a socket takes the option");
+            Line { stream, due: start, got_bytes: 0 }
         })
-    };
-    let threads: Vec<_> = (0..CONNECTIONS).map(each).collect();
-    let mut all: Vec<u64> =
-        threads.into_iter().flat_map(|thread| thread.join().expect("no client fails")).collect();
-    all.sort_unstable();
-    all
+        .collect();
+    let (mut idle, mut busy): (Vec<usize>, Vec<usize>) = ((0..lines.len()).collect(), Vec::new());
+    let (mut next, total, mut latencies_us) = (0, rate * seconds, Vec::new());
+    while latencies_us.len() < total as usize {
+        while next < total && due_at(next) <= Instant::now() {
+            let Some(line) = idle.pop() else { break };
+            lines[line].send(next, due_at(next));
+            busy.push(line);
+            next += 1;
+        }
+        let ready = wait(&lines, &busy, (next < total && !idle.is_empty()).then(|| due_at(next)));
+        let mut ready = ready.into_iter();
+        busy.retain(|index| {
+            let line = &mut lines[*index];
+            let done = ready.next().expect("one for each") && line.receive();
+            if done {
+                latencies_us.push(line.due.elapsed().as_micros() as u64);
+                idle.push(*index);
+            }
+            !done
+        });
+    }
+    latencies_us.sort_unstable();
+    latencies_us
+}
+
+/// Waits until a reply comes, or until then; which of the lines have something.
+fn wait(lines: &[Line], busy: &[usize], until: Option<Instant>) -> Vec<bool> {
+    let mut polled: Vec<PollFd<'_>> =
+        busy.iter().map(|line| PollFd::new(&lines[*line].stream, PollFlags::IN)).collect();
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let left = left.map(|left| Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) });
+    poll(&mut polled, left.as_ref()).expect("sockets can be waited for");
+    polled.iter().map(|polled| !polled.revents().is_empty()).collect()
 }
 
 /// Stores the keys that are read.
