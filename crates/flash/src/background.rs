@@ -146,8 +146,23 @@ impl Partition {
                 self.checkpoint(false).await?;
                 Ok(true)
             }
+            // And what stands where the log is being written, once that goes on elsewhere.
+            Ok(false) if self.must_evict() => match self.roll_live_log() {
+                Err(Error::NoSpace) => Ok(false),
+                rolled => rolled,
+            },
             evicted => evicted,
         }
+    }
+
+    /// Lets the log go on in its next segment, if anything in this one is live; true if so.
+    fn roll_live_log(&self) -> Result<bool> {
+        let open = self.log.position().0;
+        let segments = &mut self.state.borrow_mut().segments;
+        if segments.get(open).live_units == 0 {
+            return Ok(false);
+        }
+        self.log.roll(segments).map(|()| true)
     }
 
     /// Free segments below which cleaning begins.

@@ -124,8 +124,7 @@ impl Partition {
     /// True if something counts as live that the background is about to forget.
     fn has_debris(&self) -> bool {
         let state = self.state.borrow();
-        let doomed = |upload: &crate::uploads::Upload| upload.state == crate::uploads::UploadState::Doomed;
-        !state.dead.is_empty() || state.uploads.values().any(doomed)
+        !state.dead.is_empty() || !state.uploads.doomed().is_empty()
     }
 
     /// Something died: who waits for space and was told that there is none may wait for this.

@@ -46,8 +46,7 @@ impl Partition {
         let place = self.place(container, key);
         let (upload, open) = {
             let state = self.state.borrow();
-            let open = state.uploads.values().filter(|upload| upload.state == UploadState::Open).count();
-            (state.next_upload, open)
+            (state.next_upload, state.uploads.open_count())
         };
         if open >= UPLOADS_OPEN_MAX {
             return Err(Error::Overloaded);
@@ -207,8 +206,7 @@ impl Partition {
     pub(crate) async fn end_uploads(&self) -> Result<bool> {
         let ended: Vec<u64> = {
             let (state, pins) = (self.state.borrow(), self.pins.borrow());
-            let doomed = state.uploads.iter().filter(|(_, upload)| upload.state == UploadState::Doomed);
-            doomed.map(|(id, _)| *id).filter(|id| !pins.contains_key(id)).take(64).collect()
+            state.uploads.doomed().iter().copied().filter(|id| !pins.contains_key(id)).take(64).collect()
         };
         for upload in &ended {
             if let Err(Error::NoSpace) = self.reserve(note_bytes_max(1), 1) {

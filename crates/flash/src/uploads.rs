@@ -7,8 +7,8 @@
 //! list of its record's holders, and nothing else does. The lists are not stored: they follow from the
 //! uploads.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 /// Where an upload stands.
@@ -54,6 +54,10 @@ pub struct Uploads {
     all: BTreeMap<u64, Upload>,
     /// By location.
     records: BTreeMap<u64, Held>,
+    /// Those that are open.
+    open: BTreeSet<u64>,
+    /// Those that are doomed. Both are looked for often, among many that are values.
+    doomed: BTreeSet<u64>,
 }
 
 impl Deref for Uploads {
@@ -84,8 +88,13 @@ fn hold(
 impl Uploads {
     /// All of these; nothing if they contradict each other.
     pub(crate) fn new(uploads: impl IntoIterator<Item = (u64, Upload)>) -> Option<Uploads> {
-        let mut made = Uploads { all: uploads.into_iter().collect(), records: BTreeMap::new() };
+        let mut made = Uploads { all: uploads.into_iter().collect(), ..Uploads::default() };
         for (id, upload) in &made.all {
+            match upload.state {
+                UploadState::Open => drop(made.open.insert(*id)),
+                UploadState::Doomed => drop(made.doomed.insert(*id)),
+                UploadState::Live | UploadState::Promised => {}
+            }
             for (part, record) in &upload.parts {
                 hold(&mut made.records, *record, (*id, *part))?;
             }
@@ -95,37 +104,46 @@ impl Uploads {
 
     /// Adds one.
     pub(crate) fn begin(&mut self, id: u64, upload: Upload) {
-        assert!(upload.parts.is_empty(), "parts come after the beginning");
+        assert!(upload.parts.is_empty() && upload.state == UploadState::Open, "parts come after it");
         self.all.insert(id, upload);
+        self.open.insert(id);
     }
 
     /// Says where one stands now, if it is there.
     pub(crate) fn set_state(&mut self, id: u64, state: UploadState) {
-        if let Some(upload) = self.all.get_mut(&id) {
-            upload.state = state;
+        let Some(upload) = self.all.get_mut(&id) else { return };
+        upload.state = state;
+        self.open.remove(&id);
+        self.doomed.remove(&id);
+        match state {
+            UploadState::Open => drop(self.open.insert(id)),
+            UploadState::Doomed => drop(self.doomed.insert(id)),
+            UploadState::Live | UploadState::Promised => {}
         }
     }
 
     /// One became the value of a key of this generation.
     pub(crate) fn commit(&mut self, id: u64, generation: u32) {
         if let Some(upload) = self.all.get_mut(&id) {
-            (upload.state, upload.generation) = (UploadState::Live, generation);
+            upload.generation = generation;
+            self.set_state(id, UploadState::Live);
         }
     }
 
     /// Gives up those that a crash left open.
     pub(crate) fn doom_open(&mut self) {
-        for upload in self.all.values_mut().filter(|upload| upload.state == UploadState::Open) {
-            upload.state = UploadState::Doomed;
+        for id in std::mem::take(&mut self.open) {
+            self.set_state(id, UploadState::Doomed);
         }
     }
 
     /// Gives up the values of a generation. What is still being sent is none of them: it becomes a value
     /// after this.
     pub(crate) fn doom_values(&mut self, generation: u32) {
-        let values = self.all.values_mut().filter(|upload| upload.state == UploadState::Live);
-        for upload in values.filter(|upload| upload.generation == generation) {
-            upload.state = UploadState::Doomed;
+        let is_value = |upload: &Upload| upload.state == UploadState::Live && upload.generation == generation;
+        let values: Vec<u64> = self.all.iter().filter(|(_, of)| is_value(of)).map(|(id, _)| *id).collect();
+        for id in values {
+            self.set_state(id, UploadState::Doomed);
         }
     }
 
@@ -150,6 +168,8 @@ impl Uploads {
     /// Forgets an upload; gives the records that nobody holds any more, each with its units.
     pub(crate) fn end(&mut self, id: u64) -> Vec<(u64, u32)> {
         let Some(upload) = self.all.remove(&id) else { return Vec::new() };
+        self.open.remove(&id);
+        self.doomed.remove(&id);
         let mut freed = Vec::new();
         for (part, (location, length)) in upload.parts {
             let held = self.records.get_mut(&location).expect("parts are held");
@@ -167,6 +187,16 @@ impl Uploads {
         let all = std::mem::take(&mut self.all).into_iter();
         let promised = all.filter(|(_, upload)| upload.state == UploadState::Promised);
         *self = Uploads::new(promised).expect("a record has one length");
+    }
+
+    /// How many are open.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Those that are doomed.
+    pub(crate) fn doomed(&self) -> &BTreeSet<u64> {
+        &self.doomed
     }
 
     /// True if a record of so many units is a part of an upload.

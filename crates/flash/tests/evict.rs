@@ -264,6 +264,22 @@ fn more_than_can_be_made_free_is_refused_at_once() {
     });
 }
 
+/// The only thing to evict stands where the log is being written: nothing comes that would make it go on.
+#[test]
+fn a_long_value_makes_room_for_the_next() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        let part_bytes = plimsoll_kv::Device::part_bytes(&*partition) as u64;
+        let parts = (partition.metrics().live_bytes_max * 6 / 10 / part_bytes) as usize;
+        for number in 0..4 {
+            long_value(&partition, &format!("long{number}"), parts).await;
+            assert!(is_there(&partition, &format!("long{number}")).await);
+        }
+        assert_eq!(partition.metrics().no_space, 0);
+        check(&partition).await;
+    });
+}
+
 /// The layer above: what it is told, and what it says was read.
 #[derive(Default)]
 struct Upper {

@@ -366,3 +366,22 @@ fn a_device_of_several_partitions_opens_with_what_they_prepared() {
     live(&world, move |reactor| each(reactor, true));
     live(&world, move |reactor| each(reactor, false));
 }
+
+/// Found by a client that waited for ever: nothing was pushed, and the frame that it waited for was never
+/// written on a server that was idle.
+#[test]
+fn a_transaction_that_changes_nothing_ends() {
+    live(&world(4 << 20), |reactor| async move {
+        let partition = open(&reactor).await;
+        run(&partition, put("kept", b"1")).await.unwrap();
+        for _ in 0..3 {
+            let id = hold(&partition, &["a", "b"]).await;
+            let absent =
+                |name| Op::Delete { container: DATABASE, key: key(name), condition: Condition::None };
+            let writes = vec![absent("a"), absent("b")];
+            step(&partition, Some(id), Action::Commit { writes }).await.unwrap();
+            reactor.sleep_ns(1_000_000_000).await;
+        }
+        assert_eq!(value(&partition, DATABASE, "kept").await, Some(b"1".to_vec()));
+    });
+}

@@ -114,6 +114,36 @@ fn long_values_are_changed_part_by_part() {
     }
 }
 
+/// A change of many parts is overtaken by short ones all the time: it is done once more with the key held.
+#[test]
+fn a_change_of_a_long_value_ends_beside_others() {
+    run(
+        Setup { cores: 1, partitions: 1, memory: PARTS, delay: SLOW, ..Setup::default() },
+        |bench| async move {
+            let mut c = bench.client().await;
+            c.expect(&format!("SET k {}", pattern(40_000, 0)), "+OK").await;
+            let (inner, ended) = (bench.clone(), Rc::new(Cell::new(false)));
+            let (stop, appends) = (ended.clone(), Rc::new(Cell::new(0)));
+            let count = appends.clone();
+            bench.reactor.spawn(Work::Kv, async move {
+                let mut other = inner.client().await;
+                while !stop.get() {
+                    other.call(&["APPEND", "k", "x"]).await;
+                    count.set(count.get() + 1);
+                }
+            });
+            while appends.get() < 3 {
+                bench.pause_ms(1).await;
+            }
+            let long = pattern(30_000, 5);
+            let changed = show(&c.call(&["SETRANGE", "k", "0", &long]).await);
+            assert!(changed.starts_with(":40"), "{changed}");
+            ended.set(true);
+            assert!(show(&c.call(&["GET", "k"]).await).starts_with(&long));
+        },
+    );
+}
+
 #[test]
 fn a_full_device_refuses_a_change_and_keeps_the_value() {
     let memory = MemoryOptions { capacity_bytes: 20_000, ..PARTS };

@@ -46,6 +46,11 @@ impl Log {
         }
     }
 
+    /// The last frame that holds anything, or that was closed: one that nothing is in is not written.
+    pub(crate) fn last_frame(&self) -> u64 {
+        self.frame.get() - u64::from(self.tail.borrow().building.items == 0)
+    }
+
     fn is_idle(&self) -> bool {
         let tail = self.tail.borrow();
         tail.pending.is_empty() && tail.building.bytes.is_empty()

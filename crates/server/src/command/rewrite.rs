@@ -2,14 +2,18 @@
 //! are written anew, the others are shared with the value before.
 //!
 //! Invariants: what is read is one pinned version, and the new value is stored only if the key still has
-//! it; else all begins again. One part is in memory at a time. An upload that is not stored is given up.
+//! it; else all is done once more with the key held, so that it comes to an end. One part is in memory at
+//! a time. An upload that is not stored is given up.
 
 use super::string::value_reply;
+use super::transaction;
 use crate::keyspace::Keyspace;
 use crate::reply::{Pinned, Reply};
 use crate::session::{Connection, Upload};
+use crate::transaction::Key;
 use plimsoll_kv::limits::VALUE_BYTES_MAX;
-use plimsoll_kv::{Condition, ContainerId, Edit, Error, Expiry, Op, Output, Result, Value, Version};
+use plimsoll_kv::transaction::Held;
+use plimsoll_kv::{Condition, Edit, Error, Expiry, Op, Output, Result, Value, Version};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -31,41 +35,40 @@ struct Patch<'a> {
 
 /// Makes a change of bytes by writing what it touches anew; the reply is the value's new length.
 pub(super) async fn rewrite(connection: &Rc<Connection>, key: Vec<u8>, edit: &Edit) -> Reply {
-    let container = connection.database.get();
-    loop {
-        let (old, version) = match read(connection, container, &key).await {
-            Ok(read) => read,
-            Err(error) => return Reply::failed(&error),
-        };
-        let old_bytes = old.bytes();
-        let patch = match edit {
-            Edit::Append(bytes) => Patch { offset: old_bytes, bytes },
-            Edit::WriteAt { offset, bytes } => Patch { offset: *offset, bytes },
-            Edit::Add(_) | Edit::AddFloat(_) => unreachable!("numbers are short"),
-        };
-        let length = old_bytes.max(patch.offset + patch.bytes.len() as u64);
-        if length > VALUE_BYTES_MAX {
-            return Reply::error(TOO_LONG);
-        }
-        match write(&connection.keyspace(), container, &key, (&old, version), &patch, length).await {
-            Ok(()) => return Reply::Integer(length as i64),
-            // Somebody came between: look again.
-            Err(Error::VersionMismatch | Error::Exists | Error::NotFound) => {}
-            Err(error) => return Reply::failed(&error),
-        }
+    let (keyspace, place) = (connection.keyspace(), (connection.database.get(), key));
+    let mut changed = change(&keyspace, &place, edit).await;
+    let is_late = matches!(changed, Err(Error::VersionMismatch | Error::Exists | Error::NotFound));
+    if is_late && !keyspace.is_transaction() {
+        // Somebody came between. Once more with the key held: who writes much would never be in time.
+        let (held, edit) = (Held::keys(vec![place.clone()]), edit.clone());
+        let again = |keyspace: Keyspace| async move { change(&keyspace, &place, &edit).await };
+        changed = transaction::done(keyspace, held, again).await;
     }
+    changed.unwrap_or_else(|error| Reply::failed(&error))
 }
 
-async fn read(
-    connection: &Rc<Connection>,
-    container: ContainerId,
-    key: &[u8],
-) -> Result<(Old, Option<Version>)> {
-    let op = Op::Retrieve { container, key: key.to_vec(), range: None, pin: true };
-    match connection.keyspace().execute(op).await {
+async fn change(keyspace: &Keyspace, place: &Key, edit: &Edit) -> Result<Reply> {
+    let (old, version) = read(keyspace, place).await?;
+    let old_bytes = old.bytes();
+    let patch = match edit {
+        Edit::Append(bytes) => Patch { offset: old_bytes, bytes },
+        Edit::WriteAt { offset, bytes } => Patch { offset: *offset, bytes },
+        Edit::Add(_) | Edit::AddFloat(_) => unreachable!("numbers are short"),
+    };
+    let length = old_bytes.max(patch.offset + patch.bytes.len() as u64);
+    if length > VALUE_BYTES_MAX {
+        return Ok(Reply::error(TOO_LONG));
+    }
+    write(keyspace, place, (&old, version), &patch, length).await?;
+    Ok(Reply::Integer(length as i64))
+}
+
+async fn read(keyspace: &Keyspace, (container, key): &Key) -> Result<(Old, Option<Version>)> {
+    let op = Op::Retrieve { container: *container, key: key.clone(), range: None, pin: true };
+    match keyspace.execute(op).await {
         Ok(Output::Found(item)) => {
             let version = Some(item.version);
-            Ok(match value_reply(&connection.core, key.to_vec(), item) {
+            Ok(match value_reply(keyspace.core(), key.clone(), item) {
                 Reply::Parts(pinned) => (Old::Parts(pinned), version),
                 Reply::Bulk(bytes) => (Old::Whole(bytes), version),
                 _ => unreachable!("a value is whole or in parts"),
@@ -79,8 +82,7 @@ async fn read(
 
 async fn write(
     keyspace: &Keyspace,
-    container: ContainerId,
-    key: &[u8],
+    (container, key): &Key,
     (old, version): (&Old, Option<Version>),
     patch: &Patch<'_>,
     length: u64,
@@ -90,7 +92,7 @@ async fn write(
     let range = |part: u64| part * part_bytes..length.min((part + 1) * part_bytes);
     let is_shared = |part: &u64| old.shares(range(*part), part_bytes) && !patch.touches(range(*part));
     let shared = (0..parts).filter(is_shared).map(|part| range(part).end - range(part).start);
-    let upload = Upload::begin_shared(keyspace, container, key, length, shared.sum()).await?;
+    let upload = Upload::begin_shared(keyspace, *container, key, length, shared.sum()).await?;
     let mut part = 0;
     while part < parts {
         let alike = (part..parts).take_while(is_shared).count() as u64;
@@ -107,8 +109,8 @@ async fn write(
         part += 1;
     }
     let store = Op::Store {
-        container,
-        key: key.to_vec(),
+        container: *container,
+        key: key.clone(),
         value: Value::Upload(upload.id),
         condition: version.map_or(Condition::MustNotExist, Condition::IfVersion),
         expiry: Expiry::Keep,

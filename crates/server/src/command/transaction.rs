@@ -59,7 +59,8 @@ pub(super) fn atomically<F: Future<Output = Result<Reply>> + 'static>(
     }))
 }
 
-async fn done<F: Future<Output = Result<Reply>>>(
+/// Does something as one, alone with what it holds.
+pub(super) async fn done<F: Future<Output = Result<Reply>>>(
     keyspace: Keyspace,
     held: Held,
     body: impl FnOnce(Keyspace) -> F,
