@@ -63,6 +63,20 @@ pub(crate) struct Move {
     part: Option<(u64, u32)>,
 }
 
+impl Move {
+    /// What takes the record from its key, where it was found.
+    pub(crate) fn removal(&self, kind: TransitionKind) -> Transition {
+        Transition {
+            slot: self.slot.0,
+            container: self.header.container,
+            fingerprint: self.fingerprint,
+            previous: self.from,
+            previous_length: self.length,
+            ..Transition::new(kind)
+        }
+    }
+}
+
 /// What is to be done with a record found in a victim.
 enum Fate {
     Dead,
@@ -183,25 +197,16 @@ impl Partition {
         if !indexed {
             return if retained { Fate::Move } else { Fate::Dead };
         }
-        let transition = Transition {
-            slot: moved.slot.0,
-            container: moved.header.container,
-            fingerprint: moved.fingerprint,
-            previous: moved.from,
-            previous_length: moved.length,
-            ..Transition::new(TransitionKind::Sweep)
-        };
         if state.is_dead(moved.header.container) {
-            return Fate::Forget(transition);
+            return Fate::Forget(moved.removal(TransitionKind::Sweep));
         }
-        let kept = state.expiry_overrides.get(&moved.from);
-        let expiry_ms = kept.map_or(moved.header.expiry_ms, |kept| kept.expiry_ms);
+        let expiry_ms = state.expiry_ms(moved.from, moved.header.expiry_ms);
         let plain = moved.header.kind == RecordKind::Value && !state.retained.contains_key(&moved.from);
         // What a transaction has seen stays until it has ended.
         let kept = self.locks.is_kept(moved.slot.0, moved.fingerprint);
         if plain && !kept && expiry_ms != 0 && expiry_ms <= self.now_ms() && self.keys.has_room() {
             let flags = FLAG_PREVIOUS_EXPIRING;
-            return Fate::Forget(Transition { kind: TransitionKind::Delete, flags, ..transition });
+            return Fate::Forget(Transition { flags, ..moved.removal(TransitionKind::Delete) });
         }
         Fate::Move
     }

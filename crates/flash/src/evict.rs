@@ -304,17 +304,9 @@ impl Partition {
         if stays {
             return None;
         }
-        let kept = state.expiry_overrides.get(&moved.from);
-        let expiry_ms = kept.map_or(moved.header.expiry_ms, |kept| kept.expiry_ms);
-        let delete = Transition {
-            flags: if expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING },
-            slot: moved.slot.0,
-            container: moved.header.container,
-            fingerprint: moved.fingerprint,
-            previous: moved.from,
-            previous_length: moved.length,
-            ..Transition::new(TransitionKind::Delete)
-        };
+        let expiry_ms = state.expiry_ms(moved.from, moved.header.expiry_ms);
+        let flags = if expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING };
+        let delete = Transition { flags, ..moved.removal(TransitionKind::Delete) };
         Some(Candidate { delete, expired: expiry_ms != 0 && expiry_ms <= self.now_ms(), upload })
     }
 
@@ -379,7 +371,7 @@ impl Partition {
         (number < plimsoll_kv::limits::CONTAINERS_MAX).then_some(ContainerId(number))
     }
 
-    /// Reckons anew what of a segment will expire: what has, is gone, or has to stay for now.
+    /// Reckons anew what of a segment will expire; what has expired is gone, or held by somebody.
     fn note_expiring(&self, segment: u32, records: &[(&[u8], Move)]) {
         let (now_ms, mut expiring) = (self.now_ms(), Expiring::default());
         for (rest, moved) in records {

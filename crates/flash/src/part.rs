@@ -1,8 +1,9 @@
 //! Reading parts of long values, and slices of parts.
 //!
-//! Place on the path: index-less: an upload knows where its parts are. Invariants: of a slice only the
-//! checksum spans that it touches are read, and all of these are proved, with the head that holds their
-//! checksums; what is read belongs to the part that was asked for, though cleaning moves it meanwhile.
+//! Place on the path: from an upload, which knows where its parts are, to a flash read. Invariants: of a
+//! slice only the checksum spans that it touches are read, and all of these are proved, with the head that
+//! holds their checksums; what is read belongs to the part that was asked for, though cleaning moves it
+//! meanwhile.
 
 use crate::format::record::{self, CHECKSUM_SPAN_BYTES, part_key, verify_spans};
 use crate::format::{DecodeError, RecordHeader};

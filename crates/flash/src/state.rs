@@ -142,6 +142,12 @@ impl State {
         self.counters.get(&self.generation(container)).copied().unwrap_or_default()
     }
 
+    /// When the record at a location expires, which says so itself unless that was changed; 0: never.
+    #[must_use]
+    pub fn expiry_ms(&self, location: u64, recorded_ms: u64) -> u64 {
+        self.expiry_overrides.get(&location).map_or(recorded_ms, |kept| kept.expiry_ms)
+    }
+
     /// Executes a transition that stands in `frame`.
     pub fn apply(&mut self, t: &Transition, frame: u64) {
         match t.kind {

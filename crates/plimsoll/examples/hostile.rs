@@ -1,10 +1,11 @@
 //! Latency of short GETs at a fixed rate, alone and beside hostile clients.
 //!
 //! `hostile ADDRESS PID RATE SECONDS ROUNDS`: stores 100 000 keys of 1 KiB, then in turns reads them at
-//! RATE a second over 32 connections alone, and beside hostile clients: 9 800 connections that send half a
-//! command and rest, some that send a byte now and then, some that send huge commands and never end them,
-//! some that send garbage, some that ask for long values and never read, some that come and go. Prints
-//! percentiles of each round, what memory the process PID holds, and the ratio of the medians.
+//! RATE a second over 32 connections alone, for a fifth of SECONDS, and beside hostile clients: 9 800
+//! connections that send half a command and rest, some that send a byte now and then, some that send huge
+//! commands and never end them, some that send garbage, some that ask for long values and never read, some
+//! that come and go. Prints percentiles of each round, what memory the process PID holds, and the ratio of
+//! the medians.
 //!
 //! Role: a measurement beside a running server. Never: it starts one. The hostile clients take about a tenth
 //! of their processor, so that the honest ones are not held up by their neighbours on this side.
@@ -25,6 +26,8 @@ use std::time::Duration;
 const HALF_OPEN: usize = 9_800;
 /// Clients of each other kind.
 const CLIENTS: usize = 4;
+/// The honest clients are alone for such a part of the time: an attack is long.
+const ALONE_PART: u64 = 5;
 /// A value that takes many sends.
 const LONG_BYTES: usize = 10 << 20;
 
@@ -182,7 +185,7 @@ fn main() {
     Client::connect(address).call(&[b"SET", b"long", &vec![b'l'; LONG_BYTES]]);
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        let quiet = gets(address, rate, seconds);
+        let quiet = gets(address, rate, seconds.div_ceil(ALONE_PART));
         let (before_mib, _) = memory_mib(process);
         let (loud, made, cut) = attacked(address, rate, seconds);
         let (_, most_mib) = memory_mib(process);

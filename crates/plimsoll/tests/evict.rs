@@ -2,12 +2,10 @@
 
 mod process;
 
-use plimsoll_resp::{Reply, request};
-use process::{Client, Server, cores, directory, succeeds};
+use plimsoll_resp::Reply;
+use process::{Client, PIPELINE_DEPTH, Server, cores, directory, succeeds};
 use std::collections::BTreeSet;
 
-/// So many commands travel together.
-const DEPTH: usize = 32;
 const VALUE_BYTES: usize = 8000;
 /// Three times what the device has room for.
 const KEYS: usize = 3 * (64 << 20) / VALUE_BYTES;
@@ -26,17 +24,6 @@ fn value(number: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(VALUE_BYTES / 8)
 }
 
-fn pipeline(client: &mut Client, commands: &[Vec<Vec<u8>>]) -> Vec<Reply> {
-    let mut replies = Vec::new();
-    for some in commands.chunks(DEPTH) {
-        let mut bytes = Vec::new();
-        some.iter().for_each(|args| request::encode(args, &mut bytes));
-        client.send(&bytes).unwrap();
-        replies.extend(some.iter().map(|_| client.receive().unwrap()));
-    }
-    replies
-}
-
 fn is_hot(number: usize) -> bool {
     number.is_multiple_of(HOT_EVERY) && number / HOT_EVERY < HOT
 }
@@ -44,7 +31,7 @@ fn is_hot(number: usize) -> bool {
 /// The keys that are there; what is there has the value that was stored.
 fn there(client: &mut Client) -> BTreeSet<usize> {
     let gets: Vec<_> = (0..KEYS).map(|n| vec![b"GET".to_vec(), key(n).into_bytes()]).collect();
-    let read = (0..KEYS).zip(pipeline(client, &gets)).filter_map(|(number, reply)| match reply {
+    let read = (0..KEYS).zip(client.pipeline(&gets)).filter_map(|(number, reply)| match reply {
         Reply::Bulk(bytes) => {
             assert!(bytes == value(number), "{} has another value", key(number));
             Some(number)
@@ -89,15 +76,15 @@ fn a_cache_three_times_too_small_keeps_what_is_read() {
         Reply::Array(vec![Reply::Bulk(b"maxmemory-policy".to_vec()), Reply::Bulk(b"allkeys-lru".to_vec())])
     );
     assert_eq!(info(&mut client, "maxmemory_policy"), "allkeys-lru");
-    for first in (0..KEYS).step_by(DEPTH) {
-        let numbers = first..(first + DEPTH).min(KEYS);
+    for first in (0..KEYS).step_by(PIPELINE_DEPTH) {
+        let numbers = first..(first + PIPELINE_DEPTH).min(KEYS);
         let sets: Vec<_> = numbers.map(|n| vec![b"SET".to_vec(), key(n).into_bytes(), value(n)]).collect();
-        let replies = pipeline(&mut client, &sets);
+        let replies = client.pipeline(&sets);
         assert!(replies.iter().all(|reply| *reply == Reply::Simple(b"OK".to_vec())), "all stores succeed");
         if first > HOT * HOT_EVERY {
-            let hot = (0..DEPTH).map(|at| (first + at) % HOT * HOT_EVERY);
+            let hot = (0..PIPELINE_DEPTH).map(|at| (first + at) % HOT * HOT_EVERY);
             let gets: Vec<_> = hot.map(|n| vec![b"GET".to_vec(), key(n).into_bytes()]).collect();
-            pipeline(&mut client, &gets);
+            client.pipeline(&gets);
         }
     }
     let left = there(&mut client);

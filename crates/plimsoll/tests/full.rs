@@ -3,11 +3,9 @@
 
 mod process;
 
-use plimsoll_resp::{Reply, request};
-use process::{Client, Server, cores, directory, succeeds};
+use plimsoll_resp::Reply;
+use process::{Client, PIPELINE_DEPTH, Server, cores, directory, succeeds};
 
-/// So many commands travel together.
-const DEPTH: usize = 32;
 /// More than fits into the device.
 const KEYS_MAX: usize = 20_000;
 const VALUE_BYTES: usize = 8000;
@@ -24,17 +22,6 @@ fn value(number: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(VALUE_BYTES / 8)
 }
 
-fn pipeline(client: &mut Client, commands: &[Vec<Vec<u8>>]) -> Vec<Reply> {
-    let mut replies = Vec::new();
-    for some in commands.chunks(DEPTH) {
-        let mut bytes = Vec::new();
-        some.iter().for_each(|args| request::encode(args, &mut bytes));
-        client.send(&bytes).unwrap();
-        replies.extend(some.iter().map(|_| client.receive().unwrap()));
-    }
-    replies
-}
-
 fn set(number: usize) -> Vec<Vec<u8>> {
     vec![b"SET".to_vec(), key(number).into_bytes(), value(number)]
 }
@@ -46,10 +33,10 @@ fn is_out_of_memory(reply: &Reply) -> bool {
 /// Stores values from a number on until many in a row are refused; those that are there.
 fn fill(client: &mut Client, from: usize) -> Vec<usize> {
     let (mut stored, mut number, mut refused) = (Vec::new(), from, 0);
-    while refused < 4 * DEPTH {
+    while refused < 4 * PIPELINE_DEPTH {
         assert!(number < from + KEYS_MAX, "the device does not fill up");
-        let commands: Vec<_> = (number..number + DEPTH).map(set).collect();
-        for (number, reply) in (number..).zip(pipeline(client, &commands)) {
+        let commands: Vec<_> = (number..number + PIPELINE_DEPTH).map(set).collect();
+        for (number, reply) in (number..).zip(client.pipeline(&commands)) {
             if reply == ok() {
                 stored.push(number);
                 refused = 0;
@@ -58,7 +45,7 @@ fn fill(client: &mut Client, from: usize) -> Vec<usize> {
                 refused += 1;
             }
         }
-        number += DEPTH;
+        number += PIPELINE_DEPTH;
     }
     stored
 }
@@ -66,7 +53,7 @@ fn fill(client: &mut Client, from: usize) -> Vec<usize> {
 fn check(client: &mut Client, numbers: &[usize]) {
     let command = |number: &usize| vec![b"GET".to_vec(), key(*number).into_bytes()];
     let commands: Vec<_> = numbers.iter().map(command).collect();
-    for (number, reply) in numbers.iter().zip(pipeline(client, &commands)) {
+    for (number, reply) in numbers.iter().zip(client.pipeline(&commands)) {
         assert!(reply == Reply::Bulk(value(*number)), "{} is lost", key(*number));
     }
     assert_eq!(client.ask("DBSIZE"), Reply::Integer(numbers.len() as i64));
@@ -86,7 +73,7 @@ fn a_full_device_refuses_stores_reads_on_and_takes_stores_after_deletes() {
     assert!(bytes > (64 << 20) * 6 / 10, "full at {bytes} bytes");
     check(&mut client, &there);
     // A value that is there may be replaced only if there is room; it is not lost by the attempt.
-    let replies = pipeline(&mut client, &there[..DEPTH].iter().map(|n| set(*n)).collect::<Vec<_>>());
+    let replies = client.pipeline(&there[..PIPELINE_DEPTH].iter().map(|n| set(*n)).collect::<Vec<_>>());
     assert!(replies.iter().all(|reply| *reply == ok() || is_out_of_memory(reply)), "{replies:?}");
     check(&mut client, &there);
 
@@ -95,7 +82,7 @@ fn a_full_device_refuses_stores_reads_on_and_takes_stores_after_deletes() {
         let (deleted, kept): (Vec<_>, Vec<_>) =
             there.iter().copied().enumerate().partition(|(index, _)| index % 2 == round % 2);
         let command = |(_, number): &(usize, usize)| vec![b"DEL".to_vec(), key(*number).into_bytes()];
-        let replies = pipeline(&mut client, &deleted.iter().map(command).collect::<Vec<_>>());
+        let replies = client.pipeline(&deleted.iter().map(command).collect::<Vec<_>>());
         assert!(replies.iter().all(|reply| *reply == Reply::Integer(1)), "deletes go on");
         there = kept.into_iter().map(|(_, number)| number).collect();
         check(&mut client, &there);
@@ -128,19 +115,19 @@ fn changes_of_expiry_do_not_wedge_a_full_device() {
     let value = vec![b'v'; 2100];
     let keys: Vec<usize> = (0..KEYS_MAX).collect();
     let sets = keys.iter().map(|n| vec![b"SET".to_vec(), key(*n).into_bytes(), value.clone()]);
-    let replies = pipeline(&mut client, &sets.collect::<Vec<_>>());
+    let replies = client.pipeline(&sets.collect::<Vec<_>>());
     let stored: Vec<usize> =
         keys.into_iter().zip(&replies).filter(|(_, reply)| **reply == ok()).map(|(n, _)| n).collect();
     assert!(stored.len() < KEYS_MAX && replies.iter().any(is_out_of_memory), "it is full");
     for round in 1..=3 {
         let until = (100_000 + round).to_string().into_bytes();
         let expire = |n: &usize| vec![b"EXPIRE".to_vec(), key(*n).into_bytes(), until.clone()];
-        for reply in pipeline(&mut client, &stored.iter().map(expire).collect::<Vec<_>>()) {
+        for reply in client.pipeline(&stored.iter().map(expire).collect::<Vec<_>>()) {
             assert!(reply == Reply::Integer(1) || is_out_of_memory(&reply), "{reply:?}");
         }
     }
     let delete = |n: &usize| vec![b"DEL".to_vec(), key(*n).into_bytes()];
-    let replies = pipeline(&mut client, &stored[..1000].iter().map(delete).collect::<Vec<_>>());
+    let replies = client.pipeline(&stored[..1000].iter().map(delete).collect::<Vec<_>>());
     assert!(replies.iter().all(|reply| *reply == Reply::Integer(1)), "deletes go on");
     assert_eq!(client.ask("DBSIZE"), Reply::Integer(stored.len() as i64 - 1000));
     assert_eq!(client.ask("FLUSHALL"), ok());

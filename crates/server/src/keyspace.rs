@@ -4,6 +4,7 @@
 //! on the path: between a command and the volume.
 
 use crate::core::Core;
+use crate::reply::Pinned;
 use crate::session::Upload;
 use crate::transaction::Transaction;
 use futures_util::future::Either;
@@ -41,6 +42,15 @@ impl Keyspace {
                 Either::Right(Either::Right(stored))
             }
             None => Either::Left(self.core.clone().execute(op)),
+        }
+    }
+
+    /// A part of a pinned value.
+    pub(crate) async fn part(&self, pinned: &Pinned, part: u32) -> Result<Vec<u8>> {
+        let (upload, key) = (pinned.upload, pinned.key.clone());
+        match self.execute(Op::RetrievePart { upload, key, part, range: None }).await? {
+            Output::Found(item) => Ok(item.bytes),
+            _ => unreachable!("a part is found"),
         }
     }
 

@@ -46,8 +46,8 @@ impl Log {
         }
     }
 
-    /// The last frame that holds anything, or that was closed: one that nothing is in is not written.
-    pub(crate) fn last_frame(&self) -> u64 {
+    /// The last frame that is written or will be: one that nothing is in may never be.
+    pub(super) fn last_frame(&self) -> u64 {
         self.frame.get() - u64::from(self.tail.borrow().building.items == 0)
     }
 

@@ -16,6 +16,9 @@ const BINARY: &str = env!("CARGO_BIN_EXE_plimsoll");
 /// A reply that takes longer never comes.
 const HANG: Duration = Duration::from_secs(60);
 
+/// So many commands travel together in a pipeline.
+pub const PIPELINE_DEPTH: usize = 32;
+
 /// An empty directory of this test's own.
 pub fn directory(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -217,6 +220,18 @@ impl Client {
     /// Sends bytes as they are: commands made with [`command`].
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes)
+    }
+
+    /// Sends commands, some at a time, and gives their replies.
+    pub fn pipeline(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        for some in commands.chunks(PIPELINE_DEPTH) {
+            let mut bytes = Vec::new();
+            some.iter().for_each(|args| request::encode(args, &mut bytes));
+            self.send(&bytes).unwrap();
+            replies.extend(some.iter().map(|_| self.receive().unwrap()));
+        }
+        replies
     }
 
     /// The next reply.

@@ -221,9 +221,7 @@ async fn whole(
         if bytes.len() as u64 >= pinned.length {
             break;
         }
-        let read = Op::RetrievePart { upload: pinned.upload, key: pinned.key.clone(), part, range: None };
-        let Output::Found(found) = keyspace.execute(read).await? else { unreachable!("a part is found") };
-        bytes.extend_from_slice(&found.bytes);
+        bytes.extend_from_slice(&keyspace.part(&pinned, part).await?);
     }
     Ok(bytes)
 }

@@ -140,10 +140,7 @@ async fn copy_parts(keyspace: &Keyspace, from: &Pinned, to: &Key) -> Result<Uplo
     let upload = Upload::begin(keyspace, to.0, &to.1, from.length).await?;
     let part_bytes = keyspace.core().volume.geometry().part_bytes as u64;
     for part in 0..from.length.div_ceil(part_bytes) {
-        let read =
-            Op::RetrievePart { upload: from.upload, key: from.key.clone(), part: part as u32, range: None };
-        let Output::Found(found) = keyspace.execute(read).await? else { unreachable!("a part is found") };
-        upload.write(found.bytes).await?;
+        upload.write(keyspace.part(from, part as u32).await?).await?;
     }
     Ok(upload)
 }

@@ -148,12 +148,8 @@ impl Old {
             }
             Old::Parts(pinned) if first >= pinned.length => {}
             Old::Parts(pinned) => {
-                let op =
-                    Op::RetrievePart { upload: pinned.upload, key: pinned.key.clone(), part, range: None };
-                let Output::Found(item) = keyspace.execute(op).await? else {
-                    unreachable!("a part is found")
-                };
-                to[..item.bytes.len()].copy_from_slice(&item.bytes);
+                let bytes = keyspace.part(pinned, part).await?;
+                to[..bytes.len()].copy_from_slice(&bytes);
             }
         }
         Ok(())

@@ -63,11 +63,9 @@ impl Transaction {
         };
         let begin =
             Op::UploadBegin { container, key: key.clone(), length: bytes.len() as u64, shared_bytes: 0 };
-        let Output::Upload(upload) = self.aside(begin).await? else {
+        let Output::Upload(upload) = self.perform(begin).await? else {
             unreachable!("the beginning of an upload gives an upload")
         };
-        let place = (self.partition_of(&key), upload);
-        self.uploads.borrow_mut().insert(place, (key.clone(), bytes.len() as u64));
         for part in bytes.chunks(geometry.part_bytes) {
             let op = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
             self.aside(op).await?;
