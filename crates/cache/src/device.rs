@@ -274,6 +274,7 @@ impl Device for Cache {
             | Op::UploadShare { .. }
             | Op::UploadAbort { .. }
             | Op::RetrievePart { .. }
+            | Op::Pin { .. }
             | Op::Unpin { .. }
             | Op::List { .. }
             | Op::Scan { .. }

@@ -167,6 +167,7 @@ impl Partition {
             op @ Op::Store { .. } => self.store(op, request.lifetime, durability).await,
             Op::Retrieve { container, key, range, pin } => self.retrieve(container, &key, range, pin).await,
             Op::RetrievePart { upload, part, range, .. } => self.retrieve_part(upload, part, range).await,
+            Op::Pin { upload, .. } => self.pin(upload),
             Op::Unpin { upload, .. } => self.unpin(upload),
             Op::Delete { container, key, condition } => {
                 self.delete(container, &key, condition, durability).await

@@ -145,10 +145,9 @@ impl Partition {
             let upload = self.manifest(found)?.upload;
             if pin {
                 // The parts may have been doomed and ended while the manifest was read.
-                if !self.state.borrow().uploads.contains_key(&upload) {
+                if self.pin(UploadId(upload)).is_err() {
                     return Ok(None);
                 }
-                *self.pins.borrow_mut().entry(upload).or_default() += 1;
             }
             return Ok(Some(Output::Found(self.item(found, Vec::new())?)));
         }
@@ -177,6 +176,15 @@ impl Partition {
         let proved = verify_spans(&found.bytes, &found.header, span, spans);
         proved.map_err(|error| self.unreadable(found.entry.location, &error.to_string()))?;
         Ok(spans[first - from..end - from].to_vec())
+    }
+
+    /// Keeps the parts of an upload, if it is there.
+    pub(crate) fn pin(&self, upload: UploadId) -> Result<Output> {
+        if !self.state.borrow().uploads.contains_key(&upload.0) {
+            return Err(Error::Invalid("no such upload"));
+        }
+        *self.pins.borrow_mut().entry(upload.0).or_default() += 1;
+        Ok(Output::Done)
     }
 
     pub(crate) fn unpin(&self, upload: UploadId) -> Result<Output> {

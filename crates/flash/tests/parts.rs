@@ -111,6 +111,34 @@ async fn change(partition: &Rc<Partition>, old: &[u8], seed: u64) -> Vec<u8> {
 }
 
 #[test]
+fn an_upload_that_is_pinned_is_read_and_shared_after_it_was_given_up() {
+    let world = world(DISK_BYTES);
+    live(&world, |reactor| async move {
+        let partition = open(&reactor).await;
+        let part_bytes = partition.part_bytes();
+        let bytes = content(3, 3 * part_bytes + 7);
+        let first = begin(&partition, bytes.len(), 0).await;
+        for part in bytes.chunks(part_bytes) {
+            write(&partition, first, part).await;
+        }
+        let key = || KEY.to_vec();
+        run(&partition, Op::Pin { upload: first, key: key() }).await.unwrap();
+        let second = begin(&partition, bytes.len(), 3 * part_bytes).await;
+        run(&partition, Op::UploadAbort { upload: first, key: key() }).await.unwrap();
+        reactor.sleep_ns(1_000_000_000).await;
+        share(&partition, second, first, 3).await.unwrap();
+        write(&partition, second, b"another").await;
+        assert!(whole(&partition, first, bytes.len()).await == bytes);
+        unpin(&partition, first).await;
+        reactor.sleep_ns(1_000_000_000).await;
+        let gone = run(&partition, Op::Pin { upload: first, key: key() }).await;
+        assert_eq!(gone, Err(Error::Invalid("no such upload")));
+        store(&partition, second).await;
+        assert!(value(&partition).await == [&bytes[..3 * part_bytes], b"another"].concat());
+    });
+}
+
+#[test]
 fn a_changed_value_shares_what_it_does_not_change() {
     let world = world(DISK_BYTES);
     live(&world, |reactor| async move {

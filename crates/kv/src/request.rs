@@ -132,6 +132,13 @@ pub enum Op {
         /// First byte of the part and number of bytes; all of it if absent.
         range: Option<(u64, u64)>,
     },
+    /// Keeps the parts of an upload that was begun until `Unpin`, whatever becomes of it.
+    Pin {
+        /// Which upload.
+        upload: UploadId,
+        /// The key it was begun for.
+        key: Vec<u8>,
+    },
     /// Gives up a pin.
     Unpin {
         /// Of which upload.
@@ -293,6 +300,7 @@ impl Op {
             | Op::Retrieve { key, .. }
             | Op::Delete { key, .. }
             | Op::RetrievePart { key, .. }
+            | Op::Pin { key, .. }
             | Op::Unpin { key, .. }
             | Op::Exist { key, .. }
             | Op::SetExpiry { key, .. }

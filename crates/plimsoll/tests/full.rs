@@ -136,3 +136,37 @@ fn changes_of_expiry_do_not_wedge_a_full_device() {
     assert!(succeeds(&["device", "verify", device]).contains("read and proved"));
     std::fs::remove_file(path).unwrap();
 }
+
+/// Each change of a long value in a transaction shares the parts that it does not touch with the value
+/// before, and what nobody will store goes at once: 200 changes need the room of a few.
+#[test]
+fn a_transaction_that_changes_a_long_value_often_needs_little_room() {
+    let path = directory("changes").join("device");
+    let cores = cores(1);
+    let args = ["--device", path.to_str().unwrap(), "--size", "64MiB", "--cores", &cores];
+    let server = Server::start(&args);
+    let mut client = server.client();
+    let mut model: Vec<u8> =
+        (0..10 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    assert_eq!(client.call(&[b"SET", b"long", &model]).unwrap(), ok());
+    assert_eq!(client.ask("MULTI"), ok());
+    for change in 0..200 {
+        let (tail, offset) = (vec![change as u8; 1000], change * 50_000);
+        let queued = Reply::Simple(b"QUEUED".to_vec());
+        assert_eq!(client.call(&[b"APPEND", b"long", &tail]).unwrap(), queued);
+        assert_eq!(
+            client.call(&[b"SETRANGE", b"long", offset.to_string().as_bytes(), b"written"]).unwrap(),
+            queued
+        );
+        model.extend_from_slice(&tail);
+        model[offset..offset + 7].copy_from_slice(b"written");
+    }
+    let Reply::Array(replies) = client.ask("EXEC") else { panic!("EXEC is done") };
+    assert_eq!(replies.len(), 400);
+    assert_eq!(replies[399], Reply::Integer(model.len() as i64), "{:?}", &replies[398..]);
+    assert!(client.call(&[b"GET", b"long"]).unwrap() == Reply::Bulk(model.clone()));
+    server.kill();
+    let server = Server::start(&args);
+    assert!(server.client().call(&[b"GET", b"long"]).unwrap() == Reply::Bulk(model));
+    server.stop();
+}

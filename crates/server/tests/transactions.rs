@@ -247,6 +247,25 @@ fn long_values_go_through_transactions() {
         c.expect("GET fresh", &other).await;
         c.expect("GET copy", &format!("{long}end")).await;
         c.expect("EXISTS moved", ":0").await;
+        // What was changed is changed again, and read in between: what is sent is as it was then.
+        let mut model = other.clone();
+        let mut expected = Vec::new();
+        c.expect("MULTI", "+OK").await;
+        for step in 0..20 {
+            let (bytes, at) = (pattern(700, step), step * 500);
+            c.expect(&format!("APPEND fresh {bytes}"), "+QUEUED").await;
+            c.expect(&format!("SETRANGE fresh {at} {bytes}"), "+QUEUED").await;
+            c.expect("GET fresh", "+QUEUED").await;
+            c.expect(&format!("GETRANGE fresh {at} {}", at + 1999), "+QUEUED").await;
+            model.push_str(&bytes);
+            model.replace_range(at..at + bytes.len(), &bytes);
+            let (length, range) = (model.len(), &model[at..model.len().min(at + 2000)]);
+            expected.push(format!(":{length} :{length} {model} {range}"));
+        }
+        c.expect("RENAME fresh renamed", "+QUEUED").await;
+        c.expect("EXEC", &format!("[{} +OK]", expected.join(" "))).await;
+        c.expect("GET renamed", &model).await;
+        c.expect("RENAME renamed fresh", "+OK").await;
         // What is given up leaves nothing.
         c.expect("WATCH fresh", "+OK").await;
         c.expect("MULTI", "+OK").await;

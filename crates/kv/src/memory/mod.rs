@@ -137,6 +137,7 @@ impl Memory {
             Op::Retrieve { container, key, range, pin } => state.retrieve(container, &key, range, pin),
             Op::Exist { container, key } => state.exist(container, &key).map(Output::Found),
             Op::RetrievePart { upload, part, range, .. } => state.retrieve_part(upload, part, range),
+            Op::Pin { upload, key } => state.pin_begun(upload, &key),
             Op::Unpin { upload, .. } => state.unpin(upload),
             Op::List { container, prefix, after, limit } => {
                 Ok(Output::Listed(state.list(container, &prefix, after.as_deref(), limit)))

@@ -131,6 +131,14 @@ impl State {
         self.pins.entry(upload).or_insert_with(|| (parts.clone(), 0)).1 += 1;
     }
 
+    /// Pins what an upload has so far. Memory copies it.
+    pub(super) fn pin_begun(&mut self, upload: UploadId, key: &[u8]) -> Result<Output> {
+        let pending = self.pending(upload, key)?;
+        let parts = Rc::new(Parts { parts: pending.parts.clone(), length: pending.length });
+        self.pin(upload, &parts);
+        Ok(Output::Done)
+    }
+
     pub(super) fn unpin(&mut self, upload: UploadId) -> Result<Output> {
         let (_, count) = self.pins.get_mut(&upload).ok_or(Error::Invalid("no such pin"))?;
         *count -= 1;

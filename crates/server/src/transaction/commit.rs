@@ -168,9 +168,14 @@ impl Transaction {
     async fn give_up_uploads(&self) {
         let left = std::mem::take(&mut *self.uploads.borrow_mut());
         for ((_, upload), (key, _)) in left {
-            if let Err(error) = self.aside(Op::UploadAbort { upload, key }).await {
-                tracing::debug!(%error, "an upload was given up already");
-            }
+            self.give_up(upload, key).await;
+        }
+    }
+
+    /// Gives up a value in parts; who reads it reads on.
+    pub(super) async fn give_up(&self, upload: UploadId, key: Vec<u8>) {
+        if let Err(error) = self.aside(Op::UploadAbort { upload, key }).await {
+            tracing::debug!(%error, "an upload was given up already");
         }
     }
 }

@@ -134,6 +134,11 @@ impl Transaction {
         {
             self.failure.borrow_mut().get_or_insert(error.clone());
         }
+        let superseded = self.overlay.borrow_mut().take_superseded();
+        for ((_, key), upload) in superseded {
+            self.uploads.borrow_mut().remove(&(self.partition_of(&key), upload));
+            self.give_up(upload, key).await;
+        }
         done
     }
 
@@ -200,6 +205,7 @@ impl Transaction {
             | Op::UploadShare { .. }
             | Op::UploadAbort { .. }
             | Op::RetrievePart { .. }
+            | Op::Pin { .. }
             | Op::Unpin { .. }
             | Op::Sync => self.aside(op).await,
             Op::Batch(_) | Op::Release { .. } | Op::Revert { .. } | Op::Transaction { .. } => {
@@ -246,29 +252,14 @@ impl Transaction {
             }
             Some(Value::Bytes(bytes)) => item.bytes = cut(bytes, range),
             Some(Value::Upload(upload)) => {
-                // It is nobody's value yet and cannot be pinned: it is read now.
-                item.bytes = cut(self.read_upload(upload, &place.1, item.length).await?, range);
-                item.upload = None;
+                if pin {
+                    self.aside(Op::Pin { upload, key: place.1 }).await?;
+                }
+                item.upload = Some(upload);
             }
             Some(Value::Edit(_)) => unreachable!("an edit is kept as what came of it"),
         }
         Ok(item)
-    }
-
-    async fn read_upload(&self, upload: UploadId, key: &[u8], length: u64) -> Result<Vec<u8>> {
-        if length > TRANSACTION_BYTES_MAX as u64 {
-            return Err(Error::ValueTooLong);
-        }
-        let mut bytes = Vec::with_capacity(length as usize);
-        for part in 0.. {
-            if bytes.len() as u64 >= length {
-                break;
-            }
-            let op = Op::RetrievePart { upload, key: key.to_vec(), part, range: None };
-            let Output::Found(item) = self.aside(op).await? else { unreachable!("a part is found") };
-            bytes.extend_from_slice(&item.bytes);
-        }
-        Ok(bytes)
     }
 
     /// What a store writes; of an edit, what came of it.

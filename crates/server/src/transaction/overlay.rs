@@ -73,6 +73,8 @@ pub(super) struct Overlay {
     cleared: BTreeSet<ContainerId>,
     clock: u64,
     written_bytes: usize,
+    /// Values in parts that were written, and written over since.
+    superseded: Vec<(Key, UploadId)>,
 }
 
 impl Overlay {
@@ -121,14 +123,21 @@ impl Overlay {
         Version { epoch: OWN_EPOCH, clock: self.clock }
     }
 
-    /// The entry of a key, whose written bytes are no longer counted.
+    /// The entry of a key, whose written value is no longer counted.
     fn replaced(&mut self, place: Key) -> &mut Entry {
         let base = self.cleared.contains(&place.0).then_some(None);
-        let entry = self.entries.entry(place).or_insert(Entry { base, now: Now::Same });
-        if let Now::Value { written, .. } = &entry.now {
-            self.written_bytes -= written.held_bytes();
+        let entry = self.entries.entry(place.clone()).or_insert(Entry { base, now: Now::Same });
+        match &entry.now {
+            Now::Value { written: Written::Upload(upload, _), .. } => self.superseded.push((place, *upload)),
+            Now::Value { written: Written::Bytes(bytes), .. } => self.written_bytes -= bytes.len(),
+            _ => {}
         }
         entry
+    }
+
+    /// The values in parts that nobody will store, since this was last asked.
+    pub(super) fn take_superseded(&mut self) -> Vec<(Key, UploadId)> {
+        std::mem::take(&mut self.superseded)
     }
 
     pub(super) fn store(&mut self, place: Key, written: Written, expiry: Expiry) -> Version {

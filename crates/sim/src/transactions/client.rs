@@ -3,12 +3,14 @@
 //! Invariants: a transaction is in the history before a byte of it is sent; what it was told is there before
 //! the next one begins. What it sees of keys that are always written together it judges at once.
 
+use super::grown::Grown;
 use super::history::{History, Outcome, Step};
 use super::talk::{Line, Told, Words, list_key, parse, show, words};
 use plimsoll_reactor::Reactor;
 use plimsoll_reactor::sim::Random;
 use plimsoll_resp::Reply;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -32,6 +34,8 @@ pub(super) struct Shared {
     pub(super) trace: Option<RefCell<Vec<String>>>,
     /// Bytes of the token: long ones stand in parts.
     pub(super) token_bytes: usize,
+    /// What each client knows of its own long value.
+    pub(super) grown: RefCell<BTreeMap<u32, Grown>>,
     /// The device is full most of the time.
     pub(super) fills: bool,
     /// Transactions that were answered.
@@ -81,7 +85,7 @@ impl Client {
 
     /// One transaction.
     async fn transact(&self, line: &mut Line) -> Told<()> {
-        let told = match self.below(if self.shared.fills { 16 } else { 14 }) {
+        let told = match self.below(if self.shared.fills { 17 } else { 15 }) {
             0..3 => self.blind(line).await,
             3 => self.watching(line).await,
             4 => self.single(line).await,
@@ -93,6 +97,7 @@ impl Client {
             10 => self.look_at_emptied(line).await,
             11 => self.pair(line).await,
             12 | 13 => self.glance(line).await,
+            14 => self.grow(line).await,
             _ => self.fill(line).await,
         };
         self.shared.answered.set(self.shared.answered.get() + 1);
@@ -157,7 +162,7 @@ impl Client {
         }
     }
 
-    async fn exec(&self, line: &mut Line, commands: Vec<Words>) -> Told<Reply> {
+    pub(super) async fn exec(&self, line: &mut Line, commands: Vec<Words>) -> Told<Reply> {
         let mut all = vec![words("MULTI")];
         all.extend(commands);
         all.push(words("EXEC"));

@@ -12,6 +12,7 @@
 mod client;
 mod command;
 mod graph;
+mod grown;
 mod history;
 mod talk;
 mod world;

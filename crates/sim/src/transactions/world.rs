@@ -207,6 +207,7 @@ pub fn run_seed(seed: u64, traces: bool) -> Report {
         violation: RefCell::default(),
         trace: traces.then(RefCell::default),
         token_bytes: shape.token_bytes,
+        grown: RefCell::default(),
         fills: shape.fills,
         answered: Cell::new(0),
     });
