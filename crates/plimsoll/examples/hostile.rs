@@ -1,11 +1,11 @@
 //! Latency of short GETs at a fixed rate, alone and beside hostile clients.
 //!
-//! `hostile ADDRESS PID RATE SECONDS ROUNDS`: stores 100 000 keys of 1 KiB, then in turns reads them at
-//! RATE a second over 32 connections alone, for a fifth of SECONDS, and beside hostile clients: 9 800
-//! connections that send half a command and rest, some that send a byte now and then, some that send huge
-//! commands and never end them, some that send garbage, some that ask for long values and never read, some
-//! that come and go. Prints percentiles of each round, what memory the process PID holds, and the ratio of
-//! the medians.
+//! `hostile ADDRESS PID RATE SECONDS ROUNDS [KIND ...]`: stores 100 000 keys of 1 KiB, then in turns reads
+//! them at RATE a second over 32 connections alone, for a fifth of SECONDS, and beside hostile clients:
+//! 9 800 connections that send half a command and rest, some that send a byte now and then, some that send
+//! huge commands and never end them, some that send garbage, some that ask for long values and never read,
+//! some that come and go; or only those KINDs of them. Prints percentiles of each round, what memory the
+//! process PID holds, and the ratio of the medians.
 //!
 //! Role: a measurement beside a running server. Never: it starts one. The hostile clients take about a tenth
 //! of their processor, so that the honest ones are not held up by their neighbours on this side.
@@ -30,6 +30,18 @@ const CLIENTS: usize = 4;
 const ALONE_PART: u64 = 5;
 /// A value that takes many sends.
 const LONG_BYTES: usize = 10 << 20;
+
+/// A kind of hostile client: its name, how many threads there are of it, what each does.
+type Kind = (&'static str, usize, fn(&Attack));
+
+const KINDS: [Kind; 6] = [
+    ("half-open", 1, half_open),
+    ("slow", CLIENTS, slow),
+    ("huge", CLIENTS, huge),
+    ("garbage", CLIENTS, garbage),
+    ("deaf", CLIENTS, deaf),
+    ("come-and-go", CLIENTS, come_and_go),
+];
 
 /// What all hostile clients share.
 struct Attack {
@@ -153,12 +165,11 @@ fn memory_mib(process: &str) -> (u64, u64) {
 }
 
 /// Honest load beside all hostile clients at once.
-fn attacked(address: &str, rate: u64, seconds: u64) -> (Vec<u64>, u64, u64) {
+fn attacked(address: &str, rate: u64, seconds: u64, only: &[String]) -> (Vec<u64>, u64, u64) {
     let (stop, cut, made) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let attack = Arc::new(Attack { address: address.to_owned(), stop, cut, made });
-    let kinds: [fn(&Attack); 5] = [slow, huge, garbage, deaf, come_and_go];
-    let mut threads = vec![half_open as fn(&Attack)];
-    threads.extend(kinds.iter().flat_map(|kind| [*kind; CLIENTS]));
+    let chosen = KINDS.iter().filter(|(name, _, _)| only.is_empty() || only.iter().any(|one| one == name));
+    let threads: Vec<_> = chosen.flat_map(|(_, clients, kind)| vec![*kind; *clients]).collect();
     let spawn = |work: fn(&Attack)| {
         let attack = attack.clone();
         thread::spawn(move || {
@@ -176,8 +187,8 @@ fn attacked(address: &str, rate: u64, seconds: u64) -> (Vec<u64>, u64, u64) {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [address, process, rate, seconds, rounds] = args.as_slice() else {
-        panic!("hostile ADDRESS PID RATE SECONDS ROUNDS")
+    let [address, process, rate, seconds, rounds, only @ ..] = args.as_slice() else {
+        panic!("hostile ADDRESS PID RATE SECONDS ROUNDS [KIND ...]")
     };
     let number = |text: &String| text.parse::<u64>().expect("a number");
     let (rate, seconds, rounds) = (number(rate), number(seconds), number(rounds));
@@ -187,7 +198,7 @@ fn main() {
     for round in 0..rounds {
         let quiet = gets(address, rate, seconds.div_ceil(ALONE_PART));
         let (before_mib, _) = memory_mib(process);
-        let (loud, made, cut) = attacked(address, rate, seconds);
+        let (loud, made, cut) = attacked(address, rate, seconds, only);
         let (_, most_mib) = memory_mib(process);
         println!("round {round}: alone {}; beside {}", told(&quiet), told(&loud));
         println!(

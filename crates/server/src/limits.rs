@@ -53,6 +53,10 @@ pub const RECEIVE_BYTES: usize = 16 << 10;
 /// Bytes of one receive at most: the kernel copies them while the core waits.
 pub const RECEIVE_BYTES_MAX: usize = 128 << 10;
 
+/// Bytes of an unfinished command from which on its buffer has room for the longest: it is not copied any
+/// more as it grows. What was not received yet is address space, not memory.
+pub const GROWING_BYTES_MAX: usize = 1 << 20;
+
 /// Capacity that a connection's buffers keep while it is idle.
 pub const BUFFER_BYTES_KEPT: usize = 32 << 10;
 

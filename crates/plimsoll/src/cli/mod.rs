@@ -3,6 +3,7 @@
 //! Role: reads flags, calls what they ask for, turns errors into words and an exit code: 0 success,
 //! 1 failure, 2 wrong usage.
 
+mod bench;
 mod device;
 mod sim;
 
@@ -33,6 +34,8 @@ enum Command {
         #[command(subcommand)]
         command: device::Command,
     },
+    /// Measure a server: throughput and latencies, with every value proved.
+    Bench(Box<bench::Bench>),
     /// Simulate: the server's own code in virtual time.
     Sim {
         #[command(subcommand)]
@@ -159,10 +162,15 @@ pub(crate) fn main() -> ExitCode {
     // Wrong flags end the process here, with 2.
     let cli = Cli::parse();
     // Simulated servers say thousands of times what a real one says once.
-    log_to_stderr(if matches!(cli.command, Command::Sim { .. }) { "off" } else { "info" });
+    log_to_stderr(match cli.command {
+        Command::Sim { .. } => "off",
+        Command::Bench(_) => "warn",
+        _ => "info",
+    });
     let result = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Device { command } => command.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Sim { command } => command.run(),
     };
     match result {

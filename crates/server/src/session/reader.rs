@@ -6,7 +6,8 @@
 use super::{Account, Connection, modes, upload};
 use crate::command::{self, Run};
 use crate::limits::{
-    BUFFER_BYTES_KEPT, LINGER_NS_MAX, QUERY_BUFFER_BYTES_MAX, RECEIVE_BYTES, RECEIVE_BYTES_MAX,
+    BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, LINGER_NS_MAX, QUERY_BUFFER_BYTES_MAX, RECEIVE_BYTES,
+    RECEIVE_BYTES_MAX,
 };
 use crate::reply::Reply;
 use futures_util::future::{Either, select};
@@ -20,6 +21,8 @@ pub(super) struct Input {
     pub(super) parser: Parser,
     buffer: Vec<u8>,
     start: usize,
+    /// The most that this buffer has held: that much of its capacity is memory.
+    touched_bytes: usize,
 }
 
 /// What the next bytes were.
@@ -104,7 +107,7 @@ impl Input {
             query_buffer_bytes_max: QUERY_BUFFER_BYTES_MAX,
             ..Limits::DEFAULT
         };
-        Input { parser: Parser::new(limits), buffer: Vec::new(), start: 0 }
+        Input { parser: Parser::new(limits), buffer: Vec::new(), start: 0, touched_bytes: 0 }
     }
 
     /// Parses one command and starts it off, as far as that needs no waiting.
@@ -150,25 +153,33 @@ impl Input {
         self.start += count;
     }
 
-    /// Receives more; false at the end of the stream.
-    pub(super) async fn receive(&mut self, connection: &Connection, wanted: usize) -> bool {
+    /// Drops what is parsed and gives the buffer, with room for so many bytes if it is a long one.
+    fn make_room(&mut self, bytes_max: usize) -> Vec<u8> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        if self.start == buffer.len() {
-            buffer.clear();
-            if buffer.capacity() > BUFFER_BYTES_KEPT {
-                buffer = Vec::new();
-            }
-        } else if self.start > 0 {
+        let left = buffer.len() - self.start;
+        if buffer.capacity() > BUFFER_BYTES_KEPT && left <= RECEIVE_BYTES {
+            buffer = buffer[self.start..].to_vec();
+            self.touched_bytes = left;
+        } else {
             buffer.drain(..self.start);
         }
         self.start = 0;
-        let before = buffer.len();
-        let bytes_max = wanted.clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX);
-        if before >= RECEIVE_BYTES && buffer.capacity() - before < bytes_max {
+        if left + bytes_max > GROWING_BYTES_MAX {
+            // Where so much address space is not to be had, it grows as it is filled.
+            let _ = buffer.try_reserve_exact(QUERY_BUFFER_BYTES_MAX + bytes_max - left);
+        } else if left >= RECEIVE_BYTES && buffer.capacity() - left < bytes_max {
             // A quarter more than there is: doubling would hold memory for nothing.
-            buffer.reserve_exact(bytes_max.max(before / 4));
+            buffer.reserve_exact(bytes_max.max(left / 4));
         }
-        connection.received_bytes.set(buffer.capacity());
+        buffer
+    }
+
+    /// Receives more; false at the end of the stream.
+    pub(super) async fn receive(&mut self, connection: &Connection, wanted: usize) -> bool {
+        let bytes_max = wanted.clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX);
+        let buffer = self.make_room(bytes_max);
+        let before = buffer.len();
+        connection.received_bytes.set(self.touched_bytes);
         connection.reader_rests.set(true);
         if connection.closing.get() {
             connection.ready.wake_all();
@@ -181,8 +192,9 @@ impl Input {
         };
         connection.reader_rests.set(false);
         self.buffer = buffer;
+        self.touched_bytes = self.touched_bytes.max(self.buffer.len());
         connection.last_ns.set(connection.core.reactor.now_ns());
-        connection.received_bytes.set(self.buffer.capacity());
+        connection.received_bytes.set(self.touched_bytes);
         connection.recount();
         let received = self.buffer.len() - before;
         let counters = connection.core.shared.core(connection.core.reactor.core());

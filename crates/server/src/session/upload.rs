@@ -307,7 +307,8 @@ async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], leng
 
 /// Receives one part.
 async fn part(input: &mut Input, connection: &Connection, length: usize) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
+    // Its length is counted as held already.
+    let mut bytes = Vec::with_capacity(length);
     loop {
         let count = input.pending().len().min(length - bytes.len());
         bytes.extend_from_slice(&input.pending()[..count]);

@@ -1,0 +1,240 @@
+//! One connection: takes what is due, sends it, and proves what comes back.
+//!
+//! Place on the path: between the schedule and the socket. Invariants: replies are taken in the order of
+//! their commands; a value is compared byte for byte. A connection that is lost ends the measurement.
+
+use crate::keys::{self, Chooser};
+use crate::run::{BenchError, Tenant};
+use crate::schedule::Schedule;
+use crate::tally::Tally;
+use crate::values;
+use crate::workload::{Operation, SCAN_KEYS_MAX};
+use plimsoll_reactor::{Reactor, Socket};
+use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
+use rand_core::RngCore;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of one receive.
+const RECEIVE_BYTES: usize = 128 << 10;
+
+/// What the connections of one core have in common for one tenant.
+pub(crate) struct Lane {
+    pub(crate) reactor: Reactor,
+    pub(crate) tenant: Tenant,
+    pub(crate) chooser: Chooser,
+    pub(crate) schedule: Schedule,
+    /// Keys that were stored, or are on their way.
+    pub(crate) keys: Arc<AtomicU64>,
+    pub(crate) tally: RefCell<Tally>,
+}
+
+/// An operation that was sent.
+struct Sent {
+    operation: Operation,
+    /// Its key, or its first.
+    key: u64,
+    /// Keys that it asks for.
+    count: u64,
+    begun_ns: u64,
+}
+
+/// A connection, ready to ask.
+pub(crate) struct Connection {
+    socket: Socket,
+    decoder: ReplyDecoder,
+    received: Vec<u8>,
+    /// Bytes of `received` that are decoded.
+    taken: usize,
+    out: Vec<u8>,
+    random: Xoshiro256PlusPlus,
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: Socket, random: Xoshiro256PlusPlus) -> Connection {
+        let (received, out, name, value) = <(Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>)>::default();
+        let decoder = ReplyDecoder::new(ReplyLimits::DEFAULT);
+        Connection { socket, decoder, received, taken: 0, out, random, name, value }
+    }
+
+    /// Asks one command and gives its reply.
+    pub(crate) async fn ask(&mut self, words: &[&[u8]]) -> Result<Reply, BenchError> {
+        request::encode(words, &mut self.out);
+        self.send().await?;
+        self.receive().await
+    }
+
+    /// Works until the schedule is over.
+    pub(crate) async fn work(&mut self, lane: &Rc<Lane>) -> Result<(), BenchError> {
+        let mut sent = Vec::new();
+        while let Some(due) = lane.schedule.take(lane.tenant.pipeline, lane.reactor.now_ns()) {
+            if let Some(at_ns) = due.at_ns {
+                lane.reactor.sleep_until(at_ns).await;
+            }
+            let begun_ns = due.at_ns.unwrap_or_else(|| lane.reactor.now_ns());
+            for _ in 0..due.count {
+                let Some(one) = self.compose(lane, begun_ns) else { break };
+                sent.push(one);
+            }
+            if sent.is_empty() {
+                return Ok(()); // Every key is stored.
+            }
+            self.send().await?;
+            let mut halves = 0;
+            for one in sent.drain(..) {
+                let reply = self.receive().await?;
+                if self.judge(lane, &one, &reply) && one.operation == Operation::ReadModifyWrite {
+                    self.compose_set(lane, one.key);
+                    halves += 1;
+                }
+            }
+            self.write_back(lane, begun_ns, halves).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the next operation to the output; nothing if there is no key left to store.
+    fn compose(&mut self, lane: &Lane, begun_ns: u64) -> Option<Sent> {
+        let operation = lane.tenant.workload.mix.draw(&mut self.random);
+        if operation == Operation::Insert {
+            let key = lane.keys.fetch_add(1, Ordering::Relaxed);
+            if lane.tenant.workload.fills && key >= lane.tenant.keys {
+                return None;
+            }
+            self.compose_set(lane, key);
+            return Some(Sent { operation, key, count: 1, begun_ns });
+        }
+        let keys = lane.keys.load(Ordering::Relaxed);
+        let key = lane.chooser.choose(keys, &mut self.random);
+        let mut count = 1;
+        match operation {
+            Operation::Update => self.compose_set(lane, key),
+            Operation::Scan => {
+                count = (1 + keys::below(&mut self.random, SCAN_KEYS_MAX)).min(keys - key);
+                self.compose_scan(lane, key, count);
+            }
+            _ => {
+                keys::name(key, lane.tenant.key_bytes, &mut self.name);
+                request::encode(&[b"GET".as_slice(), &self.name], &mut self.out);
+            }
+        }
+        Some(Sent { operation, key, count, begun_ns })
+    }
+
+    fn compose_set(&mut self, lane: &Lane, key: u64) {
+        keys::name(key, lane.tenant.key_bytes, &mut self.name);
+        let version = self.random.next_u64();
+        values::make(key, version, lane.tenant.sizes.of(key), &mut self.value);
+        request::encode(&[b"SET".as_slice(), &self.name, &self.value], &mut self.out);
+    }
+
+    fn compose_scan(&mut self, lane: &Lane, first: u64, count: u64) {
+        let mut words = vec![b"MGET".to_vec()];
+        for key in first..first + count {
+            keys::name(key, lane.tenant.key_bytes, &mut self.name);
+            words.push(self.name.clone());
+        }
+        request::encode(&words, &mut self.out);
+    }
+
+    async fn send(&mut self) -> Result<(), BenchError> {
+        let (sent, mut out) = self.socket.send(std::mem::take(&mut self.out)).await;
+        out.clear();
+        self.out = out;
+        sent.map_err(BenchError::Lost)
+    }
+
+    async fn receive(&mut self) -> Result<Reply, BenchError> {
+        loop {
+            match self.decoder.decode(&self.received[self.taken..]) {
+                Ok(Decoded::Reply { consumed, reply }) => {
+                    self.taken += consumed;
+                    return Ok(reply);
+                }
+                Ok(Decoded::Incomplete { consumed, .. }) => self.taken += consumed,
+                Err(error) => return Err(BenchError::Protocol(error.to_string())),
+            }
+            self.received.drain(..self.taken);
+            self.taken = 0;
+            let buffer = std::mem::take(&mut self.received);
+            let (received, buffer) = self.socket.receive(buffer, RECEIVE_BYTES).await;
+            self.received = buffer;
+            match received {
+                Ok(0) => return Err(BenchError::Closed),
+                Ok(_) => {}
+                Err(error) => return Err(BenchError::Lost(error)),
+            }
+        }
+    }
+
+    /// Looks at a reply and counts what it says; true if it is what it has to be.
+    fn judge(&mut self, lane: &Lane, sent: &Sent, reply: &Reply) -> bool {
+        let is_right = match (sent.operation, reply) {
+            (_, Reply::Error(text)) => {
+                lane.tally.borrow_mut().failed(text);
+                false
+            }
+            (Operation::Update | Operation::Insert, Reply::Simple(text)) if text == b"OK" => true,
+            (Operation::Read | Operation::ReadModifyWrite, reply) => self.prove(lane, sent.key, reply),
+            (Operation::Scan, Reply::Array(replies)) if replies.len() as u64 == sent.count => (sent.key..)
+                .zip(replies)
+                .fold(true, |right, (key, reply)| self.prove(lane, key, reply) && right),
+            (operation, reply) => {
+                let what = format!("a reply to {} that is none: {reply:.100?}", operation.name());
+                lane.tally.borrow_mut().is_wrong(what);
+                false
+            }
+        };
+        // Of a read-modify-write this is half.
+        if is_right && sent.operation != Operation::ReadModifyWrite {
+            self.done(lane, sent.operation, sent.begun_ns);
+        }
+        is_right
+    }
+
+    fn done(&self, lane: &Lane, operation: Operation, begun_ns: u64) {
+        if lane.schedule.counts(begun_ns) {
+            lane.tally.borrow_mut().done(operation, begun_ns, lane.reactor.now_ns());
+        }
+    }
+
+    /// True if a value is one that was stored under its key.
+    fn prove(&mut self, lane: &Lane, key: u64, reply: &Reply) -> bool {
+        let mut tally = lane.tally.borrow_mut();
+        match reply {
+            Reply::Bulk(bytes) => {
+                let fault = values::fault(key, lane.tenant.sizes.of(key), bytes, &mut self.value);
+                let Some(fault) = fault else { return true };
+                keys::name(key, lane.tenant.key_bytes, &mut self.name);
+                tally.is_wrong(format!("{}: {fault}", self.name.escape_ascii()));
+            }
+            Reply::Null if key >= lane.tenant.keys => tally.not_yet += 1,
+            Reply::Null => tally.absent += 1,
+            reply => tally.is_wrong(format!("a value that is none: {reply:.100?}")),
+        }
+        false
+    }
+
+    /// The second halves of as many read-modify-writes.
+    async fn write_back(&mut self, lane: &Lane, begun_ns: u64, halves: usize) -> Result<(), BenchError> {
+        if halves == 0 {
+            return Ok(());
+        }
+        self.send().await?;
+        for _ in 0..halves {
+            match self.receive().await? {
+                Reply::Simple(_) => self.done(lane, Operation::ReadModifyWrite, begun_ns),
+                Reply::Error(text) => lane.tally.borrow_mut().failed(&text),
+                reply => {
+                    lane.tally.borrow_mut().is_wrong(format!("a reply to SET that is none: {reply:.100?}"))
+                }
+            }
+        }
+        Ok(())
+    }
+}

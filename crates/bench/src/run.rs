@@ -1,0 +1,268 @@
+//! A measurement: connections on every core, a phase that stores the keys, a phase that is measured.
+//!
+//! Invariants: a lost connection or a refusal ends it with an error, never with a smaller number; what was
+//! stored by one phase is all there before the next one begins.
+#![allow(clippy::disallowed_methods, reason = "the load generator measures real time")]
+
+use crate::connection::{Connection, Lane};
+use crate::keys::{Chooser, Distribution, scatter};
+use crate::process::Usage;
+use crate::report::{Report, TenantReport};
+use crate::schedule::Schedule;
+use crate::tally::Tally;
+use crate::values::Sizes;
+use crate::workload::Workload;
+use futures_util::future::try_join_all;
+use plimsoll_reactor::{Reactor, UringOptions, Work, start_uring};
+use plimsoll_resp::Reply;
+use rand_core::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Commands that a connection sends together while keys are stored before the measurement.
+const LOAD_PIPELINE: usize = 16;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The server is not there.
+    #[error("{0}")]
+    Connect(io::Error),
+    /// The load generator cannot run.
+    #[error("the load generator cannot start: {0}")]
+    Start(io::Error),
+    /// A connection broke.
+    #[error("a connection was lost: {0}")]
+    Lost(io::Error),
+    /// The server closed a connection.
+    #[error("the server closed a connection")]
+    Closed,
+    /// What the server sends is not RESP.
+    #[error("the server does not speak the protocol: {0}")]
+    Protocol(String),
+    /// The server refused a client.
+    #[error("the server refuses {command}: {text}")]
+    Refused {
+        /// What it was told.
+        command: &'static str,
+        /// Its words.
+        text: String,
+    },
+    /// The server's process cannot be watched.
+    #[error("{0}")]
+    Usage(String),
+}
+
+/// Clients that do the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tenant {
+    /// What it is called in the report.
+    pub name: String,
+    /// What it does.
+    pub workload: Workload,
+    /// How it chooses keys.
+    pub distribution: Distribution,
+    /// Operations a second of an open loop; absent: a closed loop.
+    pub rate: Option<f64>,
+    /// Connections, over all cores.
+    pub connections: usize,
+    /// Commands that a connection sends together.
+    pub pipeline: usize,
+    /// The database it works in.
+    pub database: u32,
+    /// Keys that are there.
+    pub keys: u64,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of values.
+    pub sizes: Sizes,
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The server.
+    pub address: SocketAddr,
+    /// Its password.
+    pub password: Option<Vec<u8>>,
+    /// The processors of the load generator.
+    pub cpus: Vec<usize>,
+    /// Who asks.
+    pub tenants: Vec<Tenant>,
+    /// Store every key first.
+    pub load: bool,
+    /// Seconds that are measured.
+    pub seconds: f64,
+    /// Seconds before, which are not.
+    pub warmup_seconds: f64,
+    /// Operations of a tenant at most.
+    pub requests: Option<u64>,
+    /// What all choices follow from.
+    pub seed: u64,
+    /// The server's process, if it is on this machine.
+    pub server: Option<u32>,
+}
+
+/// A phase, as all cores see it.
+pub struct Plan {
+    options: Options,
+    /// Keys of each tenant that are stored or on their way.
+    keys: Vec<Arc<AtomicU64>>,
+    /// Operations that each tenant may still begin.
+    left: Vec<Option<Arc<AtomicU64>>>,
+}
+
+impl Plan {
+    /// What is measured.
+    #[must_use]
+    pub fn measured(options: &Options) -> Plan {
+        let there = |tenant: &Tenant| if tenant.workload.fills { 0 } else { tenant.keys };
+        let keys = options.tenants.iter().map(|tenant| Arc::new(AtomicU64::new(there(tenant)))).collect();
+        let left = |_| options.requests.map(|requests| Arc::new(AtomicU64::new(requests)));
+        let left = options.tenants.iter().map(left).collect();
+        Plan { options: options.clone(), keys, left }
+    }
+
+    /// What stores the keys before.
+    fn load(options: &Options) -> Plan {
+        let mut options =
+            Options { warmup_seconds: 0.0, seconds: f64::INFINITY, requests: None, ..options.clone() };
+        for tenant in &mut options.tenants {
+            tenant.workload = "fillseq".parse().expect("a workload has this name");
+            tenant.pipeline = tenant.pipeline.max(LOAD_PIPELINE);
+            tenant.rate = None;
+        }
+        Plan::measured(&options)
+    }
+
+    fn schedule(&self, tenant: usize, core: usize, cores: usize, now_ns: u64) -> Schedule {
+        let Options { seconds, warmup_seconds, requests, tenants, .. } = &self.options;
+        let counts_from_ns = now_ns + (warmup_seconds * 1e9) as u64;
+        let fills = tenants[tenant].workload.fills;
+        let is_timed = seconds.is_finite() && requests.is_none() && !fills;
+        let interval_ns = tenants[tenant].rate.map(|rate| cores as f64 * 1e9 / rate);
+        Schedule {
+            // So that the cores do not all send at the same instant.
+            begin_ns: now_ns + interval_ns.map_or(0, |ns| (ns * core as f64 / cores as f64) as u64),
+            counts_from_ns,
+            end_ns: is_timed.then(|| counts_from_ns + (seconds * 1e9) as u64),
+            interval_ns,
+            next: Cell::new(0),
+            left: self.left[tenant].clone(),
+        }
+    }
+}
+
+/// Does one core's share of a phase; what came of it, for each tenant.
+///
+/// # Errors
+/// A connection cannot be made, is refused, or is lost.
+pub async fn run_core(reactor: &Reactor, plan: &Plan) -> Result<Vec<Tally>, BenchError> {
+    let (core, cores) = (usize::from(reactor.core().0), reactor.cores());
+    let mut lanes = Vec::new();
+    let mut connections = Vec::new();
+    for (number, tenant) in plan.options.tenants.iter().enumerate() {
+        for connection in (core..tenant.connections).step_by(cores) {
+            let seed = scatter(scatter(plan.options.seed ^ number as u64) ^ connection as u64);
+            let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            connections.push((number, connect(reactor, &plan.options, tenant.database, random).await?));
+        }
+    }
+    // All have come before the first operation is due.
+    let now_ns = reactor.now_ns();
+    for (number, tenant) in plan.options.tenants.iter().enumerate() {
+        lanes.push(Rc::new(Lane {
+            reactor: reactor.clone(),
+            tenant: tenant.clone(),
+            chooser: Chooser::new(tenant.distribution, tenant.keys),
+            schedule: plan.schedule(number, core, cores, now_ns),
+            keys: plan.keys[number].clone(),
+            tally: RefCell::default(),
+        }));
+    }
+    let work = connections.iter_mut().map(|(number, connection)| connection.work(&lanes[*number]));
+    try_join_all(work).await?;
+    Ok(lanes.iter().map(|lane| lane.tally.take()).collect())
+}
+
+async fn connect(
+    reactor: &Reactor,
+    options: &Options,
+    database: u32,
+    random: Xoshiro256PlusPlus,
+) -> Result<Connection, BenchError> {
+    let socket = reactor.connect(options.address).map_err(BenchError::Connect)?;
+    let mut connection = Connection::new(socket, random);
+    let database = database.to_string();
+    let mut greetings: Vec<(&'static str, Vec<&[u8]>)> = Vec::new();
+    if let Some(password) = &options.password {
+        greetings.push(("AUTH", vec![b"AUTH", password]));
+    }
+    greetings.push(("PING", vec![b"PING"]));
+    if database != "0" {
+        greetings.push(("SELECT", vec![b"SELECT", database.as_bytes()]));
+    }
+    for (command, words) in greetings {
+        if let Reply::Error(text) = connection.ask(&words).await? {
+            let text = String::from_utf8_lossy(&text).into_owned();
+            return Err(BenchError::Refused { command, text });
+        }
+    }
+    Ok(connection)
+}
+
+/// Runs a phase on all cores; what came of it, for each tenant.
+fn phase(plan: Plan, watch: impl FnOnce() -> Result<(), BenchError>) -> Result<Vec<Tally>, BenchError> {
+    let tenants = plan.options.tenants.len();
+    let cpus = plan.options.cpus.clone();
+    let (plan, told) = (Arc::new(plan), Arc::new(Mutex::new(Vec::new())));
+    let telling = told.clone();
+    let running = start_uring(&UringOptions { cpus }, move |reactor| {
+        let (inner, plan, telling) = (reactor.clone(), plan.clone(), telling.clone());
+        reactor.spawn(Work::Control, async move {
+            let tallies = run_core(&inner, &plan).await;
+            telling.lock().expect("nobody panics with it").push(tallies);
+            inner.stop();
+        });
+    });
+    let running = running.map_err(BenchError::Start)?;
+    let watched = watch();
+    running.join();
+    watched?;
+    let mut all = vec![Tally::default(); tenants];
+    for tallies in told.lock().expect("nobody panics with it").drain(..) {
+        all.iter_mut().zip(tallies?).for_each(|(all, tally)| all.add(&tally));
+    }
+    Ok(all)
+}
+
+/// Measures.
+///
+/// # Errors
+/// The server is not there, refuses, or leaves; the load generator cannot run.
+pub fn run(options: &Options) -> Result<Report, BenchError> {
+    let usage = || options.server.map(Usage::of).transpose().map_err(BenchError::Usage);
+    usage()?;
+    let mut loaded = None;
+    if options.load {
+        let begun = Instant::now();
+        let tallies = phase(Plan::load(options), || Ok(()))?;
+        loaded = Some((begun.elapsed().as_secs_f64(), tallies));
+    }
+    let mut before = None;
+    let tallies = phase(Plan::measured(options), || {
+        std::thread::sleep(Duration::from_secs_f64(options.warmup_seconds));
+        before = usage()?;
+        Ok(())
+    })?;
+    let after = usage()?;
+    let tenants =
+        options.tenants.iter().zip(tallies).map(|(tenant, tally)| TenantReport::new(tenant, &tally));
+    Ok(Report::new(options, loaded, tenants.collect(), before.zip(after)))
+}
