@@ -5,6 +5,7 @@
 
 mod bench;
 mod device;
+mod doctor;
 mod sim;
 
 use anyhow::Result;
@@ -36,6 +37,8 @@ enum Command {
     },
     /// Measure a server: throughput and latencies, with every value proved.
     Bench(Box<bench::Bench>),
+    /// Say what this machine allows and lacks, and what mends it.
+    Doctor(doctor::Doctor),
     /// Simulate: the server's own code in virtual time.
     Sim {
         #[command(subcommand)]
@@ -164,13 +167,14 @@ pub(crate) fn main() -> ExitCode {
     // Simulated servers say thousands of times what a real one says once.
     log_to_stderr(match cli.command {
         Command::Sim { .. } => "off",
-        Command::Bench(_) => "warn",
+        Command::Bench(_) | Command::Doctor(_) => "warn",
         _ => "info",
     });
     let result = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Device { command } => command.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Sim { command } => command.run(),
     };
     match result {
