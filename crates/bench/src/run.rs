@@ -99,7 +99,7 @@ pub struct Options {
     pub load: bool,
     /// Seconds that are measured.
     pub seconds: f64,
-    /// Seconds before, which are not.
+    /// Seconds before, which are not, of what ends with time.
     pub warmup_seconds: f64,
     /// Operations of a tenant at most.
     pub requests: Option<u64>,
@@ -143,9 +143,9 @@ impl Plan {
 
     fn schedule(&self, tenant: usize, core: usize, cores: usize, now_ns: u64) -> Schedule {
         let Options { seconds, warmup_seconds, requests, tenants, .. } = &self.options;
-        let counts_from_ns = now_ns + (warmup_seconds * 1e9) as u64;
-        let fills = tenants[tenant].workload.fills;
-        let is_timed = seconds.is_finite() && requests.is_none() && !fills;
+        // What is counted, is counted from the first.
+        let is_timed = seconds.is_finite() && requests.is_none() && !tenants[tenant].workload.fills;
+        let counts_from_ns = if is_timed { now_ns + (warmup_seconds * 1e9) as u64 } else { now_ns };
         let interval_ns = tenants[tenant].rate.map(|rate| cores as f64 * 1e9 / rate);
         Schedule {
             // So that the cores do not all send at the same instant.
@@ -257,7 +257,9 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
     }
     let mut before = None;
     let tallies = phase(Plan::measured(options), || {
-        std::thread::sleep(Duration::from_secs_f64(options.warmup_seconds));
+        if options.requests.is_none() {
+            std::thread::sleep(Duration::from_secs_f64(options.warmup_seconds));
+        }
         before = usage()?;
         Ok(())
     })?;

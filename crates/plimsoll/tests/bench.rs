@@ -40,6 +40,7 @@ fn a_server_is_measured_and_found_out_if_it_loses_values() {
     let text = succeeds(&with(&base, &["--tenant", tenants[0], "--tenant", tenants[1], "--requests", "100"]));
     assert!(text.contains("a: get, 2 connections") && text.contains("open loop at 500 a second"), "{text}");
     assert!(text.contains("b: set, 50 connections"), "{text}");
+    assert_eq!(text.matches(" 100 ").count(), 2, "all that were asked for are counted: {text}");
 
     // One key is gone, another one holds what nobody stored.
     let mut client = server.client();

@@ -166,7 +166,8 @@ impl Input {
         self.start = 0;
         if left + bytes_max > GROWING_BYTES_MAX {
             // Where so much address space is not to be had, it grows as it is filled.
-            let _ = buffer.try_reserve_exact(QUERY_BUFFER_BYTES_MAX + bytes_max - left);
+            let most = QUERY_BUFFER_BYTES_MAX + RECEIVE_BYTES_MAX;
+            let _ = buffer.try_reserve_exact(most.saturating_sub(left));
         } else if left >= RECEIVE_BYTES && buffer.capacity() - left < bytes_max {
             // A quarter more than there is: doubling would hold memory for nothing.
             buffer.reserve_exact(bytes_max.max(left / 4));
