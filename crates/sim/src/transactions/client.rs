@@ -85,7 +85,7 @@ impl Client {
 
     /// One transaction.
     async fn transact(&self, line: &mut Line) -> Told<()> {
-        let told = match self.below(if self.shared.fills { 17 } else { 15 }) {
+        let told = match self.below(if self.shared.fills { 18 } else { 16 }) {
             0..3 => self.blind(line).await,
             3 => self.watching(line).await,
             4 => self.single(line).await,
@@ -96,8 +96,8 @@ impl Client {
             9 => self.empty(line).await,
             10 => self.look_at_emptied(line).await,
             11 => self.pair(line).await,
-            12 | 13 => self.glance(line).await,
-            14 => self.grow(line).await,
+            12..15 => self.glance(line).await,
+            15 => self.grow(line).await,
             _ => self.fill(line).await,
         };
         self.shared.answered.set(self.shared.answered.get() + 1);
