@@ -14,7 +14,6 @@ use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
 use rand_core::RngCore;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,9 +56,16 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(socket: Socket, random: Xoshiro256PlusPlus) -> Connection {
-        let (received, out, name, value) = <(Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>)>::default();
-        let decoder = ReplyDecoder::new(ReplyLimits::DEFAULT);
-        Connection { socket, decoder, received, taken: 0, out, random, name, value }
+        Connection {
+            socket,
+            decoder: ReplyDecoder::new(ReplyLimits::DEFAULT),
+            received: Vec::new(),
+            taken: 0,
+            out: Vec::new(),
+            random,
+            name: Vec::new(),
+            value: Vec::new(),
+        }
     }
 
     /// Asks one command and gives its reply.
@@ -70,7 +76,7 @@ impl Connection {
     }
 
     /// Works until the schedule is over.
-    pub(crate) async fn work(&mut self, lane: &Rc<Lane>) -> Result<(), BenchError> {
+    pub(crate) async fn work(&mut self, lane: &Lane) -> Result<(), BenchError> {
         let mut sent = Vec::new();
         while let Some(due) = lane.schedule.take(lane.tenant.pipeline, lane.reactor.now_ns()) {
             if let Some(at_ns) = due.at_ns {

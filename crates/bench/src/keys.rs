@@ -5,6 +5,7 @@
 //! scattering the popular keys over all, and for `latest`.
 
 use rand_core::RngCore;
+use std::io::Write;
 use std::str::FromStr;
 
 /// How keys are chosen.
@@ -126,12 +127,10 @@ impl Chooser {
 
 /// The name of a key: so many bytes.
 pub(crate) fn name(number: u64, bytes: usize, into: &mut Vec<u8>) {
-    const PREFIX: &[u8] = b"key:";
+    const PREFIX: &str = "key:";
+    let digits = bytes.saturating_sub(PREFIX.len());
     into.clear();
-    into.extend_from_slice(PREFIX);
-    let digits = number.to_string();
-    into.resize(bytes.saturating_sub(digits.len()).max(PREFIX.len()), b'0');
-    into.extend_from_slice(digits.as_bytes());
+    write!(into, "{PREFIX}{number:0digits$}").expect("a vector takes everything");
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -109,9 +108,18 @@ pub struct Options {
     pub server: Option<u32>,
 }
 
+impl Options {
+    /// True if time ends what a tenant does; what is counted instead, counts from the first operation.
+    fn is_timed(&self, tenant: &Tenant) -> bool {
+        self.seconds.is_finite() && self.requests.is_none() && !tenant.workload.fills
+    }
+}
+
 /// A phase, as all cores see it.
 pub struct Plan {
     options: Options,
+    /// How each tenant chooses: made before the clock runs, as it takes time for many keys.
+    choosers: Vec<Chooser>,
     /// Keys of each tenant that are stored or on their way.
     keys: Vec<Arc<AtomicU64>>,
     /// Operations that each tenant may still begin.
@@ -126,7 +134,9 @@ impl Plan {
         let keys = options.tenants.iter().map(|tenant| Arc::new(AtomicU64::new(there(tenant)))).collect();
         let left = |_| options.requests.map(|requests| Arc::new(AtomicU64::new(requests)));
         let left = options.tenants.iter().map(left).collect();
-        Plan { options: options.clone(), keys, left }
+        let chooser = |tenant: &Tenant| Chooser::new(tenant.distribution, tenant.keys);
+        let choosers = options.tenants.iter().map(chooser).collect();
+        Plan { options: options.clone(), choosers, keys, left }
     }
 
     /// What stores the keys before.
@@ -136,15 +146,15 @@ impl Plan {
         for tenant in &mut options.tenants {
             tenant.workload = "fillseq".parse().expect("a workload has this name");
             tenant.pipeline = tenant.pipeline.max(LOAD_PIPELINE);
+            tenant.distribution = Distribution::Uniform;
             tenant.rate = None;
         }
         Plan::measured(&options)
     }
 
     fn schedule(&self, tenant: usize, core: usize, cores: usize, now_ns: u64) -> Schedule {
-        let Options { seconds, warmup_seconds, requests, tenants, .. } = &self.options;
-        // What is counted, is counted from the first.
-        let is_timed = seconds.is_finite() && requests.is_none() && !tenants[tenant].workload.fills;
+        let Options { seconds, warmup_seconds, tenants, .. } = &self.options;
+        let is_timed = self.options.is_timed(&tenants[tenant]);
         let counts_from_ns = if is_timed { now_ns + (warmup_seconds * 1e9) as u64 } else { now_ns };
         let interval_ns = tenants[tenant].rate.map(|rate| cores as f64 * 1e9 / rate);
         Schedule {
@@ -177,14 +187,14 @@ pub async fn run_core(reactor: &Reactor, plan: &Plan) -> Result<Vec<Tally>, Benc
     // All have come before the first operation is due.
     let now_ns = reactor.now_ns();
     for (number, tenant) in plan.options.tenants.iter().enumerate() {
-        lanes.push(Rc::new(Lane {
+        lanes.push(Lane {
             reactor: reactor.clone(),
             tenant: tenant.clone(),
-            chooser: Chooser::new(tenant.distribution, tenant.keys),
+            chooser: plan.choosers[number],
             schedule: plan.schedule(number, core, cores, now_ns),
             keys: plan.keys[number].clone(),
             tally: RefCell::default(),
-        }));
+        });
     }
     let work = connections.iter_mut().map(|(number, connection)| connection.work(&lanes[*number]));
     try_join_all(work).await?;
@@ -257,7 +267,7 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
     }
     let mut before = None;
     let tallies = phase(Plan::measured(options), || {
-        if options.requests.is_none() {
+        if options.tenants.iter().all(|tenant| options.is_timed(tenant)) {
             std::thread::sleep(Duration::from_secs_f64(options.warmup_seconds));
         }
         before = usage()?;

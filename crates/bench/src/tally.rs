@@ -26,7 +26,8 @@ pub struct Tally {
     pub errors: BTreeMap<String, (u64, String)>,
     /// What was wrong first, in words.
     pub first_wrong: Option<String>,
-    /// When the first operation that counts began and the last one ended, from the beginning, in nanoseconds.
+    /// When the first operation that counts began and the last one ended, in nanoseconds of the
+    /// clock that all cores have.
     pub span_ns: Option<(u64, u64)>,
 }
 

@@ -87,6 +87,9 @@ pub const MONITOR_LINE_BYTES_MAX: usize = 64 << 10;
 /// Entries of the slow log, whatever `slowlog-max-len` asks for: each holds up to 5 KiB.
 pub const SLOWLOG_ENTRIES_MAX: usize = 16 << 10;
 
+/// Descriptors that the server needs beside its connections.
+pub const DESCRIPTORS_BESIDE: u64 = 256;
+
 /// How often clients that are idle for too long are looked for.
 pub const IDLE_LOOK_NS: u64 = 1_000_000_000;
 

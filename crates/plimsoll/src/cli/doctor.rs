@@ -8,6 +8,8 @@ use clap::Args;
 use plimsoll_reactor::limits::ARENA_BYTES_PER_CORE;
 use plimsoll_reactor::{UringOptions, start_uring};
 use plimsoll_server::config::{ConfigError, parse_cores};
+use plimsoll_server::limits::DESCRIPTORS_BESIDE;
+use plimsoll_server::parameters::{PARAMETERS, Parameter};
 use plimsoll_server::serve;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
@@ -15,8 +17,6 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Connections that `serve` allows by default, and what else needs descriptors.
-const DESCRIPTORS_WANTED: u64 = 10_000 + 64;
 /// A block that every device with direct I/O takes.
 const BLOCK_BYTES: usize = 4096;
 
@@ -131,9 +131,11 @@ fn io_uring(cpus: &[usize]) -> Finding {
 }
 
 fn descriptors(most: Option<u64>) -> Finding {
+    let clients = PARAMETERS[Parameter::ClientsMax as usize].default as u64;
+    let wanted = clients + DESCRIPTORS_BESIDE;
     match most {
-        Some(most) if most < DESCRIPTORS_WANTED => Finding::worse(
-            format!("{most} may be open, 10000 clients need {DESCRIPTORS_WANTED}"),
+        Some(most) if most < wanted => Finding::worse(
+            format!("{most} may be open, {clients} clients need {wanted}"),
             "LimitNOFILE=65536 in the unit, ulimit -Hn 65536 in a shell, or a lower --clients-max",
         ),
         most => Finding::good(most.map_or("no limit".to_owned(), |most| format!("{most} may be open"))),
@@ -223,21 +225,17 @@ fn write_cache(cache: Option<String>) -> Finding {
     match cache.as_deref() {
         Some("write through") => Finding::good("none that a power loss empties: a written block is stable"),
         Some("write back") => Finding::good("write back: every acknowledged write is flushed through it"),
-        _ => Finding::worse(
-            "the drive cannot be seen from here",
-            "a block device or a local file system is seen",
-        ),
+        _ => unseen(),
     }
 }
 
+/// There is no drive behind the data that the kernel tells of.
+fn unseen() -> Finding {
+    Finding::worse("the drive cannot be seen from here", "a block device or a local file system is seen")
+}
+
 fn scheduler(disk: Option<&Disk>) -> Finding {
-    let Some(disk) = disk else {
-        return Finding::worse(
-            "the drive cannot be seen from here",
-            "a block device or a local file system is seen",
-        );
-    };
-    judge_scheduler(&disk.name, disk.read("scheduler").as_deref())
+    disk.map_or_else(unseen, |disk| judge_scheduler(&disk.name, disk.read("scheduler").as_deref()))
 }
 
 fn judge_scheduler(drive: &str, said: Option<&str>) -> Finding {

@@ -7,15 +7,13 @@
 //! alone ends the server.
 
 use crate::config::rewrite;
+use crate::limits::DESCRIPTORS_BESIDE;
 use crate::parameters::Spec;
 use crate::shared::Host;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
-
-/// Descriptors that the server needs beside its connections.
-const DESCRIPTORS_BESIDE: u64 = 256;
 
 /// This process.
 #[derive(Debug)]
