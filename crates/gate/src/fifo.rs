@@ -33,13 +33,17 @@ impl Policy for Fifo {
         Some(ticket)
     }
 
-    fn complete(&mut self, _ask: Ask, _device_ns: u64) {
+    fn complete(&mut self, _ask: Ask, _device_ns: Option<u64>) {
         assert!(self.outstanding > 0, "an I/O completes once");
         self.outstanding -= 1;
     }
 
     fn withdraw(&mut self, ticket: Ticket) {
         self.waiting.retain(|waiting| *waiting != ticket);
+    }
+
+    fn reads_max(&self) -> u64 {
+        self.outstanding_max as u64
     }
 }
 

@@ -16,7 +16,7 @@ fn admits_in_order_up_to_the_bound() {
     assert_eq!(fifo.admit(), Some(Ticket(1)));
     assert_eq!(fifo.admit(), None);
     fifo.withdraw(Ticket(2));
-    fifo.complete(ASK, 1);
+    fifo.complete(ASK, Some(1));
     assert_eq!(fifo.admit(), Some(Ticket(3)));
     assert_eq!(fifo.admit(), None);
 }
@@ -24,5 +24,5 @@ fn admits_in_order_up_to_the_bound() {
 #[test]
 #[should_panic(expected = "completes once")]
 fn completes_no_more_than_it_admitted() {
-    Fifo::new(1).complete(ASK, 1);
+    Fifo::new(1).complete(ASK, Some(1));
 }

@@ -1,6 +1,6 @@
 //! A block device behind a gate.
 
-use crate::{Ask, Fifo, Kind, Policy, Ticket};
+use crate::{Ask, Kind, Policy, Ticket};
 use plimsoll_kv::Block;
 use plimsoll_kv::block::{IoFuture, Origin};
 use plimsoll_reactor::{Buf, Reactor};
@@ -19,6 +19,8 @@ pub struct GateStats {
     pub waited: u64,
     /// Nanoseconds that I/Os spent at the device.
     pub device_ns: u64,
+    /// How many small reads may be at the device now.
+    pub reads_max: u64,
 }
 
 struct Gate {
@@ -38,15 +40,9 @@ pub struct Gated {
 }
 
 impl Gated {
-    /// Puts a first-in, first-out gate before a device.
-    #[must_use]
-    pub fn fifo(reactor: &Reactor, block: Rc<dyn Block>, outstanding_max: usize) -> Gated {
-        Gated::with_policy(reactor, block, Box::new(Fifo::new(outstanding_max)))
-    }
-
     /// Puts a gate with a policy before a device.
     #[must_use]
-    pub fn with_policy(reactor: &Reactor, block: Rc<dyn Block>, policy: Box<dyn Policy>) -> Gated {
+    pub fn new(reactor: &Reactor, block: Rc<dyn Block>, policy: Box<dyn Policy>) -> Gated {
         let gate = Gate {
             reactor: reactor.clone(),
             policy: RefCell::new(policy),
@@ -60,7 +56,7 @@ impl Gated {
     /// What passed so far.
     #[must_use]
     pub fn stats(&self) -> GateStats {
-        self.gate.stats.get()
+        GateStats { reads_max: self.gate.policy.borrow().reads_max(), ..self.gate.stats.get() }
     }
 }
 
@@ -70,6 +66,8 @@ struct Passage {
     ticket: Ticket,
     ask: Ask,
     admitted_ns: Option<u64>,
+    /// Its end was seen, and it was good: what it took says something of the device.
+    ended: bool,
 }
 
 impl Gate {
@@ -88,7 +86,7 @@ impl Gate {
         let ticket = Ticket(self.next_ticket.replace(self.next_ticket.get() + 1));
         self.waiting.borrow_mut().insert(ticket, None);
         self.policy.borrow_mut().arrive(ticket, ask);
-        let mut passage = Passage { gate: self.clone(), ticket, ask, admitted_ns: None };
+        let mut passage = Passage { gate: self.clone(), ticket, ask, admitted_ns: None, ended: false };
         self.admit();
         let mut waited = false;
         poll_fn(|cx| match self.waiting.borrow_mut().get_mut(&ticket) {
@@ -108,6 +106,13 @@ impl Gate {
     }
 }
 
+impl Passage {
+    /// The I/O came back.
+    fn end<T, E>(mut self, result: &Result<T, E>) {
+        self.ended = result.is_ok();
+    }
+}
+
 impl Drop for Passage {
     fn drop(&mut self) {
         let waits = self.gate.waiting.borrow_mut().remove(&self.ticket).is_some();
@@ -119,7 +124,7 @@ impl Drop for Passage {
             let mut stats = self.gate.stats.get();
             stats.device_ns += device_ns;
             self.gate.stats.set(stats);
-            self.gate.policy.borrow_mut().complete(self.ask, device_ns);
+            self.gate.policy.borrow_mut().complete(self.ask, self.ended.then_some(device_ns));
         }
         self.gate.admit();
     }
@@ -139,7 +144,7 @@ impl Block for Gated {
         Box::pin(async move {
             let passage = gate.pass(Ask { origin, kind: Kind::Read, bytes: len as u64 }).await;
             let result = block.read(origin, offset, len).await;
-            drop(passage);
+            passage.end(&result);
             result
         })
     }
@@ -149,7 +154,7 @@ impl Block for Gated {
         Box::pin(async move {
             let passage = gate.pass(Ask { origin, kind: Kind::Write, bytes: buf.len() as u64 }).await;
             let result = block.write(origin, offset, buf, durable).await;
-            drop(passage);
+            passage.end(&result);
             result
         })
     }
@@ -159,7 +164,7 @@ impl Block for Gated {
         Box::pin(async move {
             let passage = gate.pass(Ask { origin, kind: Kind::Flush, bytes: 0 }).await;
             let result = block.flush(origin).await;
-            drop(passage);
+            passage.end(&result);
             result
         })
     }

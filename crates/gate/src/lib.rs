@@ -1,9 +1,9 @@
 //! The gate: every I/O of one SSD passes here, whoever it is for.
 //!
 //! Role: decides when an I/O goes to the device. Place on the path: below the flash engine, above
-//! the file or block device. Today it is first in, first out with a bound on what is outstanding;
-//! fair queueing and congestion control (Gimbal, SIGCOMM'21) take the place of [`Fifo`] later,
-//! behind the same [`Policy`].
+//! the file or block device. [`Window`] bounds the reads at the device by their latency; [`Fifo`] is
+//! what it is measured against. Fairness among tenants (Gimbal, SIGCOMM'21) comes later, behind the
+//! same [`Policy`].
 //!
 //! Invariants: a policy is a pure state machine without clock or I/O; nothing outstanding is
 //! forgotten: each admitted I/O is completed once; the number outstanding is bounded.
@@ -13,9 +13,11 @@
 
 mod fifo;
 mod gated;
+mod window;
 
 pub use fifo::Fifo;
 pub use gated::{GateStats, Gated};
+pub use window::Window;
 
 use plimsoll_kv::block::Origin;
 
@@ -51,8 +53,10 @@ pub trait Policy {
     fn arrive(&mut self, ticket: Ticket, ask: Ask);
     /// The next I/O that may go to the device now, if any.
     fn admit(&mut self) -> Option<Ticket>;
-    /// An admitted I/O is back; it took `device_ns` at the device.
-    fn complete(&mut self, ask: Ask, device_ns: u64);
+    /// An admitted I/O is back; it took `device_ns` at the device, if its end was seen.
+    fn complete(&mut self, ask: Ask, device_ns: Option<u64>);
     /// The asker of a ticket that was not admitted is gone.
     fn withdraw(&mut self, ticket: Ticket);
+    /// How many small reads may be at the device now.
+    fn reads_max(&self) -> u64;
 }

@@ -65,6 +65,8 @@ pub struct Layer {
     pub durability: Option<DurabilityName>,
     /// See [`Config::on_full`].
     pub on_full: Option<OnFullName>,
+    /// See [`Config::gate`].
+    pub gate: Option<GateName>,
     /// See [`Config::clients_max`].
     pub clients_max: Option<u64>,
     /// See [`Config::password`].
@@ -109,6 +111,17 @@ pub enum OnFullName {
     Error,
     /// Keys that were not read for long are deleted to make room.
     Evict,
+}
+
+/// How reads pass the gate of the device, by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GateName {
+    /// As many at a time as the device serves without queueing.
+    #[default]
+    Window,
+    /// First in, first out: as many at a time as the core has.
+    Fifo,
 }
 
 /// Who may use DEBUG.
@@ -167,6 +180,8 @@ pub struct Config {
     pub durability: DurabilityName,
     /// What becomes of stores when the device is full.
     pub on_full: OnFullName,
+    /// How reads pass the gate of the device.
+    pub gate: GateName,
     /// Connections at most.
     pub clients_max: u64,
     /// Milliseconds from which the latency monitor remembers a command; 0: it is off.
@@ -219,6 +234,7 @@ impl Layer {
             admin: self.admin.or(below.admin),
             durability: self.durability.or(below.durability),
             on_full: self.on_full.or(below.on_full),
+            gate: self.gate.or(below.gate),
             clients_max: self.clients_max.or(below.clients_max),
             password: self.password.or(below.password),
             unprotected: self.unprotected.or(below.unprotected),
@@ -294,6 +310,7 @@ impl Config {
             cache: checked_cache(layer.cache)?,
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
             on_full: layer.on_full.unwrap_or_default(),
+            gate: layer.gate.unwrap_or_default(),
             clients_max: checked(Parameter::ClientsMax, clients_max)? as u64,
             latency_monitor_threshold: checked(
                 Parameter::LatencyMonitorThreshold,

@@ -3,13 +3,14 @@
 //! Invariants: commands are followed in the order in which they came; each is answered by one
 //! event, an error by another before it; the core's reactor stops after its partitions are closed.
 
+use crate::config::GateName;
 use crate::core::{Addresses, Core, serve_core};
 use crate::counters::Gauges;
 use crate::shared::Shared;
 use crate::volume::Message;
 use plimsoll_cache::{Cache, CacheMetrics};
 use plimsoll_flash::{OnFull, Options, Partition, PartitionMetrics, Superblock};
-use plimsoll_gate::Gated;
+use plimsoll_gate::{Fifo, GateStats, Gated, Policy, Window};
 use plimsoll_kv::{Above, Block, Device};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{ControlPort, File, FileOptions, FileStats, Port, Reactor, Work};
@@ -56,6 +57,7 @@ pub(super) struct Plan {
     /// Bytes of memory for the values of one partition; 0: none are kept.
     pub(super) cache_bytes: usize,
     pub(super) on_full: OnFull,
+    pub(super) gate: GateName,
     pub(super) shared: Arc<Shared>,
     pub(super) events: UnboundedSender<Event>,
     pub(super) ports: Mutex<Vec<Ports>>,
@@ -63,7 +65,7 @@ pub(super) struct Plan {
 
 /// How often gauges are published.
 const PUBLISH_NS: u64 = 1_000_000_000;
-/// I/Os of one core that are at the device at a time; others wait at the gate, first come, first served.
+/// I/Os of one core that are at the device at a time; others wait at the gate.
 const DEVICE_OUTSTANDING_MAX: usize = 256;
 
 const PARTITION_GAUGES: [&str; 27] = [
@@ -97,7 +99,16 @@ const PARTITION_GAUGES: [&str; 27] = [
 ];
 const CACHE_GAUGES: [&str; 6] =
     ["cache_hits", "cache_misses", "cache_entries", "cache_bytes", "cache_capacity_bytes", "cache_evictions"];
-const DEVICE_GAUGES: [&str; 5] = ["reads", "read_bytes", "writes", "written_bytes", "flushes"];
+const DEVICE_GAUGES: [&str; 8] = [
+    "reads",
+    "read_bytes",
+    "writes",
+    "written_bytes",
+    "flushes",
+    "gate_waits",
+    "gate_device_ns",
+    "gate_reads_max",
+];
 
 fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
     [
@@ -135,8 +146,17 @@ fn cache_values(m: &CacheMetrics) -> [u64; CACHE_GAUGES.len()] {
     [m.hits, m.misses, m.entries, m.bytes, m.capacity_bytes, m.evictions]
 }
 
-fn device_values(s: &FileStats) -> [u64; DEVICE_GAUGES.len()] {
-    [s.reads, s.read_bytes, s.writes, s.written_bytes, s.flushes]
+fn device_values(s: &FileStats, gate: &GateStats) -> [u64; DEVICE_GAUGES.len()] {
+    [
+        s.reads,
+        s.read_bytes,
+        s.writes,
+        s.written_bytes,
+        s.flushes,
+        gate.waited,
+        gate.device_ns,
+        gate.reads_max,
+    ]
 }
 
 /// A core on its way.
@@ -146,6 +166,7 @@ struct Task {
     shared: Arc<Shared>,
     cache_bytes: usize,
     on_full: OnFull,
+    gate: GateName,
     events: UnboundedSender<Event>,
     commands: RefCell<VecDeque<Command>>,
     arrived: WaitList,
@@ -161,6 +182,7 @@ pub(super) fn start(reactor: &Reactor, plan: &Plan) {
         shared: plan.shared.clone(),
         cache_bytes: plan.cache_bytes,
         on_full: plan.on_full,
+        gate: plan.gate,
         events: plan.events.clone(),
         commands: RefCell::default(),
         arrived: WaitList::default(),
@@ -223,8 +245,12 @@ impl Task {
         let words = |error: &dyn std::fmt::Display| format!("{}: {error}", self.device);
         let file = self.reactor.open_file(&self.device, &FileOptions::default());
         let file = file.map_err(|error| error.to_string())?;
-        let block: Rc<dyn Block> =
-            Rc::new(Gated::fifo(&self.reactor, Rc::new(file.clone()), DEVICE_OUTSTANDING_MAX));
+        let policy: Box<dyn Policy> = match self.gate {
+            GateName::Window => Box::new(Window::new(DEVICE_OUTSTANDING_MAX)),
+            GateName::Fifo => Box::new(Fifo::new(DEVICE_OUTSTANDING_MAX)),
+        };
+        let gated = Gated::new(&self.reactor, Rc::new(file.clone()), policy);
+        let block: Rc<dyn Block> = Rc::new(gated.clone());
         for number in self.shared.geometry.owned(self.reactor.core(), self.reactor.cores()) {
             let options = Options { on_full: self.on_full, ..Options::default() };
             let opening = Partition::open(&self.reactor, block.clone(), superblock, number, options);
@@ -232,7 +258,7 @@ impl Task {
             self.publish_partition(&partition);
             opened.push(partition);
         }
-        self.publish_device(file);
+        self.publish_device(file, gated);
         Ok(())
     }
 
@@ -283,10 +309,10 @@ impl Task {
         self.publish(gauges, move || Some(partition_values(&partition.upgrade()?.metrics()).to_vec()));
     }
 
-    fn publish_device(&self, file: File) {
+    fn publish_device(&self, file: File, gated: Gated) {
         let label = format!("core=\"{}\"", self.reactor.core().0);
         let gauges = self.shared.add_gauges(Gauges::new(label, &DEVICE_GAUGES));
-        self.publish(gauges, move || Some(device_values(&file.stats()).to_vec()));
+        self.publish(gauges, move || Some(device_values(&file.stats(), &gated.stats()).to_vec()));
     }
 
     /// Publishes values now and every second.

@@ -11,7 +11,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Gauges that count, and so are told as counters.
-const COUNTING: [&str; 23] = [
+const COUNTING: [&str; 25] = [
     "frames",
     "record_reads",
     "unreadable",
@@ -32,6 +32,8 @@ const COUNTING: [&str; 23] = [
     "writes",
     "written_bytes",
     "flushes",
+    "gate_waits",
+    "gate_device_ns",
     "cache_hits",
     "cache_misses",
     "cache_evictions",

@@ -338,6 +338,7 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
         superblock: superblock.clone(),
         cache_bytes: (config.cache.0 / u64::from(superblock.partitions)) as usize,
         on_full: config.on_full.into(),
+        gate: config.gate,
         shared: shared.clone(),
         events: sender,
         ports: Mutex::new(ports),

@@ -1,0 +1,274 @@
+//! The window before drives of several kinds, in virtual time.
+//!
+//! A closed loop: so many clients, one core, one drive. A client sends a read, the core takes it and
+//! asks the gate, the drive reads, the core answers, the client sends the next. The core does one thing
+//! at a time; so does each client.
+
+use super::*;
+use crate::Fifo;
+use plimsoll_kv::block::Origin;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+const READ: Ask = Ask { origin: Origin::FOREGROUND, kind: Kind::Read, bytes: 4096 };
+/// What the core needs to take a read and to answer it.
+const TAKE_NS: u64 = 5_000;
+const ANSWER_NS: u64 = 9_000;
+/// What a client needs for the next.
+const CLIENT_NS: u64 = 20_000;
+const OUTSTANDING_MAX: usize = 256;
+
+/// A drive.
+enum Drive {
+    /// Reads run beside each other: each takes `latency_ns`, and they start `every_ns` apart at least.
+    Parallel { latency_ns: u64, every_ns: u64, next_ns: u64 },
+    /// Reads run one after the other, and all are told when the last is done, after `told_ns`.
+    Together { each_ns: u64, told_ns: u64, done_ns: u64, untold: Vec<Ticket> },
+}
+
+impl Drive {
+    fn parallel(latency_ns: u64, every_ns: u64) -> Drive {
+        Drive::Parallel { latency_ns, every_ns, next_ns: 0 }
+    }
+
+    fn together(each_ns: u64, told_ns: u64) -> Drive {
+        Drive::Together { each_ns, told_ns, done_ns: 0, untold: Vec::new() }
+    }
+
+    /// A read begins: when the drive is to be asked again.
+    fn read(&mut self, ticket: Ticket, now_ns: u64) -> (u64, Event) {
+        match self {
+            Drive::Parallel { latency_ns, every_ns, next_ns } => {
+                let begin_ns = now_ns.max(*next_ns);
+                *next_ns = begin_ns + *every_ns;
+                (begin_ns + *latency_ns, Event::Done(ticket))
+            }
+            Drive::Together { each_ns, done_ns, untold, .. } => {
+                *done_ns = now_ns.max(*done_ns) + *each_ns;
+                untold.push(ticket);
+                (*done_ns, Event::Drained)
+            }
+        }
+    }
+
+    /// What is told at once, and when, if nothing has come meanwhile.
+    fn drained(&mut self, now_ns: u64) -> (u64, Vec<Ticket>) {
+        match self {
+            Drive::Together { told_ns, done_ns, untold, .. } if *done_ns == now_ns => {
+                (now_ns + *told_ns, std::mem::take(untold))
+            }
+            _ => (0, Vec::new()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A client's read reaches the core.
+    Sent,
+    /// The drive has done what it had.
+    Drained,
+    /// A read is back.
+    Done(Ticket),
+    /// The core has taken a read: it stands at the gate.
+    Taken,
+    /// The core has answered.
+    Answered,
+}
+
+/// What a run came to.
+struct Outcome {
+    reads_per_s: f64,
+    device_us_mean: f64,
+}
+
+struct Loop<'a> {
+    policy: &'a mut dyn Policy,
+    drive: Drive,
+    now_ns: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    numbered: u64,
+    core_free_ns: u64,
+    tickets: u64,
+    admitted_ns: BTreeMap<Ticket, u64>,
+    answered: u64,
+    device_ns: u64,
+}
+
+impl Loop<'_> {
+    fn at(&mut self, at_ns: u64, event: Event) {
+        self.numbered += 1;
+        self.events.push(Reverse((at_ns, self.numbered, event)));
+    }
+
+    /// The core works for so long, when it is free, and then something follows.
+    fn work(&mut self, ns: u64, then: Event) {
+        self.core_free_ns = self.core_free_ns.max(self.now_ns) + ns;
+        self.at(self.core_free_ns, then);
+    }
+
+    fn admit(&mut self) {
+        while let Some(ticket) = self.policy.admit() {
+            self.admitted_ns.insert(ticket, self.now_ns);
+            let (at_ns, event) = self.drive.read(ticket, self.now_ns);
+            self.at(at_ns, event);
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        match event {
+            Event::Sent => self.work(TAKE_NS, Event::Taken),
+            Event::Taken => {
+                self.policy.arrive(Ticket(self.tickets), READ);
+                self.tickets += 1;
+            }
+            Event::Drained => {
+                let (at_ns, told) = self.drive.drained(self.now_ns);
+                for ticket in told {
+                    self.at(at_ns, Event::Done(ticket));
+                }
+            }
+            Event::Done(ticket) => {
+                let device_ns = self.now_ns - self.admitted_ns.remove(&ticket).unwrap();
+                self.device_ns += device_ns;
+                self.policy.complete(READ, Some(device_ns));
+                self.work(ANSWER_NS, Event::Answered);
+            }
+            Event::Answered => {
+                self.answered += 1;
+                self.at(self.now_ns + CLIENT_NS, Event::Sent);
+            }
+        }
+        self.admit();
+    }
+}
+
+/// Three seconds of a closed loop.
+fn run(policy: &mut dyn Policy, drive: Drive, clients: usize) -> Outcome {
+    const END_NS: u64 = 3_000_000_000;
+    let mut closed = Loop {
+        policy,
+        drive,
+        now_ns: 0,
+        events: BinaryHeap::new(),
+        numbered: 0,
+        core_free_ns: 0,
+        tickets: 0,
+        admitted_ns: BTreeMap::new(),
+        answered: 0,
+        device_ns: 0,
+    };
+    for client in 0..clients as u64 {
+        closed.at(client * 1_000, Event::Sent);
+    }
+    while let Some(Reverse((now_ns, _, event))) = closed.events.pop() {
+        if now_ns > END_NS {
+            break;
+        }
+        closed.now_ns = now_ns;
+        closed.step(event);
+    }
+    let answered = closed.answered as f64;
+    Outcome { reads_per_s: answered / 3.0, device_us_mean: closed.device_ns as f64 / answered / 1000.0 }
+}
+
+fn window_and_all(drive: impl Fn() -> Drive, clients: usize) -> (Outcome, Outcome) {
+    let window = run(&mut Window::new(OUTSTANDING_MAX), drive(), clients);
+    let all = run(&mut Fifo::new(OUTSTANDING_MAX), drive(), clients);
+    (window, all)
+}
+
+#[test]
+fn a_drive_that_answers_together_works_while_the_core_does() {
+    let (window, all) = window_and_all(|| Drive::together(10_000, 30_000), 50);
+    assert!(window.reads_per_s > 1.2 * all.reads_per_s, "{} {}", window.reads_per_s, all.reads_per_s);
+    // The core alone would do 71 400.
+    assert!(window.reads_per_s > 60_000.0, "{}", window.reads_per_s);
+}
+
+#[test]
+fn a_drive_that_is_not_the_limit_is_not_held_back() {
+    for (latency_ns, every_ns, clients) in [(80_000, 2_000, 50), (80_000, 2_000, 400), (20_000, 1_000, 50)] {
+        let (window, all) = window_and_all(|| Drive::parallel(latency_ns, every_ns), clients);
+        assert!(window.reads_per_s > 0.99 * all.reads_per_s, "{} {}", window.reads_per_s, all.reads_per_s);
+    }
+}
+
+#[test]
+fn the_window_opens_for_a_drive_that_is_far_away() {
+    // 32 reads at a time would be 16 000 a second.
+    let (window, all) = window_and_all(|| Drive::parallel(2_000_000, 5_000), 250);
+    assert!(window.reads_per_s > 0.95 * all.reads_per_s, "{} {}", window.reads_per_s, all.reads_per_s);
+}
+
+#[test]
+fn a_drive_at_its_limit_has_a_short_queue_and_stays_there() {
+    let (window, all) = window_and_all(|| Drive::parallel(100_000, 33_000), 256);
+    assert!(window.reads_per_s > 0.99 * all.reads_per_s, "{} {}", window.reads_per_s, all.reads_per_s);
+    assert!(window.device_us_mean < 0.2 * all.device_us_mean, "{}", window.device_us_mean);
+}
+
+fn admitted(window: &mut Window) -> Vec<u64> {
+    std::iter::from_fn(|| window.admit()).map(|ticket| ticket.0).collect()
+}
+
+#[test]
+fn writes_and_flushes_pass_reads_that_wait() {
+    let mut window = Window::new(64);
+    for number in 0..40 {
+        window.arrive(Ticket(number), READ);
+    }
+    window.arrive(Ticket(40), Ask { kind: Kind::Write, ..READ });
+    window.arrive(Ticket(41), Ask { kind: Kind::Flush, bytes: 0, ..READ });
+    assert_eq!(admitted(&mut window), (0..32).chain([40, 41]).collect::<Vec<_>>());
+    window.withdraw(Ticket(32));
+    window.complete(READ, None);
+    assert_eq!(admitted(&mut window), [33]);
+}
+
+#[test]
+fn order_is_kept_while_there_is_room() {
+    let mut window = Window::new(64);
+    for number in 0..6 {
+        let kind = if number % 2 == 0 { Kind::Read } else { Kind::Write };
+        window.arrive(Ticket(number), Ask { kind, ..READ });
+    }
+    assert_eq!(admitted(&mut window), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_read_larger_than_the_window_passes_alone() {
+    let mut window = Window::new(64);
+    let large = Ask { bytes: 8 << 20, ..READ };
+    window.arrive(Ticket(0), large);
+    window.arrive(Ticket(1), large);
+    window.arrive(Ticket(2), READ);
+    assert_eq!(admitted(&mut window), [0]);
+    window.complete(large, Some(1_000_000));
+    assert_eq!(admitted(&mut window), [1]);
+    window.complete(large, Some(1_000_000));
+    assert_eq!(admitted(&mut window), [2]);
+}
+
+#[test]
+fn the_window_keeps_its_bounds() {
+    let mut window = Window::new(64);
+    let mut ticket = 0;
+    for latency_ns in [1_000, 1_000_000, 1_000, u64::MAX, 0] {
+        for _ in 0..20_000 {
+            while window.reads.len() < 2 {
+                window.arrive(Ticket(ticket), READ);
+                ticket += 1;
+            }
+            admitted(&mut window);
+            window.complete(READ, Some(latency_ns));
+            assert!((READS_MIN..=64).contains(&window.reads_max()));
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "completes once")]
+fn completes_no_more_than_it_admitted() {
+    Window::new(64).complete(READ, Some(1));
+}
