@@ -14,7 +14,8 @@
 //!   that it is gone, and the layer above forgets it in the same breath;
 //! * what a transaction holds, what has a retained version below it, and a long value that someone reads
 //!   stay; parts stay with the key that they belong to, and go when the hand comes to that;
-//! * nothing is evicted while live records leave room, or cleaning makes some at a fair price.
+//! * nothing is evicted while live records leave room, or cleaning makes some at a fair price, and the
+//!   index has memory.
 //!
 //! Never: it moves a record, waits for a key, or takes the space that cleaning and checkpoints need.
 
@@ -37,6 +38,8 @@ use std::collections::BTreeMap;
 /// Segments that are kept empty for stores ahead of need; of a small device at most so large a part.
 const AHEAD_SEGMENTS: u64 = 4;
 const AHEAD_PART: u64 = 16;
+/// This part of the objects that the index may hold is kept free ahead of need.
+const OBJECTS_AHEAD_PART: u64 = 64;
 /// A device is crowded when live records take this many of four parts of what they may.
 const CROWDED_QUARTERS: u64 = 3;
 /// For each unit taken so many are spared at most, and in a row so many segments, or such a part of a small
@@ -132,7 +135,8 @@ impl Partition {
         self.options.on_full == OnFull::Evict
     }
 
-    /// True if live records take so much that stores would soon have to wait, or one waits.
+    /// True if live records take so much that stores would soon have to wait, or one waits; or if the index
+    /// does.
     pub(crate) fn must_evict(&self) -> bool {
         if !self.evicts() {
             return false;
@@ -140,6 +144,7 @@ impl Partition {
         let most = self.live_units_max();
         let ahead = (AHEAD_SEGMENTS * self.layout.segment_units()).min(most / AHEAD_PART);
         self.claimed_units() + ahead.max(self.wanted.most_units()) > most
+            || self.objects_left() < self.options.objects_max / OBJECTS_AHEAD_PART
     }
 
     /// True if a device that evicts is so full that it rather does that than squeeze out the last room.

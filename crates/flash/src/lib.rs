@@ -55,6 +55,7 @@ pub mod walk;
 
 pub use device::{DeviceError, FormatOptions, check_format, format, inspect};
 pub use format::Superblock;
+pub use marks::mark_bytes;
 pub use metrics::PartitionMetrics;
 pub use options::{OnFull, Options};
 pub use partition::Partition;

@@ -9,10 +9,17 @@
 //!
 //! Never: a mark decides anything but who goes first. Records shorter than what one bit stands for share it.
 
+use crate::format::UNIT_BYTES;
 use std::cell::Cell;
 
 /// Units that one bit stands for: 256 bytes, so that a terabyte takes half a gigabyte of memory.
 const UNITS_PER_MARK: u64 = 16;
+
+/// Bytes of memory that the marks of a device of so many bytes take.
+#[must_use]
+pub fn mark_bytes(device_bytes: u64) -> u64 {
+    device_bytes / (UNIT_BYTES * UNITS_PER_MARK * 8)
+}
 
 /// Marks of a partition; none if the device does not evict.
 #[derive(Default)]

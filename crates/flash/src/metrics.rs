@@ -28,6 +28,8 @@ pub(crate) fn add(counter: &Cell<u64>, amount: u64) {
 pub struct PartitionMetrics {
     /// Entries of the index.
     pub objects: u64,
+    /// How many there may be: the memory of the index is for as many.
+    pub objects_max: u64,
     /// Bytes of memory that the index takes.
     pub index_bytes: u64,
     /// Bytes of live records.

@@ -9,8 +9,10 @@ pub struct Options {
     pub fingerprint_bits: u32,
     /// Write a checkpoint after this many transitions, if three quarters of the keys are fewer.
     pub checkpoint_transitions_min: u64,
-    /// What becomes of stores when the device is full.
+    /// What becomes of stores when the device is full, or holds as many objects as it may.
     pub on_full: OnFull,
+    /// Objects that the memory of the index is for.
+    pub objects_max: u64,
 }
 
 /// What a full device does with a store.
@@ -29,6 +31,7 @@ impl Default for Options {
             fingerprint_bits: FINGERPRINT_BITS,
             checkpoint_transitions_min: 256 << 10,
             on_full: OnFull::Error,
+            objects_max: u64::MAX,
         }
     }
 }

@@ -422,6 +422,7 @@ impl Partition {
         let state = self.state.borrow();
         let mut metrics = PartitionMetrics {
             objects: state.index.len(),
+            objects_max: self.options.objects_max,
             index_bytes: state.index.memory_bytes(),
             live_bytes: state.segments.live_units() * UNIT_BYTES,
             capacity_bytes: u64::from(self.layout.segments) * self.layout.segment_bytes,

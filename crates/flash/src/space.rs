@@ -1,7 +1,8 @@
 //! Space: who may take some, who waits, and when the device is full.
 //!
 //! Invariants: stores leave enough free segments for deletes, cleaning and a checkpoint; a store
-//! that fails for want of space has changed nothing and may be tried again; deletes go on.
+//! that fails for want of space, or of memory for the index, has changed nothing and may be tried
+//! again; deletes go on.
 
 use crate::format::UNIT_BYTES;
 use crate::metrics::add;
@@ -74,7 +75,9 @@ impl Partition {
         self.log.wait_for_room().await?;
         self.wait_for_keys().await?;
         let units = bytes / UNIT_BYTES;
-        let fits = |partition: &Partition| partition.claimed_units() + units <= partition.live_units_max();
+        let has_space =
+            |partition: &Partition| partition.claimed_units() + units <= partition.live_units_max();
+        let fits = |partition: &Partition| has_space(partition) && partition.objects_left() > 0;
         if !fits(self) && self.has_debris() {
             self.wait_while(|partition| !fits(partition) && partition.has_debris()).await?;
         }
@@ -84,9 +87,14 @@ impl Partition {
         }
         if !fits(self) {
             add(&self.counts.no_space, 1);
-            return Err(Error::NoSpace);
+            return Err(if has_space(self) { Error::NoMemory } else { Error::NoSpace });
         }
         self.wait_to_store().await
+    }
+
+    /// Objects that the index may still take. Stores that were let in together may take a few more.
+    pub(crate) fn objects_left(&self) -> u64 {
+        self.options.objects_max.saturating_sub(self.state.borrow().index.len())
     }
 
     /// Makes room in the log for a store. It leaves the segments of the background alone: many stores

@@ -17,6 +17,9 @@ pub enum Error {
     /// The device has no room. Reads and deletes go on; stores succeed again once space is back.
     #[error("no space left on device")]
     NoSpace,
+    /// The memory that was given for keys is used up. Reads and deletes go on, and make room.
+    #[error("no memory left for another key")]
+    NoMemory,
     /// The key is longer than [`crate::limits::KEY_BYTES_MAX`].
     #[error("key is too long")]
     KeyTooLong,
@@ -54,7 +57,7 @@ impl Error {
     /// True if the same request may succeed later without anyone repairing anything.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::NoSpace | Error::Overloaded | Error::ShuttingDown)
+        matches!(self, Error::NoSpace | Error::NoMemory | Error::Overloaded | Error::ShuttingDown)
     }
 
     /// True if the request certainly changed nothing. After other errors a write may have happened.
@@ -72,7 +75,7 @@ impl Error {
             Error::NotFound => 0x0087,
             Error::Exists => 0x0089,
             Error::VersionMismatch => 0x01c0,
-            Error::NoSpace => 0x0081,
+            Error::NoSpace | Error::NoMemory => 0x0081,
             Error::KeyTooLong => 0x0086,
             Error::ValueTooLong => 0x0085,
             Error::Unreadable(_) => 0x0281,
@@ -90,6 +93,9 @@ impl Error {
     pub fn redis(&self) -> String {
         match self {
             Error::NoSpace => "OOM command not allowed: no space left on device".to_owned(),
+            Error::NoMemory => {
+                "OOM command not allowed: no memory left for another key (--memory)".to_owned()
+            }
             Error::Overloaded => "TRYAGAIN overloaded, try again".to_owned(),
             Error::ReadOnly(what) => format!("MISCONF device is read-only after an error: {what}"),
             Error::ShuttingDown => "LOADING server is shutting down".to_owned(),

@@ -13,7 +13,7 @@ mod handshakes;
 
 use crate::channels::Channels;
 use crate::latency::Latency;
-use crate::limits::{CLIENT_BYTES_MAX, IDLE_LOOK_NS, STALL_LOOK_NS, STOP_NS_MAX};
+use crate::limits::{IDLE_LOOK_NS, STALL_LOOK_NS, STOP_NS_MAX};
 use crate::monitors::Lines;
 use crate::parameters::Parameter;
 use crate::pause::{Pause, Pausing};
@@ -235,7 +235,7 @@ impl Core {
     pub(crate) fn hold(&self, before: usize, now: usize) {
         self.held_bytes.set(self.held_bytes.get() - before + now);
         self.shared.core(self.reactor.core()).held_bytes.set(self.held_bytes.get() as u64);
-        if now <= before || self.held_bytes.get() <= CLIENT_BYTES_MAX {
+        if now <= before || self.held_bytes.get() <= self.shared.settings.budget.client_bytes_max {
             return;
         }
         let known = self.known_connections();

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+pub mod budget;
 mod channels;
 pub mod command;
 pub mod config;

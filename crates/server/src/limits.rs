@@ -64,9 +64,16 @@ pub const BUFFER_BYTES_KEPT: usize = 32 << 10;
 pub const QUERY_BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes that all connections of one core hold: commands being received and under way, replies that
-/// wait. Above it the connection that holds the most is cut, so that no number of clients that send
-/// halves of commands or do not read can take the machine's memory.
+/// wait, names that are listened to, keys that are watched; `--memory` may allow less. Above it the
+/// connection that holds the most is cut, so that no number of clients that send halves of commands or
+/// do not read can take the machine's memory.
 pub const CLIENT_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes that a connection takes beside what its client makes it hold (7 KiB were measured).
+pub const CONNECTION_BYTES: usize = 8 << 10;
+
+/// Bytes that a name which a client listens to, or a key that it watches, takes beside its own.
+pub const STANDING_NAME_BYTES: usize = 256;
 
 /// Bytes of the name that a client gives itself: CLIENT LIST shows those of all.
 pub const CLIENT_NAME_BYTES_MAX: usize = 512;
@@ -84,8 +91,11 @@ pub const COMMAND_NAMES_MAX: usize = 4096;
 /// Bytes of a line of MONITOR; what a command has beyond is left out of it.
 pub const MONITOR_LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Entries of the slow log, whatever `slowlog-max-len` asks for: each holds up to 5 KiB.
+/// Entries of the slow log, whatever `slowlog-max-len` asks for.
 pub const SLOWLOG_ENTRIES_MAX: usize = 16 << 10;
+
+/// Bytes that one of them holds at most.
+pub const SLOWLOG_ENTRY_BYTES: usize = 5 << 10;
 
 /// Descriptors that the server needs beside its connections.
 pub const DESCRIPTORS_BESIDE: u64 = 256;
@@ -116,9 +126,11 @@ pub const SCAN_COUNT_MAX: usize = 10_000;
 pub const LINGER_NS_MAX: u64 = 10_000_000_000;
 
 /// Handshakes of TLS that one core has under way. Above it the oldest one is cut: a client that means it
-/// is through within a few round trips, so those that only hold a place go first. Each holds 80 KiB at
-/// most: one message of the handshake, and one receive.
+/// is through within a few round trips, so those that only hold a place go first.
 pub const HANDSHAKES_MAX: usize = 1024;
+
+/// Bytes that one of them holds at most: a message of the handshake, and one receive.
+pub const HANDSHAKE_BYTES_MAX: usize = 80 << 10;
 
 /// How long a handshake may take.
 pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;

@@ -6,6 +6,7 @@
 //!
 //! Never: anything that a request has to wait for.
 
+use crate::budget::Budget;
 use crate::command;
 use crate::config::{DebugCommand, Password};
 use crate::counters::{CoreCounters, Gauges};
@@ -25,6 +26,8 @@ pub struct Settings {
     pub durability: Durability,
     /// What becomes of stores when the device is full.
     pub on_full: OnFull,
+    /// What may be held in memory.
+    pub budget: Budget,
     /// The values of the parameters at the start.
     pub parameters: Values,
     /// What clients have to give before anything else.

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Setup, encoded, run, show};
+use plimsoll_server::budget::Budget;
 
 #[test]
 fn messages_reach_every_listener_on_every_core_in_order() {
@@ -99,5 +100,48 @@ fn a_listener_that_does_not_read_is_cut() {
         }
         assert!(heard >= 32, "{heard} messages of 1 MiB");
         assert_eq!(bench.shared.connections(), 1);
+    });
+}
+
+#[test]
+fn names_that_stand_with_the_server_count_among_what_a_client_holds() {
+    let budget = Budget { client_bytes_max: 4 << 20, ..Budget::NOT_GIVEN };
+    run(Setup { cores: 1, partitions: 1, budget, ..Setup::default() }, |bench| async move {
+        let mut honest = bench.client().await;
+        honest.expect("SET k v", "+OK").await;
+        let held = |bench: &common::Bench| bench.shared.sum(|counters| counters.held_bytes.get());
+        let before = held(&bench);
+        // What is let go counts no more.
+        let names: Vec<String> = (0..1000).map(|number| format!("name:{number}")).collect();
+        let words =
+            |command| [&[command], &names.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat();
+        for (command, opposite) in
+            [("SUBSCRIBE", "UNSUBSCRIBE"), ("PSUBSCRIBE", "RESET"), ("WATCH", "UNWATCH")]
+        {
+            let client = bench.client().await;
+            client.send(encoded(&words(command))).await;
+            bench.pause_ms(100).await;
+            assert!(held(&bench) > before + 256_000, "{command}: {}", held(&bench));
+            client.send(encoded(&[opposite])).await;
+            bench.pause_ms(100).await;
+            assert!(held(&bench) < before + 256_000, "{opposite}: {}", held(&bench));
+        }
+        // Many clients together are held to their share, and others go on.
+        let mut hostile = Vec::new();
+        for _ in 0..20 {
+            let client = bench.client().await;
+            client.send(encoded(&words("SUBSCRIBE"))).await;
+            bench.pause_ms(100).await;
+            hostile.push(client);
+        }
+        assert!(
+            bench.shared.sum(|counters| counters.evicted.get()) >= 1,
+            "the one that holds the most is cut"
+        );
+        assert!(held(&bench) <= 4 << 20);
+        honest.expect("GET k", "v").await;
+        drop(hostile);
+        bench.pause_ms(100).await;
+        assert_eq!(held(&bench), before);
     });
 }

@@ -87,6 +87,9 @@ struct Serve {
     /// Memory for values that were read, of all cores together; 0: none [default: 64MiB].
     #[arg(long, value_name = "SIZE")]
     cache: Option<Size>,
+    /// Memory of everything that the server holds [default: as much as clients, cache and keys take].
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
     /// What an acknowledged write is worth [default: sync].
     #[arg(long, value_enum)]
     durability: Option<DurabilityName>,
@@ -131,6 +134,7 @@ impl Serve {
             unprotected: self.unprotected.then_some(true),
             nvme: self.nvme,
             cache: self.cache,
+            memory: self.memory,
             ..Layer::default()
         };
         Ok(Config::new(flags.over(file), self.config, &serve::processors()?)?)

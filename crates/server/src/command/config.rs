@@ -7,10 +7,11 @@ use super::{Run, number, syntax_error};
 use crate::config::DebugCommand;
 use crate::core::Core;
 use crate::glob;
-use crate::limits::{CLIENT_BYTES_MAX, DATABASES, QUERY_BUFFER_BYTES_MAX};
+use crate::limits::{DATABASES, QUERY_BUFFER_BYTES_MAX};
 use crate::parameters::{PARAMETERS, Parameter, Spec};
 use crate::reply::Reply;
 use crate::session::Connection;
+use crate::shared::Settings;
 use crate::tls::TlsFiles;
 use crate::volume::Question;
 use plimsoll_flash::OnFull;
@@ -51,8 +52,8 @@ fn fixed_parameters(core: &Core) -> Vec<(&'static str, String)> {
         ),
         ("latency-tracking", fixed("yes")),
         ("latency-tracking-info-percentiles", fixed("50 99 99.9")),
-        ("maxmemory", fixed("0")),
-        ("maxmemory-clients", (CLIENT_BYTES_MAX * core.shared.cores.len()).to_string()),
+        ("maxmemory", settings.budget.memory_bytes.to_string()),
+        ("maxmemory-clients", (settings.budget.client_bytes_max * core.shared.cores.len()).to_string()),
         ("maxmemory-policy", fixed(memory_policy(settings.on_full))),
         ("port", port(addresses.plain)),
         ("proto-max-bulk-len", plimsoll_kv::limits::VALUE_BYTES_MAX.to_string()),
@@ -126,9 +127,21 @@ fn parse_set(core: &Core, args: &Args<'_>) -> Result<Vec<(&'static Spec, i64)>, 
     let values = pairs.into_iter().map(|(spec, name, value)| {
         let value = number::integer(value)
             .ok_or_else(|| failed(name, "argument couldn't be parsed into an integer"))?;
-        spec.check(value).map(|value| (spec, value)).map_err(|what| failed(name, what))
+        let checked = spec.check(value).and_then(|value| has_memory(core, spec, value));
+        checked.map(|value| (spec, value)).map_err(|what| failed(name, what))
     });
     values.collect()
+}
+
+/// What takes memory may not grow above what `--memory` was divided for.
+fn has_memory(core: &Core, spec: &Spec, value: i64) -> Result<i64, String> {
+    let Settings { budget, parameters, .. } = &core.shared.settings;
+    let at_start = parameters.get(spec.parameter);
+    let takes_memory = matches!(spec.parameter, Parameter::ClientsMax | Parameter::SlowlogMaxLen);
+    if budget.memory_bytes > 0 && takes_memory && value > at_start {
+        return Err(format!("the memory was divided at the start, for {at_start} at most"));
+    }
+    Ok(value)
 }
 
 pub(super) fn set(connection: &Rc<Connection>, args: &Args<'_>) -> Run {

@@ -5,7 +5,7 @@
 //! error of a command does not undo the others, as in Redis, but if a device fails nothing is done, and EXEC
 //! says so. Each command is counted, timed and kept in the slow log by itself, as in Redis.
 
-use super::transaction::{Multi, OF_A_DATABASE, Watched, version_of};
+use super::transaction::{Multi, OF_A_DATABASE, Watched, version_of, watched_no_more};
 use super::{Run, Spec, TABLE, places};
 use crate::keyspace::Keyspace;
 use crate::limits::TRANSACTION_REPLY_BYTES_MAX;
@@ -23,7 +23,7 @@ pub(super) fn exec(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     let Some(multi) = connection.multi.borrow_mut().take() else {
         return Run::Now(Reply::error("ERR EXEC without MULTI"));
     };
-    let watched = std::mem::take(&mut *connection.watched.borrow_mut());
+    let watched = watched_no_more(connection);
     if multi.broken {
         let words = "EXECABORT Transaction discarded because of previous errors.";
         return Run::Now(Reply::error(words));

@@ -148,6 +148,7 @@ fn human(bytes: u64) -> String {
 
 fn memory(text: &mut String, core: &Core, _: &Facts) {
     let process = &core.shared.process;
+    let memory = core.shared.settings.budget.memory_bytes;
     let (used, peak) = (process.resident_bytes.load(Relaxed), process.resident_peak_bytes.load(Relaxed));
     let machine = process.machine_bytes.load(Relaxed);
     lines!(text,
@@ -160,8 +161,8 @@ fn memory(text: &mut String, core: &Core, _: &Facts) {
         "used_memory_peak_perc:{:.2}%", used as f64 * 100.0 / peak.max(1) as f64;
         "total_system_memory:{}", machine;
         "total_system_memory_human:{}", human(machine);
-        "maxmemory:0";
-        "maxmemory_human:0B";
+        "maxmemory:{}", memory;
+        "maxmemory_human:{}", human(memory);
         "maxmemory_policy:{}", memory_policy(core.shared.settings.on_full);
         "number_of_cached_scripts:0";
         "number_of_functions:0";

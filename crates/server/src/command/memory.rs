@@ -3,7 +3,6 @@
 //! Invariant: a number is told only if it was measured.
 
 use super::Run;
-use crate::limits::CLIENT_BYTES_MAX;
 use crate::reply::Reply;
 use crate::session::Connection;
 use plimsoll_resp::Args;
@@ -44,7 +43,7 @@ pub(super) fn doctor(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
              about 20 bytes a key: fewer keys or a larger machine help.\n",
         );
     }
-    if clients > (CLIENT_BYTES_MAX / 2) as u64 {
+    if clients > (shared.settings.budget.client_bytes_max / 2) as u64 {
         text.push_str(
             "* Clients hold much: commands being received and under way, replies that wait. Look for those \
              with a large tot-mem in CLIENT LIST.\n",

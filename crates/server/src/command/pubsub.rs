@@ -31,7 +31,9 @@ fn add(connection: &Rc<Connection>, args: &Args<'_>, kind: Kind, word: &'static 
     }
     let replies = args.iter().skip(1).map(|name| {
         connection.core.channels.borrow_mut().add(kind, name, connection.id);
-        connection.subscriptions.borrow_mut().insert((kind, name.to_vec()));
+        if connection.subscriptions.borrow_mut().insert((kind, name.to_vec())) {
+            connection.stands(1, name.len());
+        }
         confirmation(connection, word, Reply::bulk(name))
     });
     Run::Now(Reply::Several(replies.collect()))
@@ -57,7 +59,9 @@ fn remove(connection: &Rc<Connection>, args: &Args<'_>, kind: Kind, word: &'stat
     }
     let replies = names.into_iter().map(|name| {
         connection.core.channels.borrow_mut().remove(kind, &name, connection.id);
-        connection.subscriptions.borrow_mut().remove(&(kind, name.clone()));
+        if connection.subscriptions.borrow_mut().remove(&(kind, name.clone())) {
+            connection.stands_no_more(1, name.len());
+        }
         confirmation(connection, word, Reply::Bulk(name))
     });
     Run::Now(Reply::Several(replies.collect()))
@@ -158,8 +162,8 @@ pub(super) fn pong(args: &Args<'_>) -> Reply {
 
 /// Ends all subscriptions of a connection.
 pub(crate) fn forget(connection: &Connection) {
-    let mut channels = connection.core.channels.borrow_mut();
     for (kind, name) in std::mem::take(&mut *connection.subscriptions.borrow_mut()) {
-        channels.remove(kind, &name, connection.id);
+        connection.core.channels.borrow_mut().remove(kind, &name, connection.id);
+        connection.stands_no_more(1, name.len());
     }
 }

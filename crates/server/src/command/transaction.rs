@@ -13,6 +13,7 @@ use plimsoll_kv::transaction::Held;
 use plimsoll_kv::{Error, Op, Output, Result, Version};
 use plimsoll_resp::{Args, OwnedArgs};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 /// The commands between MULTI and EXEC.
@@ -105,7 +106,14 @@ pub(crate) fn spoil(connection: &Connection) {
 /// Forgets what was queued and what is watched.
 pub(super) fn discard_all(connection: &Connection) {
     connection.multi.borrow_mut().take();
-    connection.watched.borrow_mut().clear();
+    watched_no_more(connection);
+}
+
+/// What was watched until now.
+pub(super) fn watched_no_more(connection: &Connection) -> Watched {
+    let watched = std::mem::take(&mut *connection.watched.borrow_mut());
+    connection.stands_no_more(watched.len(), watched.keys().map(|(_, key)| key.len()).sum());
+    watched
 }
 
 /// An EXEC that was refused: nothing is done, and why.
@@ -153,7 +161,11 @@ pub(super) fn watch(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
                 Err(error) => return Reply::failed(&error),
             };
             // What was seen first counts.
-            connection.watched.borrow_mut().entry(key).or_insert(version);
+            let bytes = key.1.len();
+            if let Entry::Vacant(entry) = connection.watched.borrow_mut().entry(key) {
+                entry.insert(version);
+                connection.stands(1, bytes);
+            }
         }
         Reply::Ok
     }))
@@ -170,6 +182,6 @@ pub(super) async fn version_of(keyspace: &Keyspace, (container, key): &Key) -> R
 }
 
 pub(super) fn unwatch(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
-    connection.watched.borrow_mut().clear();
+    watched_no_more(connection);
     Run::Now(Reply::Ok)
 }

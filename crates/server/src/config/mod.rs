@@ -29,6 +29,8 @@ pub const DEVICE_FILE: &str = "device.plimsoll";
 
 /// The size of the cache if none is given.
 const CACHE_DEFAULT: Size = Size(64 << 20);
+/// The part of `memory` that it is then at most.
+const CACHE_PART: u64 = 8;
 /// The smallest cache: less is most likely a unit forgotten.
 const CACHE_MIN: Size = Size(1 << 20);
 
@@ -88,6 +90,8 @@ pub struct Layer {
     pub nvme: Option<String>,
     /// See [`Config::cache`].
     pub cache: Option<Size>,
+    /// See [`Config::memory`].
+    pub memory: Option<Size>,
 }
 
 /// A durability level by its name.
@@ -176,6 +180,8 @@ pub struct Config {
     pub admin: SocketAddr,
     /// Bytes of memory for values that were read, of all cores together; 0: none.
     pub cache: Size,
+    /// Memory of everything; nothing: as much as clients, cache and keys take.
+    pub memory: Option<Size>,
     /// What an acknowledged write is worth.
     pub durability: DurabilityName,
     /// What becomes of stores when the device is full.
@@ -245,6 +251,7 @@ impl Layer {
             enable_debug_command: self.enable_debug_command.or(below.enable_debug_command),
             nvme: self.nvme.or(below.nvme),
             cache: self.cache.or(below.cache),
+            memory: self.memory.or(below.memory),
         }
     }
 }
@@ -256,9 +263,10 @@ fn checked(parameter: Parameter, given: Option<i64>) -> Result<i64, ConfigError>
     value.map_err(|what| ConfigError(format!("{}: {what}", spec.key)))
 }
 
-/// The size of the cache, its default if none is given.
-fn checked_cache(given: Option<Size>) -> Result<Size, ConfigError> {
-    match given.unwrap_or(CACHE_DEFAULT) {
+/// The size of the cache, its default if none is given: of all memory at most so large a part.
+fn checked_cache(given: Option<Size>, memory: Option<Size>) -> Result<Size, ConfigError> {
+    let default = memory.map_or(CACHE_DEFAULT, |memory| CACHE_DEFAULT.min(Size(memory.0 / CACHE_PART)));
+    match given.unwrap_or(if default < CACHE_MIN { Size(0) } else { default }) {
         Size(0) => Ok(Size(0)),
         size if size < CACHE_MIN => Err(ConfigError(format!(
             "cache: {size} are too few to keep anything in: at least {CACHE_MIN}, or 0 for no cache"
@@ -307,7 +315,8 @@ impl Config {
             cores,
             network,
             admin: layer.admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8379))),
-            cache: checked_cache(layer.cache)?,
+            cache: checked_cache(layer.cache, layer.memory)?,
+            memory: layer.memory,
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
             on_full: layer.on_full.unwrap_or_default(),
             gate: layer.gate.unwrap_or_default(),

@@ -58,6 +58,8 @@ pub(super) struct Plan {
     pub(super) cache_bytes: usize,
     pub(super) on_full: OnFull,
     pub(super) gate: GateName,
+    /// Objects of one partition.
+    pub(super) objects_max: u64,
     pub(super) shared: Arc<Shared>,
     pub(super) events: UnboundedSender<Event>,
     pub(super) ports: Mutex<Vec<Ports>>,
@@ -68,8 +70,9 @@ const PUBLISH_NS: u64 = 1_000_000_000;
 /// I/Os of one core that are at the device at a time; others wait at the gate.
 const DEVICE_OUTSTANDING_MAX: usize = 256;
 
-const PARTITION_GAUGES: [&str; 27] = [
+const PARTITION_GAUGES: [&str; 28] = [
     "objects",
+    "objects_max",
     "index_bytes",
     "live_bytes",
     "capacity_bytes",
@@ -113,6 +116,7 @@ const DEVICE_GAUGES: [&str; 8] = [
 fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
     [
         m.objects,
+        m.objects_max,
         m.index_bytes,
         m.live_bytes,
         m.capacity_bytes,
@@ -147,16 +151,7 @@ fn cache_values(m: &CacheMetrics) -> [u64; CACHE_GAUGES.len()] {
 }
 
 fn device_values(s: &FileStats, gate: &GateStats) -> [u64; DEVICE_GAUGES.len()] {
-    [
-        s.reads,
-        s.read_bytes,
-        s.writes,
-        s.written_bytes,
-        s.flushes,
-        gate.waited,
-        gate.device_ns,
-        gate.reads_max,
-    ]
+    [s.reads, s.read_bytes, s.writes, s.written_bytes, s.flushes, gate.waited, gate.device_ns, gate.reads_max]
 }
 
 /// A core on its way.
@@ -167,6 +162,7 @@ struct Task {
     cache_bytes: usize,
     on_full: OnFull,
     gate: GateName,
+    objects_max: u64,
     events: UnboundedSender<Event>,
     commands: RefCell<VecDeque<Command>>,
     arrived: WaitList,
@@ -183,6 +179,7 @@ pub(super) fn start(reactor: &Reactor, plan: &Plan) {
         cache_bytes: plan.cache_bytes,
         on_full: plan.on_full,
         gate: plan.gate,
+        objects_max: plan.objects_max,
         events: plan.events.clone(),
         commands: RefCell::default(),
         arrived: WaitList::default(),
@@ -252,7 +249,8 @@ impl Task {
         let gated = Gated::new(&self.reactor, Rc::new(file.clone()), policy);
         let block: Rc<dyn Block> = Rc::new(gated.clone());
         for number in self.shared.geometry.owned(self.reactor.core(), self.reactor.cores()) {
-            let options = Options { on_full: self.on_full, ..Options::default() };
+            let options =
+                Options { on_full: self.on_full, objects_max: self.objects_max, ..Options::default() };
             let opening = Partition::open(&self.reactor, block.clone(), superblock, number, options);
             let partition = opening.await.map_err(|error| words(&error))?;
             self.publish_partition(&partition);

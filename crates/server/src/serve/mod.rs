@@ -20,7 +20,8 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{Config, ConfigError, Listen, Size};
+use crate::budget::{Budget, Machine};
+use crate::config::{Config, ConfigError, Listen, OnFullName, Size};
 use crate::core::Addresses;
 use crate::shared::{Settings, Shared};
 use crate::tls::Tls;
@@ -156,9 +157,22 @@ async fn prepare(
         other => other,
     };
     let superblock = superblock.map_err(|error| anyhow!("{path}: {error}"))?;
+    let machine = Machine {
+        cores: config.cores.len() as u64,
+        partitions: superblock.partitions.into(),
+        segment_bytes: superblock.segment_bytes.into(),
+        clients_max: config.clients_max,
+        mark_bytes: match config.on_full {
+            OnFullName::Error => 0,
+            OnFullName::Evict => plimsoll_flash::mark_bytes(file.size_bytes()),
+        },
+        slow_log_max: config.slowlog_max_len as u64,
+        tls: tls.is_some(),
+    };
     let settings = Settings {
         durability: config.durability.into(),
         on_full: config.on_full.into(),
+        budget: Budget::divide(config.memory, config.cache, &machine).map_err(ConfigError)?,
         parameters: config.parameters(),
         debug_command: config.enable_debug_command,
         password: config.password.clone(),
@@ -264,6 +278,8 @@ async fn run(config: Config, superblock: Superblock, settings: Settings) -> Resu
     let stop_asked = server.stop_asked.clone();
     let served = async {
         let keys = server.opened().await?;
+        let budget = server.shared.settings.budget;
+        budget.check(keys, superblock.partitions.into()).map_err(|words| anyhow!(words))?;
         // Last of all clients are let in: nothing is acknowledged by a server that will not start.
         let _claims = claim::claim(config.network.addresses()).await?;
         let admin = admin::listen(config.admin, server.shared.clone()).await?;
@@ -339,6 +355,7 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
         cache_bytes: (config.cache.0 / u64::from(superblock.partitions)) as usize,
         on_full: config.on_full.into(),
         gate: config.gate,
+        objects_max: shared.settings.budget.objects_max,
         shared: shared.clone(),
         events: sender,
         ports: Mutex::new(ports),

@@ -10,6 +10,7 @@ fn shared() -> Shared {
         durability: Durability::Sync,
         on_full: plimsoll_flash::OnFull::Error,
         parameters: crate::parameters::Values::default(),
+        budget: crate::budget::Budget::NOT_GIVEN,
         debug_command: crate::config::DebugCommand::No,
         password: None,
         tls: None,

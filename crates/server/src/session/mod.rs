@@ -25,7 +25,7 @@ use crate::channels::Kind;
 use crate::command::{self, Multi, Run, Watched};
 use crate::core::Core;
 use crate::keyspace::Keyspace;
-use crate::limits::LISTENER_BYTES_MAX;
+use crate::limits::{LISTENER_BYTES_MAX, STANDING_NAME_BYTES};
 use crate::reply::Reply;
 use crate::stream::Stream;
 use crate::transaction::Transaction;
@@ -69,6 +69,8 @@ pub struct Connection {
     pub(crate) transaction: RefCell<Option<Rc<Transaction>>>,
     /// The channels and patterns that it listens to.
     pub(crate) subscriptions: RefCell<BTreeSet<(Kind, Vec<u8>)>>,
+    /// Bytes of those, and of the keys that WATCH looks after.
+    standing_bytes: Cell<usize>,
     /// Which replies its client wants.
     pub(crate) replies: Cell<Replies>,
     /// The reply to the command that begins is not wanted.
@@ -131,6 +133,7 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         watched: RefCell::default(),
         transaction: RefCell::default(),
         subscriptions: RefCell::default(),
+        standing_bytes: Cell::new(0),
         replies: Cell::default(),
         muted: Cell::new(false),
         muted_row: Cell::new(0),
@@ -203,12 +206,27 @@ impl Connection {
 
     /// About how many bytes it holds.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.received_bytes.get()
+        self.standing_bytes.get()
+            + self.received_bytes.get()
             + self.request_bytes.get()
             + self.multi.borrow().as_ref().map_or(0, |multi| multi.bytes)
             + self.sending_bytes.get()
             + self.queue.borrow().ready_bytes()
             + self.stream.held_bytes()
+    }
+
+    /// Names of so many bytes stand here until the client lets them go.
+    pub(crate) fn stands(&self, names: usize, bytes: usize) {
+        let more = names * STANDING_NAME_BYTES + bytes;
+        self.standing_bytes.set(self.standing_bytes.get() + more);
+        self.recount();
+    }
+
+    /// It let them go.
+    pub(crate) fn stands_no_more(&self, names: usize, bytes: usize) {
+        let less = names * STANDING_NAME_BYTES + bytes;
+        self.standing_bytes.set(self.standing_bytes.get() - less);
+        self.recount();
     }
 
     pub(crate) fn is_dead(&self) -> bool {

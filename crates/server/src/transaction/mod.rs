@@ -293,7 +293,12 @@ impl Transaction {
 fn is_of_a_device(error: &Error) -> bool {
     matches!(
         error,
-        Error::NoSpace | Error::Unreadable(_) | Error::ReadOnly(_) | Error::Overloaded | Error::ShuttingDown
+        Error::NoSpace
+            | Error::NoMemory
+            | Error::Unreadable(_)
+            | Error::ReadOnly(_)
+            | Error::Overloaded
+            | Error::ShuttingDown
     )
 }
 

@@ -9,6 +9,7 @@ use plimsoll_kv::{Device, Durability, Error};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Mesh, Port, Reactor, Socket, Work};
 use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
+use plimsoll_server::budget::Budget;
 use plimsoll_server::config::DebugCommand;
 use plimsoll_server::parameters::{Parameter, Values};
 use plimsoll_server::tls::Tls;
@@ -32,6 +33,7 @@ pub struct Setup {
     pub memory: MemoryOptions,
     pub delay: Delay,
     pub clients_max: i64,
+    pub budget: Budget,
     pub debug_command: DebugCommand,
     pub on_full: OnFull,
     pub password: Option<&'static str>,
@@ -47,6 +49,7 @@ impl Default for Setup {
             memory: MemoryOptions::default(),
             delay: Delay::default(),
             clients_max: 100,
+            budget: Budget::NOT_GIVEN,
             debug_command: DebugCommand::No,
             on_full: OnFull::Error,
             password: None,
@@ -81,6 +84,7 @@ fn settings(setup: &Setup) -> Settings {
         durability: Durability::Sync,
         on_full: setup.on_full,
         parameters: Values::default().with(Parameter::ClientsMax, setup.clients_max),
+        budget: setup.budget,
         debug_command: setup.debug_command,
         password: setup.password.map(|password| password.to_owned().try_into().unwrap()),
         tls: setup.tls.cloned(),

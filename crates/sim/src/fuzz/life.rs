@@ -23,6 +23,7 @@ use plimsoll_kv::{Above, Block, Device, Durability};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{CoreId, FileOptions, Mailbox, Mesh, Port, Reactor, Work};
+use plimsoll_server::budget::Budget;
 use plimsoll_server::config::DebugCommand;
 use plimsoll_server::parameters::Values;
 use plimsoll_server::{Core, Geometry, Message, Settings, Shared, serve_core};
@@ -134,6 +135,7 @@ fn settings(shape: &Shape) -> Settings {
         durability: shape.durability(0),
         on_full: on_full(shape),
         parameters: Values::default(),
+        budget: Budget::NOT_GIVEN,
         debug_command: DebugCommand::No,
         password: None,
         tls: None,
@@ -258,6 +260,7 @@ impl Life {
                 fingerprint_bits: self.shape.fingerprint_bits,
                 checkpoint_transitions_min: self.shape.checkpoint_transitions_min,
                 on_full: on_full(&self.shape),
+                ..Options::default()
             };
             let opened = Partition::open(reactor, block.clone(), &superblock, number, options).await;
             let partition = opened.map_err(|error| match error {

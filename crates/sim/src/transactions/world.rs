@@ -13,6 +13,7 @@ use plimsoll_flash::{FormatOptions, OnFull, Options, Partition, Superblock, form
 use plimsoll_kv::{Block, Device, Durability};
 use plimsoll_reactor::sim::{FaultRates, ProcessId, Random, World};
 use plimsoll_reactor::{FileOptions, Mesh, Port, Reactor, Work};
+use plimsoll_server::budget::Budget;
 use plimsoll_server::config::DebugCommand;
 use plimsoll_server::parameters::Values;
 use plimsoll_server::{Core, Geometry, Message, Settings, serve_core};
@@ -287,6 +288,7 @@ impl Run {
             durability: self.shape.durability,
             on_full: OnFull::Error,
             parameters: Values::default(),
+            budget: Budget::NOT_GIVEN,
             debug_command: DebugCommand::No,
             password: None,
             data_dir: "/data".to_owned(),

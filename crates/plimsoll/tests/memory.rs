@@ -1,0 +1,83 @@
+//! `--memory`: what the server holds stays within it, and what it cannot hold it refuses in words.
+
+mod process;
+
+use plimsoll_resp::Reply;
+use process::{Client, PIPELINE_DEPTH, Server, cores, directory, plimsoll, told};
+
+/// Enough for some hundred thousand keys and a hundred clients of one core.
+const MEMORY: &str = "112MiB";
+const MEMORY_BYTES: u64 = 112 << 20;
+/// More than that is for.
+const KEYS_MAX: usize = 1_000_000;
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key:{number:012}").into_bytes()
+}
+
+fn info(client: &mut Client, section: &str, field: &str) -> u64 {
+    let Reply::Bulk(text) = client.ask(&format!("INFO {section}")) else { panic!("INFO is a text") };
+    let text = String::from_utf8(text).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap_or_else(|| panic!("{field} is not in {text}")).parse().unwrap()
+}
+
+/// Stores keys until they are refused; how many there are.
+fn fill(client: &mut Client) -> usize {
+    for first in (0..KEYS_MAX).step_by(PIPELINE_DEPTH) {
+        let set = |number| vec![b"SET".to_vec(), key(number), b"v".to_vec()];
+        let replies = client.pipeline(&(first..first + PIPELINE_DEPTH).map(set).collect::<Vec<_>>());
+        let taken = replies.iter().take_while(|reply| **reply == Reply::Simple(b"OK".to_vec())).count();
+        if taken < replies.len() {
+            let Reply::Error(words) = &replies[taken] else { panic!("{:?}", replies[taken]) };
+            let words = String::from_utf8_lossy(words);
+            assert!(words.starts_with("OOM ") && words.contains("--memory"), "{words}");
+            return first + taken;
+        }
+    }
+    panic!("{KEYS_MAX} keys fit in {MEMORY}");
+}
+
+#[test]
+fn keys_end_where_the_memory_does() {
+    let path = directory("memory").join("device");
+    let (device, cores) = (path.to_str().unwrap(), cores(1));
+    let common = ["--device", device, "--size", "256MiB", "--cores", &cores, "--cache", "0"];
+    let args = |more: &[&'static str]| [&common[..], more].concat();
+    let server = Server::start(&args(&["--memory", MEMORY, "--clients-max", "100"]));
+    let mut client = server.client();
+    assert_eq!(info(&mut client, "memory", "maxmemory"), MEMORY_BYTES);
+    let keys = fill(&mut client);
+    println!("{keys} keys in {MEMORY}");
+    assert!(keys > 200_000);
+    // A client that sends the half of something large is held to its share.
+    let mut greedy = server.client();
+    let _ = greedy.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$60000000\r\n");
+    let sent = (0..60).try_for_each(|_| greedy.send(&[b'x'; 1 << 20]));
+    assert!(sent.is_err() || greedy.receive().is_err(), "it was cut, or its long value refused");
+    let peak = info(&mut client, "memory", "used_memory_peak");
+    println!("{} MiB at most", peak >> 20);
+    assert!(peak <= MEMORY_BYTES, "{peak} bytes");
+
+    // Clients above the number that memory was divided for are not let in by a change.
+    let Reply::Error(words) = client.ask("CONFIG SET maxclients 200") else { panic!("it was taken") };
+    assert!(String::from_utf8_lossy(&words).contains("for 100 at most"));
+    assert_eq!(client.ask("CONFIG SET maxclients 90"), Reply::Simple(b"OK".to_vec()));
+
+    assert_eq!(client.call(&[b"DEL", &key(0)]).unwrap(), Reply::Integer(1));
+    assert_eq!(client.ask("SET another v"), Reply::Simple(b"OK".to_vec()));
+    server.kill();
+
+    let server = Server::start(&args(&["--memory", MEMORY, "--clients-max", "100"]));
+    assert_eq!(server.client().ask("DBSIZE"), Reply::Integer(keys as i64));
+    assert_eq!(server.client().ask("GET another"), Reply::Bulk(b"v".to_vec()));
+    server.stop();
+
+    let words = Server::refusal(&args(&["--memory", "109MiB", "--clients-max", "100"]));
+    assert!(words.contains(&format!("the device holds {keys} objects")), "{words}");
+    let refused = plimsoll(&[&["serve"], &args(&["--memory", MEMORY])[..]].concat());
+    let words = told(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{words}");
+    assert!(words.contains("112MiB are too few") && words.contains("10000 clients"), "{words}");
+    std::fs::remove_file(path).unwrap();
+}
