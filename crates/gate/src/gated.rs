@@ -27,8 +27,8 @@ struct Gate {
     reactor: Reactor,
     policy: RefCell<Box<dyn Policy>>,
     next_ticket: Cell<u64>,
-    /// Askers that wait; those admitted have no waker any more.
-    waiting: RefCell<BTreeMap<Ticket, Option<Waker>>>,
+    /// Askers that wait, and how each is woken.
+    waiting: RefCell<BTreeMap<Ticket, Waker>>,
     stats: Cell<GateStats>,
 }
 
@@ -71,36 +71,40 @@ struct Passage {
 }
 
 impl Gate {
-    /// Lets go what the policy admits now.
-    fn admit(&self) {
+    /// Lets go what the policy admits now; true if the one that just arrived is among it.
+    fn admit(&self, arrived: Option<Ticket>) -> bool {
+        let mut at_once = false;
         loop {
-            let Some(ticket) = self.policy.borrow_mut().admit() else { return };
-            let waiting = self.waiting.borrow_mut().remove(&ticket);
-            if let Some(waker) = waiting.expect("the policy admits those that wait") {
-                waker.wake();
+            let Some(ticket) = self.policy.borrow_mut().admit() else { return at_once };
+            if arrived == Some(ticket) {
+                at_once = true;
+                continue;
             }
+            let waiting = self.waiting.borrow_mut().remove(&ticket);
+            waiting.expect("the policy admits those that wait").wake();
         }
     }
 
     async fn pass(self: Rc<Self>, ask: Ask) -> Passage {
         let ticket = Ticket(self.next_ticket.replace(self.next_ticket.get() + 1));
-        self.waiting.borrow_mut().insert(ticket, None);
         self.policy.borrow_mut().arrive(ticket, ask);
         let mut passage = Passage { gate: self.clone(), ticket, ask, admitted_ns: None, ended: false };
-        self.admit();
-        let mut waited = false;
-        poll_fn(|cx| match self.waiting.borrow_mut().get_mut(&ticket) {
-            None => Poll::Ready(()),
-            Some(waker) => {
-                *waker = Some(cx.waker().clone());
-                waited = true;
+        let waits = !self.admit(Some(ticket));
+        if waits {
+            let mut begins = true;
+            poll_fn(|cx| {
+                let mut waiting = self.waiting.borrow_mut();
+                if !std::mem::take(&mut begins) && !waiting.contains_key(&ticket) {
+                    return Poll::Ready(());
+                }
+                waiting.insert(ticket, cx.waker().clone());
                 Poll::Pending
-            }
-        })
-        .await;
+            })
+            .await;
+        }
         passage.admitted_ns = Some(self.reactor.now_ns());
         let mut stats = self.stats.get();
-        (stats.passed, stats.waited) = (stats.passed + 1, stats.waited + u64::from(waited));
+        (stats.passed, stats.waited) = (stats.passed + 1, stats.waited + u64::from(waits));
         self.stats.set(stats);
         passage
     }
@@ -126,7 +130,7 @@ impl Drop for Passage {
             self.gate.stats.set(stats);
             self.gate.policy.borrow_mut().complete(self.ask, self.ended.then_some(device_ns));
         }
-        self.gate.admit();
+        self.gate.admit(None);
     }
 }
 

@@ -1,0 +1,123 @@
+//! A device behind a gate: what waits, what passes, and who is gone before its turn.
+
+use futures_util::future::{join_all, poll_immediate};
+use plimsoll_gate::{Fifo, Gated};
+use plimsoll_kv::Block;
+use plimsoll_kv::block::{IoFuture, Origin};
+use plimsoll_reactor::sim::{ProcessId, World};
+use plimsoll_reactor::{Buf, Reactor, Work};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+
+const OUTSTANDING_MAX: usize = 3;
+const LATENCY_NS: u64 = 1_000_000;
+
+/// A device on which every I/O takes a millisecond, and reads at odd places fail.
+struct Slow {
+    reactor: Reactor,
+    at_once: Cell<usize>,
+    at_once_max: Cell<usize>,
+    offsets: RefCell<Vec<u64>>,
+}
+
+impl Slow {
+    fn new(reactor: &Reactor) -> Rc<Slow> {
+        let (at_once, at_once_max, offsets) = Default::default();
+        Rc::new(Slow { reactor: reactor.clone(), at_once, at_once_max, offsets })
+    }
+}
+
+/// An I/O goes to the block device and comes back.
+async fn device(slow: Rc<Slow>, offset: u64) -> io::Result<()> {
+    slow.offsets.borrow_mut().push(offset);
+    slow.at_once.set(slow.at_once.get() + 1);
+    slow.at_once_max.set(slow.at_once_max.get().max(slow.at_once.get()));
+    slow.reactor.sleep_ns(LATENCY_NS).await;
+    slow.at_once.set(slow.at_once.get() - 1);
+    if offset % 2 == 1 { Err(io::Error::other("an odd place")) } else { Ok(()) }
+}
+
+/// What is behind the gate.
+struct Behind(Rc<Slow>);
+
+impl Block for Behind {
+    fn size_bytes(&self) -> u64 {
+        1 << 20
+    }
+    fn block_bytes(&self) -> u32 {
+        512
+    }
+    fn read(&self, _: Origin, offset: u64, len: usize) -> IoFuture<Buf> {
+        let slow = self.0.clone();
+        Box::pin(async move { device(slow, offset).await.map(|()| Buf::zeroed(len)) })
+    }
+    fn write(&self, _: Origin, offset: u64, _: Rc<Buf>, _: bool) -> IoFuture<()> {
+        Box::pin(device(self.0.clone(), offset))
+    }
+    fn flush(&self, _: Origin) -> IoFuture<()> {
+        Box::pin(device(self.0.clone(), 0))
+    }
+}
+
+fn run<F: Future<Output = ()> + 'static>(test: impl Fn(Reactor) -> F + 'static) {
+    let (world, done, test) = (World::new(1, |_| "test"), Rc::new(Cell::new(false)), Rc::new(test));
+    let ended = done.clone();
+    world.start_process(ProcessId(1), 1, move |reactor| {
+        let (inner, test, ended) = (reactor.clone(), test.clone(), ended.clone());
+        reactor.spawn(Work::Control, async move {
+            test(inner).await;
+            ended.set(true);
+        });
+    });
+    assert!(world.run_until(60_000_000_000, || done.get()), "the test does not end");
+}
+
+fn gated(reactor: &Reactor) -> (Rc<Slow>, Gated) {
+    let slow = Slow::new(reactor);
+    let gate = Gated::new(reactor, Rc::new(Behind(slow.clone())), Box::new(Fifo::new(OUTSTANDING_MAX)));
+    (slow, gate)
+}
+
+const FOR: Origin = Origin::FOREGROUND;
+
+#[test]
+fn every_io_passes_in_order_and_no_more_at_once_than_may() {
+    run(|reactor| async move {
+        let (slow, gate) = gated(&reactor);
+        let began_ns = reactor.now_ns();
+        let results = join_all((0..20).map(|offset| gate.read(FOR, offset, 512))).await;
+        for (offset, result) in (0..).zip(&results) {
+            assert_eq!(result.is_ok(), offset % 2 == 0, "a failure is handed on");
+        }
+        assert_eq!(*slow.offsets.borrow(), (0..20).collect::<Vec<u64>>());
+        assert_eq!((slow.at_once_max.get(), slow.at_once.get()), (OUTSTANDING_MAX, 0));
+        assert_eq!((reactor.now_ns() - began_ns) / LATENCY_NS, 7);
+        let stats = gate.stats();
+        assert_eq!((stats.passed, stats.waited), (20, 17));
+        // All the same for the others, and for one that finds the gate empty.
+        gate.write(FOR, 4, Rc::new(Buf::zeroed(512)), true).await.unwrap();
+        gate.flush(FOR).await.unwrap();
+        assert_eq!((gate.stats().passed, gate.stats().waited), (22, 17));
+    });
+}
+
+#[test]
+fn who_is_gone_before_its_turn_takes_no_place() {
+    run(|reactor| async move {
+        let (slow, gate) = gated(&reactor);
+        let mut pending: Vec<_> = (0..10).map(|number| gate.read(FOR, 2 * number, 512)).collect();
+        for read in &mut pending {
+            assert!(poll_immediate(read).await.is_none());
+        }
+        assert_eq!(slow.offsets.borrow().len(), OUTSTANDING_MAX);
+        // One at the device, those that would be next, and one more.
+        drop(pending.drain(2..5));
+        drop(pending.pop());
+        let results = join_all(pending).await;
+        assert!(results.len() == 6 && results.iter().all(Result::is_ok));
+        assert_eq!(*slow.offsets.borrow(), [0, 2, 4, 10, 12, 14, 16]);
+        let after = gate.read(FOR, 100, 512).await;
+        assert!(after.is_ok() && gate.stats().passed == 8);
+    });
+}
