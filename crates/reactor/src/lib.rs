@@ -33,7 +33,7 @@ mod timer;
 pub use buf::Buf;
 pub use control::{Control, ControlPort, ControlSender};
 pub use driver::sim;
-pub use driver::uring::{Running, UringOptions, start_uring};
+pub use driver::{DriverChoice, DriverKind, Options, Running, start};
 pub use file::{File, FileOptions, FileStats};
 pub use load::{Load, LoadSnapshot, Work};
 pub use mesh::{Mailbox, Mesh, Port};
