@@ -307,6 +307,108 @@ fn stopping_with_thousands_of_waiting_connections_is_quick(driver: DriverChoice)
     }
 }
 
+/// Receives at most `bytes_max` bytes at a time until there are `count`, or the end.
+async fn receive_all(socket: &Socket, bytes_max: usize, count: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let (result, bytes) = socket.receive(all, bytes_max).await;
+        all = bytes;
+        if result.unwrap() == 0 {
+            break;
+        }
+    }
+    all
+}
+
+fn what_came_before_the_end_is_received_after_it(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        for (round, bytes_max) in [7, 64, 100, 999, 1000, 4096, 65_536].into_iter().enumerate() {
+            let mut client = TcpStream::connect(listener.address()).unwrap();
+            let socket = listener.accept().await.unwrap();
+            if round % 2 == 0 {
+                start_and_drop(socket.receive(Vec::new(), 1));
+                reactor.sleep_ns(1_000_000).await;
+            }
+            let wanted: Vec<u8> = (0..1000).map(|at| (at % 251) as u8).collect();
+            client.write_all(&wanted).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            // Bytes and end are both there before the first look.
+            reactor.sleep_ns(2_000_000).await;
+            let found = receive_all(&socket, bytes_max, 1000).await;
+            assert!(found == wanted, "{} of 1000 bytes, {bytes_max} at a time", found.len());
+            for _ in 0..3 {
+                assert_eq!(socket.receive(Vec::new(), bytes_max).await.0.unwrap(), 0, "the end stays");
+            }
+            // It is half closed: the other half goes on.
+            assert!(socket.send(b"and back".to_vec()).await.0.is_ok());
+            drop(socket);
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, "and back");
+        }
+    });
+}
+
+fn a_peer_that_resets_ends_what_waits(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        for waits in [false, true] {
+            let client = TcpStream::connect(listener.address()).unwrap();
+            let socket = listener.accept().await.unwrap();
+            let kill = move || {
+                let at_once = Some(std::time::Duration::ZERO);
+                rustix::net::sockopt::set_socket_linger(&client, at_once).unwrap();
+                drop(client);
+            };
+            if waits {
+                let own = reactor.clone();
+                reactor.spawn(Work::Network, async move {
+                    own.sleep_ns(1_000_000).await;
+                    kill();
+                });
+            } else {
+                kill();
+            }
+            let (result, bytes) = socket.receive(Vec::new(), 4096).await;
+            assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+            assert!(bytes.is_empty());
+            let (result, _) = socket.send(b"to nobody".to_vec()).await;
+            assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+        }
+        // A sender that waits for room learns of it too.
+        let client = TcpStream::connect(listener.address()).unwrap();
+        let socket = listener.accept().await.unwrap();
+        let own = reactor.clone();
+        reactor.spawn(Work::Network, async move {
+            own.sleep_ns(20_000_000).await;
+            rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
+            drop(client);
+        });
+        let (result, bytes) = socket.send(vec![7; 32 << 20]).await;
+        assert!(result.is_err() && bytes.len() == 32 << 20, "the vector comes back");
+    });
+}
+
+/// A receive ends at an urgent byte although more is there: nothing else tells of the rest.
+fn an_urgent_byte_hides_nothing(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        for round in 0..100 {
+            let mut client = TcpStream::connect(listener.address()).unwrap();
+            let socket = listener.accept().await.unwrap();
+            if round % 2 == 0 {
+                reactor.sleep_ns(100_000).await;
+            }
+            client.write_all(b"before").unwrap();
+            rustix::net::send(&client, b"!", rustix::net::SendFlags::OOB).unwrap();
+            client.write_all(b"after").unwrap();
+            let found = receive_all(&socket, 4096, 11).await;
+            assert_eq!(String::from_utf8_lossy(&found), "beforeafter");
+        }
+    });
+}
+
 on_every_driver! {
     echo_on_one_core,
     echo_on_two_cores,
@@ -317,5 +419,8 @@ on_every_driver! {
     accepts_that_nobody_waits_for_lose_no_listener,
     a_storm_of_short_connections,
     shutdown_ends_what_waits_and_closing_tells_the_peer,
+    what_came_before_the_end_is_received_after_it,
+    a_peer_that_resets_ends_what_waits,
+    an_urgent_byte_hides_nothing,
     stopping_with_thousands_of_waiting_connections_is_quick,
 }
