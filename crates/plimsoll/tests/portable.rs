@@ -20,8 +20,9 @@ const OLD_FILTER: &[&str] = &["io_uring_setup=EPERM", "epoll_pwait2=EPERM"];
 const WARNING: &str = "io_uring cannot be used: the portable driver";
 
 fn start(rules: &[&str], data: &Path, further: &[&str]) -> Server {
+    let driver: &[&str] = if further.contains(&"--driver") { &[] } else { &["--driver", "auto"] };
     let args = ["--size", "128MiB", "--data", data.to_str().unwrap()];
-    Server::start_forbidding(rules, &[&args, further].concat())
+    Server::start_forbidding(rules, &[&args, driver, further].concat())
 }
 
 fn ok() -> Reply {
