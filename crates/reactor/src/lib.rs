@@ -34,7 +34,7 @@ mod timer;
 pub use buf::Buf;
 pub use control::{Control, ControlPort, ControlSender};
 pub use driver::sim;
-pub use driver::{DriverChoice, DriverKind, Options, Running, start};
+pub use driver::{DriverChoice, DriverKind, Running, StartOptions, start};
 pub use file::{File, FileOptions, FileStats};
 pub use load::{Load, LoadSnapshot, Work};
 pub use mesh::{Mailbox, Mesh, Port};

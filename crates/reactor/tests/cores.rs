@@ -3,7 +3,7 @@
 mod common;
 
 use common::{block_on, join, options, wait_until};
-use plimsoll_reactor::{Control, CoreId, DriverChoice, Mailbox, Mesh, Options, Reactor, Work, start};
+use plimsoll_reactor::{Control, CoreId, DriverChoice, Mailbox, Mesh, Reactor, StartOptions, Work, start};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -224,10 +224,10 @@ fn load_is_visible_while_it_runs(driver: DriverChoice) {
 }
 
 fn a_core_that_cannot_be_is_an_error_in_words(driver: DriverChoice) {
-    let started = start(&Options { cpus: vec![0, 999], driver }, |_| unreachable!("nothing runs"));
+    let started = start(&StartOptions { cpus: vec![0, 999], driver }, |_| unreachable!("nothing runs"));
     let error = started.err().unwrap();
     assert!(error.to_string().contains("core 1: cannot run on processor 999"), "{error}");
-    let started = start(&Options { cpus: Vec::new(), driver }, |_| unreachable!("nothing runs"));
+    let started = start(&StartOptions { cpus: Vec::new(), driver }, |_| unreachable!("nothing runs"));
     assert!(started.err().unwrap().to_string().contains("0 cores"));
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
 use plimsoll_flash::Superblock;
 use plimsoll_flash::format::superblock::PARTITIONS_MAX;
-use plimsoll_reactor::{FileOptions, Options};
+use plimsoll_reactor::{FileOptions, StartOptions};
 use plimsoll_server::config::Size;
 use plimsoll_server::serve::{self, FormatAsked};
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ fn utf8(path: PathBuf) -> Result<String> {
 impl Command {
     pub(super) fn run(self) -> Result<()> {
         let cpu = *serve::processors()?.first().ok_or_else(|| anyhow!("no processor to run on"))?;
-        let options = Options::on(vec![cpu]);
+        let options = StartOptions::on(vec![cpu]);
         match self {
             Command::Format { path, force, partitions, segment, size } => {
                 let path = utf8(path)?;
@@ -64,7 +64,7 @@ impl Command {
     }
 }
 
-fn format(options: &Options, path: String, size: Option<Size>, asked: FormatAsked) -> Result<()> {
+fn format(options: &StartOptions, path: String, size: Option<Size>, asked: FormatAsked) -> Result<()> {
     if let Some(size) = size {
         serve::check_new_file(&path, size.0, &asked)?;
     }
@@ -83,7 +83,7 @@ fn format(options: &Options, path: String, size: Option<Size>, asked: FormatAske
     Ok(())
 }
 
-fn info(options: &Options, path: String) -> Result<()> {
+fn info(options: &StartOptions, path: String) -> Result<()> {
     let superblock = serve::run_on_reactor(options, move |reactor| async move {
         let file = reactor.open_file(&path, &FileOptions { create_bytes: None, read_only: true })?;
         plimsoll_flash::inspect(&file).await.map_err(|error| anyhow!("{path}: {error}"))
@@ -110,7 +110,7 @@ fn print(superblock: &Superblock) {
     }
 }
 
-fn verify(options: &Options, path: String) -> Result<()> {
+fn verify(options: &StartOptions, path: String) -> Result<()> {
     let name = path.clone();
     let report = serve::run_on_reactor(options, move |reactor| async move {
         // Opened for writing, so that no server may change it meanwhile; nothing is written.

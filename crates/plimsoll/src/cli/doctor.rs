@@ -6,7 +6,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use plimsoll_reactor::limits::ARENA_BYTES_PER_CORE;
-use plimsoll_reactor::{DriverChoice, Options, start};
+use plimsoll_reactor::{DriverChoice, StartOptions, start};
 use plimsoll_server::config::{ConfigError, DriverName, parse_cores};
 use plimsoll_server::limits::DESCRIPTORS_BESIDE;
 use plimsoll_server::parameters::{PARAMETERS, Parameter};
@@ -119,7 +119,7 @@ fn io_uring(cpus: &[usize], driver: DriverName) -> Finding {
     if driver == DriverName::Portable {
         return Finding::good("not asked for: the portable driver serves");
     }
-    let options = Options { cpus: cpus.to_vec(), driver: DriverChoice::Uring };
+    let options = StartOptions { cpus: cpus.to_vec(), driver: DriverChoice::Uring };
     match start(&options, |reactor| reactor.stop()) {
         Ok(running) => {
             running.join();

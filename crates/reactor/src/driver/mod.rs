@@ -22,7 +22,7 @@ mod uring;
 pub(crate) mod wake;
 
 pub use choice::{DriverChoice, DriverKind};
-pub use start::{Options, Running, start};
+pub use start::{Running, StartOptions, start};
 
 use crate::file::{FileOptions, Opened};
 use crate::ops::{FileId, Op, Ops, SocketId, Token};

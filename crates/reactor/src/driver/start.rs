@@ -24,18 +24,18 @@ use std::thread::JoinHandle;
 
 /// How to start the reactors of a server.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct StartOptions {
     /// The processors to run on, one reactor each, in the order of their core ids.
     pub cpus: Vec<usize>,
     /// How they speak to the kernel.
     pub driver: DriverChoice,
 }
 
-impl Options {
+impl StartOptions {
     /// Reactors on these processors, with the driver that suits the machine.
     #[must_use]
-    pub fn on(cpus: Vec<usize>) -> Options {
-        Options { cpus, driver: DriverChoice::Auto }
+    pub fn on(cpus: Vec<usize>) -> StartOptions {
+        StartOptions { cpus, driver: DriverChoice::Auto }
     }
 }
 
@@ -66,7 +66,7 @@ impl Running {
 /// # Errors
 /// A driver could not be made (io_uring was asked for and is forbidden, or limits are too low), a
 /// processor does not exist, or a thread could not be started. Nothing runs then.
-pub fn start(options: &Options, main: impl Fn(&Reactor) + Send + Sync + 'static) -> io::Result<Running> {
+pub fn start(options: &StartOptions, main: impl Fn(&Reactor) + Send + Sync + 'static) -> io::Result<Running> {
     let cores = options.cpus.len();
     if !(1..=CORES_MAX).contains(&cores) {
         let words = format!("{cores} cores were asked for: between 1 and {CORES_MAX} can be served");

@@ -6,7 +6,7 @@
 #![allow(dead_code)] // Each test binary uses a part.
 #![allow(clippy::disallowed_methods)] // Tests watch real time from outside the reactors.
 
-use plimsoll_reactor::{DriverChoice, Options, Reactor, Running, Work, start};
+use plimsoll_reactor::{DriverChoice, Reactor, Running, StartOptions, Work, start};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,9 +36,9 @@ macro_rules! on_every_driver {
 }
 
 /// The processors of `cores` reactors; they share when there are too few.
-pub(crate) fn options(driver: DriverChoice, cores: usize) -> Options {
+pub(crate) fn options(driver: DriverChoice, cores: usize) -> StartOptions {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
-    Options { cpus: (0..cores).map(|core| core % count).collect(), driver }
+    StartOptions { cpus: (0..cores).map(|core| core % count).collect(), driver }
 }
 
 /// Joins the reactors; a hang ends the process with a message.

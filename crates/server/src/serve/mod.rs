@@ -30,7 +30,8 @@ use core_task::{Command, Event, Plan};
 use plimsoll_flash::layout::Layout;
 use plimsoll_flash::{DeviceError, FormatOptions, Superblock};
 use plimsoll_reactor::{
-    Control, ControlSender, CoreId, DriverChoice, File, FileOptions, Mesh, Options, Reactor, Running, Work,
+    Control, ControlSender, CoreId, DriverChoice, File, FileOptions, Mesh, Reactor, Running, StartOptions,
+    Work,
 };
 use std::future::Future;
 use std::io::ErrorKind;
@@ -53,7 +54,10 @@ pub fn processors() -> std::io::Result<Vec<usize>> {
 ///
 /// # Errors
 /// The reactor cannot be started, or the future fails.
-pub fn run_on_reactor<T, F>(options: &Options, start: impl FnOnce(Reactor) -> F + Send + 'static) -> Result<T>
+pub fn run_on_reactor<T, F>(
+    options: &StartOptions,
+    start: impl FnOnce(Reactor) -> F + Send + 'static,
+) -> Result<T>
 where
     T: Send + 'static,
     F: Future<Output = Result<T>> + 'static,
@@ -74,7 +78,10 @@ where
     receiver.recv().map_err(|_| anyhow!("the reactor ended without a result"))?
 }
 
-fn start_reactors(options: &Options, main: impl Fn(&Reactor) + Send + Sync + 'static) -> Result<Running> {
+fn start_reactors(
+    options: &StartOptions,
+    main: impl Fn(&Reactor) + Send + Sync + 'static,
+) -> Result<Running> {
     let refused = match options.driver {
         DriverChoice::Uring => {
             "cannot start: --driver uring was asked for; auto takes what the machine allows"
@@ -242,7 +249,7 @@ pub fn serve(config: Config) -> Result<()> {
     }
     host::raise_descriptors(config.clients_max);
     let job = config.clone();
-    let options = Options { cpus: vec![config.cores[0]], driver: config.driver.into() };
+    let options = StartOptions { cpus: vec![config.cores[0]], driver: config.driver.into() };
     let (superblock, settings) =
         run_on_reactor(&options, move |reactor| async move { prepare(&reactor, &job, tls).await })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -347,7 +354,7 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
         events: sender,
         ports: Mutex::new(ports),
     };
-    let options = Options { cpus: config.cores.clone(), driver: config.driver.into() };
+    let options = StartOptions { cpus: config.cores.clone(), driver: config.driver.into() };
     let running = start_reactors(&options, move |reactor| core_task::start(reactor, &plan))?;
     let loads = shared.loads.set(running.loads().to_vec());
     assert!(loads.is_ok(), "set once");

@@ -6,8 +6,9 @@
 //! * sockets are non-blocking. Each direction of one is open until a call finds nothing to do, and opens
 //!   with the next event; an operation on an open direction is tried, one on a closed direction waits;
 //! * operations of one direction are tried in the order in which they came;
-//! * a connection that waits holds no memory for what it may receive: that is taken when there is
-//!   something, at most [`RECEIVE_BYTES_MAX`] for an operation.
+//! * a connection that waits for a request holds no memory for it; only a receive of at least
+//!   [`RECEIVE_DIRECT_BYTES_MIN`], which the caller asks for when more is announced, reserves what it may
+//!   bring, at most [`RECEIVE_BYTES_MAX`].
 //!
 //! Never: it calls into a socket from anywhere but [`Network::attempt`].
 

@@ -80,6 +80,8 @@ struct Shared {
 pub(super) struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// So many there may be; fewer from the first that could not be made.
+    threads_max: usize,
     /// Jobs that no worker knows of yet.
     started: Vec<Job>,
     /// Jobs whose result was not taken.
@@ -104,7 +106,8 @@ impl Workers {
             cell,
             cpus: set,
         });
-        let mut workers = Workers { shared, threads: Vec::new(), started: Vec::new(), in_flight: 0 };
+        let (threads, started) = (Vec::new(), Vec::new());
+        let mut workers = Workers { shared, threads, threads_max: WORKERS_MAX, started, in_flight: 0 };
         // With one, every job will be done; what cannot be made later only costs speed.
         workers.spawn()?;
         Ok(workers)
@@ -141,12 +144,16 @@ impl Workers {
             self.shared.called.notify_one();
         }
         for _ in idle..jobs {
-            if self.threads.len() == WORKERS_MAX {
+            if self.threads.len() == self.threads_max {
                 return;
             }
             if let Err(error) = self.spawn() {
-                let threads = self.threads.len();
-                tracing::warn!(%error, threads, "no further thread for disk operations: they wait longer");
+                self.threads_max = self.threads.len();
+                tracing::warn!(
+                    %error,
+                    threads = self.threads_max,
+                    "no further thread for disk operations: they wait longer"
+                );
                 return;
             }
         }
