@@ -283,7 +283,8 @@ async fn run(config: Config, superblock: Superblock, settings: Settings) -> Resu
         tracing::info!(
             resp = %Listen(served.plain), tls_resp = %Listen(served.tls),
             admin = %admin.address, partitions = superblock.partitions,
-            cores = ?config.cores, driver = server.shared.settings.driver.name(), keys, durability = ?config.durability, "ready"
+            cores = ?config.cores, driver = server.shared.settings.driver.name(),
+            keys, durability = ?config.durability, "ready"
         );
         loop {
             tokio::select! {
