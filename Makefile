@@ -43,6 +43,10 @@ lint: ## Check layout and lints
 
 unit: ## Run all tests
 	$(CARGO) test --workspace --locked
+	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --locked -p plimsoll \
+		--test binary --test device --test evict --test full --test operators --test resources --test tls
+	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --locked -p plimsoll --test clients -- \
+		matrix::redis_py redis_py_users redis_py_tests::redis_py_commands redis_cli like_redis
 	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted
 
 sim: ## Fault worlds with many seeds, and the engine's crash tests: make sim SEEDS=10000

@@ -13,7 +13,7 @@ use crate::tally::Tally;
 use crate::values::Sizes;
 use crate::workload::Workload;
 use futures_util::future::try_join_all;
-use plimsoll_reactor::{Reactor, UringOptions, Work, start_uring};
+use plimsoll_reactor::{Reactor, StartOptions, Work, start};
 use plimsoll_resp::Reply;
 use rand_core::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -233,7 +233,7 @@ fn phase(plan: Plan, watch: impl FnOnce() -> Result<(), BenchError>) -> Result<V
     let cpus = plan.options.cpus.clone();
     let (plan, told) = (Arc::new(plan), Arc::new(Mutex::new(Vec::new())));
     let telling = told.clone();
-    let running = start_uring(&UringOptions { cpus }, move |reactor| {
+    let running = start(&StartOptions::on(cpus), move |reactor| {
         let (inner, plan, telling) = (reactor.clone(), plan.clone(), telling.clone());
         reactor.spawn(Work::Control, async move {
             let tallies = run_core(&inner, &plan).await;

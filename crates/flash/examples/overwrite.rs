@@ -7,7 +7,7 @@
 use plimsoll_flash::{FormatOptions, Options, Partition, format};
 use plimsoll_kv::{Block, Condition, ContainerId, Device, Durability, Expiry, Op, Request, Slot, Value};
 use plimsoll_reactor::sync::WaitList;
-use plimsoll_reactor::{FileOptions, Reactor, UringOptions, Work, start_uring};
+use plimsoll_reactor::{FileOptions, Reactor, StartOptions, Work, start};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -105,7 +105,7 @@ async fn run(reactor: Reactor, args: Vec<String>) {
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     assert_eq!(args.len(), 5, "overwrite PATH GIB PERCENT ROUNDS");
-    let running = start_uring(&UringOptions { cpus: vec![0] }, move |reactor| {
+    let running = start(&StartOptions::on(vec![0]), move |reactor| {
         reactor.spawn(Work::Control, run(reactor.clone(), args.clone()));
     });
     running.expect("the reactor starts").join();

@@ -12,7 +12,7 @@ use plimsoll_kv::{
     Result, Value,
 };
 use plimsoll_reactor::sim::{ProcessId, Random, World};
-use plimsoll_reactor::{FileOptions, Reactor, UringOptions, Work, start_uring};
+use plimsoll_reactor::{FileOptions, Reactor, StartOptions, Work, start};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
@@ -225,7 +225,7 @@ fn record(name: &str, plant: fn()) -> Recorded {
             reactor.stop();
         });
     };
-    let running = start_uring(&UringOptions { cpus: vec![0] }, main).expect("the reactor starts");
+    let running = start(&StartOptions::on(vec![0]), main).expect("the reactor starts");
     running.join();
     std::fs::remove_file(&path).expect("it was made");
     receiver.recv().expect("the run has ended")

@@ -4,7 +4,7 @@
 //! nanoseconds a read; they include the spinning before each sleep. `measure echo ADDRESS` serves
 //! `+PONG` for every message, on one core, so that any Redis load generator's PING can drive it.
 
-use plimsoll_reactor::{FileOptions, Reactor, Socket, UringOptions, Work, start_uring};
+use plimsoll_reactor::{FileOptions, Reactor, Socket, StartOptions, Work, start};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -57,7 +57,7 @@ fn read(path: String, cpu: usize) {
             own.stop();
         });
     };
-    start_uring(&UringOptions { cpus: vec![cpu] }, main).expect("the reactor starts").join();
+    start(&StartOptions::on(vec![cpu]), main).expect("the reactor starts").join();
 }
 
 async fn pong(socket: Socket) {
@@ -91,7 +91,7 @@ fn echo(address: std::net::SocketAddr, cpu: usize) {
             }
         });
     };
-    start_uring(&UringOptions { cpus: vec![cpu] }, main).expect("the reactor starts").join();
+    start(&StartOptions::on(vec![cpu]), main).expect("the reactor starts").join();
 }
 
 fn main() {

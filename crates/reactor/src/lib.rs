@@ -14,7 +14,8 @@
 //!   waits for it: dropping the future cannot free memory that the kernel still writes;
 //! * every queue has a limit ([`limits`]).
 //!
-//! Never: it knows no key, no protocol and no policy; nothing above it may ask which driver runs.
+//! Never: it knows no key, no protocol and no policy; nothing above it works otherwise on one driver
+//! than on another, or asks for more than the name of the one that serves.
 
 pub mod buf;
 mod control;
@@ -33,7 +34,7 @@ mod timer;
 pub use buf::Buf;
 pub use control::{Control, ControlPort, ControlSender};
 pub use driver::sim;
-pub use driver::uring::{Running, UringOptions, start_uring};
+pub use driver::{DriverChoice, DriverKind, Running, StartOptions, start};
 pub use file::{File, FileOptions, FileStats};
 pub use load::{Load, LoadSnapshot, Work};
 pub use mesh::{Mailbox, Mesh, Port};

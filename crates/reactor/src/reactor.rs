@@ -4,8 +4,8 @@
 //! holds. Place on the path: first and last.
 //!
 //! Invariants: one turn runs at most [`POLLS_PER_TURN_MAX`] tasks before completions are looked at
-//! again; a core sleeps only after it has spun for [`SPIN_NS`] in vain, and a sleeping core has no
-//! ready task, no due timer and no unread message.
+//! again; a core sleeps only after it has spun in vain for as long as its driver says, and a sleeping
+//! core has no ready task, no due timer and no unread message.
 
 use crate::driver::Driver;
 use crate::driver::wake::WakeCell;
@@ -213,7 +213,8 @@ impl Reactor {
                 continue;
             }
             let now_ns = self.now_ns();
-            if now_ns.saturating_sub(worked_ns) >= SPIN_NS {
+            let spin_ns = self.0.driver.borrow_mut().spin_ns();
+            if now_ns.saturating_sub(worked_ns) >= spin_ns {
                 self.park(now_ns);
             }
         }

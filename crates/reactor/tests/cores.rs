@@ -3,7 +3,7 @@
 mod common;
 
 use common::{block_on, join, options, wait_until};
-use plimsoll_reactor::{Control, CoreId, Mailbox, Mesh, Reactor, UringOptions, Work, start_uring};
+use plimsoll_reactor::{Control, CoreId, DriverChoice, Mailbox, Mesh, Reactor, StartOptions, Work, start};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -23,10 +23,9 @@ fn send(reactor: &Reactor, mailbox: &SharedMailbox, to: CoreId, message: u64) {
 /// Core 0 sends a number, core 1 sends it back. Between bursts core 0 waits for up to three times
 /// the time that a core spins before it sleeps: so messages meet the other core awake, asleep and
 /// at every point between. A wake-up lost once is a hang for ever: neither core has a timer then.
-#[test]
-fn no_wake_up_is_lost() {
+fn no_wake_up_is_lost(driver: DriverChoice) {
     let ports = Mutex::new(Mesh::ports::<u64>(2).into_iter().map(Some).collect::<Vec<_>>());
-    let running = start_uring(&options(2), move |reactor| {
+    let running = start(&options(driver, 2), move |reactor| {
         let core = reactor.core();
         let port = ports.lock().unwrap()[core.0 as usize].take().unwrap();
         let mailbox = SharedMailbox::default();
@@ -70,11 +69,10 @@ fn no_wake_up_is_lost() {
 /// A burst larger than a ring: senders wait for room, and nothing is lost or reordered. The
 /// receiver holds its core now and then for longer than the sender spins: the sender sleeps, and
 /// nothing but the room can wake it.
-#[test]
-fn a_full_ring_makes_senders_wait() {
+fn a_full_ring_makes_senders_wait(driver: DriverChoice) {
     const BURST: u64 = 50_000;
     let ports = Mutex::new(Mesh::ports::<u64>(2).into_iter().map(Some).collect::<Vec<_>>());
-    let running = start_uring(&options(2), move |reactor| {
+    let running = start(&options(driver, 2), move |reactor| {
         let core = reactor.core();
         let port = ports.lock().unwrap()[core.0 as usize].take().unwrap();
         let (own, expected) = (reactor.clone(), Cell::new(0));
@@ -106,11 +104,10 @@ fn a_full_ring_makes_senders_wait() {
 
 /// Tasks that send one message each are served in the order in which they were started, also
 /// those that come while others wait for room.
-#[test]
-fn a_full_ring_keeps_the_order_of_tasks() {
+fn a_full_ring_keeps_the_order_of_tasks(driver: DriverChoice) {
     const TASKS: u64 = 20_000;
     let ports = Mutex::new(Mesh::ports::<u64>(2).into_iter().map(Some).collect::<Vec<_>>());
-    let running = start_uring(&options(2), move |reactor| {
+    let running = start(&options(driver, 2), move |reactor| {
         let core = reactor.core();
         let port = ports.lock().unwrap()[core.0 as usize].take().unwrap();
         let (own, expected) = (reactor.clone(), Cell::new(0));
@@ -141,14 +138,13 @@ fn a_full_ring_keeps_the_order_of_tasks() {
     join(running.unwrap());
 }
 
-#[test]
-fn commands_reach_a_sleeping_core() {
+fn commands_reach_a_sleeping_core(driver: DriverChoice) {
     let (mut sender, ports) = Control::ports::<u64>(2);
     let ports = Mutex::new(ports.into_iter().map(Some).collect::<Vec<_>>());
     let (answers, answered) = mpsc::channel();
     // One command is sent before the cores exist.
     sender.send(CoreId(1), 1).unwrap();
-    let running = start_uring(&options(2), move |reactor| {
+    let running = start(&options(driver, 2), move |reactor| {
         let port = ports.lock().unwrap()[reactor.core().0 as usize].take().unwrap();
         let (own, answers) = (reactor.clone(), answers.clone());
         port.open(reactor, move |command| {
@@ -173,9 +169,8 @@ fn commands_reach_a_sleeping_core() {
     assert_eq!(refused, plimsoll_reactor::limits::CONTROL_MESSAGES_MAX as u64);
 }
 
-#[test]
-fn timers_fire_in_order_and_never_early() {
-    block_on(|reactor| async move {
+fn timers_fire_in_order_and_never_early(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
         let fired = Rc::new(RefCell::new(Vec::new()));
         let start_ns = reactor.now_ns();
         for index in 0..100_u64 {
@@ -207,11 +202,10 @@ fn timers_fire_in_order_and_never_early() {
     });
 }
 
-#[test]
-fn load_is_visible_while_it_runs() {
+fn load_is_visible_while_it_runs(driver: DriverChoice) {
     let stop = Arc::new(AtomicU64::new(0));
     let seen = stop.clone();
-    let running = start_uring(&options(1), move |reactor| {
+    let running = start(&options(driver, 1), move |reactor| {
         let (own, stop) = (reactor.clone(), stop.clone());
         reactor.spawn(Work::Background, async move {
             while stop.load(Ordering::Relaxed) == 0 {
@@ -229,11 +223,20 @@ fn load_is_visible_while_it_runs() {
     join(running);
 }
 
-#[test]
-fn a_core_that_cannot_be_is_an_error_in_words() {
-    let started = start_uring(&UringOptions { cpus: vec![0, 999] }, |_| unreachable!("nothing runs"));
+fn a_core_that_cannot_be_is_an_error_in_words(driver: DriverChoice) {
+    let started = start(&StartOptions { cpus: vec![0, 999], driver }, |_| unreachable!("nothing runs"));
     let error = started.err().unwrap();
     assert!(error.to_string().contains("core 1: cannot run on processor 999"), "{error}");
-    let started = start_uring(&UringOptions { cpus: Vec::new() }, |_| unreachable!("nothing runs"));
+    let started = start(&StartOptions { cpus: Vec::new(), driver }, |_| unreachable!("nothing runs"));
     assert!(started.err().unwrap().to_string().contains("0 cores"));
+}
+
+on_every_driver! {
+    no_wake_up_is_lost,
+    a_full_ring_makes_senders_wait,
+    a_full_ring_keeps_the_order_of_tasks,
+    commands_reach_a_sleeping_core,
+    timers_fire_in_order_and_never_early,
+    load_is_visible_while_it_runs,
+    a_core_that_cannot_be_is_an_error_in_words,
 }

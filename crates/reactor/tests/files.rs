@@ -3,7 +3,7 @@
 mod common;
 
 use common::{block_on, fresh_path, join, options};
-use plimsoll_reactor::{Buf, FileOptions, Work, start_uring};
+use plimsoll_reactor::{Buf, DriverChoice, FileOptions, Work, start};
 use std::future::Future;
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -25,11 +25,10 @@ fn pattern(len: usize, seed: u64) -> Rc<Buf> {
     Rc::new(buf)
 }
 
-#[test]
-fn what_was_written_is_read_back() {
+fn what_was_written_is_read_back(driver: DriverChoice) {
     let path = fresh_path("round-trip");
     let kept = path.clone();
-    block_on(move |reactor| {
+    block_on(driver, move |reactor| {
         let path = path.clone();
         async move {
             let file = reactor.open_file(&path, &created(16 * MIB)).unwrap();
@@ -53,7 +52,7 @@ fn what_was_written_is_read_back() {
     // Another process's view: the size is there, and opening again makes nothing.
     assert_eq!(std::fs::metadata(&kept).unwrap().len(), 16 * MIB);
     let again = kept.clone();
-    block_on(move |reactor| {
+    block_on(driver, move |reactor| {
         let again = again.clone();
         async move {
             let file = reactor.open_file(&again, &created(MIB)).unwrap();
@@ -63,12 +62,11 @@ fn what_was_written_is_read_back() {
     std::fs::remove_file(kept).unwrap();
 }
 
-#[test]
-fn more_operations_than_the_submission_queue_holds_all_complete() {
+fn more_operations_than_the_submission_queue_holds_all_complete(driver: DriverChoice) {
     const OPERATIONS: usize = 5_000;
     let path = fresh_path("burst");
     let kept = path.clone();
-    block_on(move |reactor| {
+    block_on(driver, move |reactor| {
         let path = path.clone();
         async move {
             let file = reactor.open_file(&path, &created(4 * MIB)).unwrap();
@@ -94,14 +92,13 @@ fn more_operations_than_the_submission_queue_holds_all_complete() {
     std::fs::remove_file(kept).unwrap();
 }
 
-#[test]
-fn a_device_in_use_is_refused() {
+fn a_device_in_use_is_refused(driver: DriverChoice) {
     let path = fresh_path("lock");
     std::fs::write(&path, vec![0; MIB as usize]).unwrap();
     let other = std::fs::File::open(&path).unwrap();
     other.lock().unwrap();
     let (locked, kept) = (path.clone(), path.clone());
-    block_on(move |reactor| {
+    block_on(driver, move |reactor| {
         let path = locked.clone();
         async move {
             let error = reactor.open_file(&path, &FileOptions::default()).err().expect("locked");
@@ -113,7 +110,7 @@ fn a_device_in_use_is_refused() {
         }
     });
     drop(other);
-    block_on(move |reactor| {
+    block_on(driver, move |reactor| {
         let path = path.clone();
         async move {
             let file = reactor.open_file(&path, &FileOptions::default()).unwrap();
@@ -126,13 +123,12 @@ fn a_device_in_use_is_refused() {
     std::fs::remove_file(kept).unwrap();
 }
 
-#[test]
-fn the_cores_of_a_process_share_a_file() {
+fn the_cores_of_a_process_share_a_file(driver: DriverChoice) {
     let path = fresh_path("shared");
     let kept = path.clone();
     let (both_open, makers) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
     let seen = makers.clone();
-    let running = start_uring(&options(2), move |reactor| {
+    let running = start(&options(driver, 2), move |reactor| {
         let file = reactor.open_file(&path, &created(MIB)).unwrap();
         makers.fetch_add(usize::from(file.created()), Ordering::Relaxed);
         both_open.wait();
@@ -152,13 +148,12 @@ fn the_cores_of_a_process_share_a_file() {
     std::fs::remove_file(kept).unwrap();
 }
 
-#[test]
-fn errors_say_what_where_and_why() {
+fn errors_say_what_where_and_why(driver: DriverChoice) {
     let path = fresh_path("missing");
     let shrunk = fresh_path("shrunk");
     std::fs::write(&shrunk, vec![7; 65_536]).unwrap();
     let kept = shrunk.clone();
-    block_on(move |reactor| {
+    block_on(driver, move |reactor| {
         let (path, shrunk) = (path.clone(), shrunk.clone());
         async move {
             let open = |path: &str, options: &FileOptions| reactor.open_file(path, options).err().unwrap();
@@ -190,11 +185,10 @@ fn start_and_drop(future: impl Future) {
     assert!(matches!(polled, Poll::Pending), "operations never complete at once");
 }
 
-#[test]
-fn abandoned_operations_harm_nobody() {
+fn abandoned_operations_harm_nobody(driver: DriverChoice) {
     let path = fresh_path("abandoned");
     let kept = path.clone();
-    block_on(move |reactor| {
+    block_on(driver, move |reactor| {
         let path = path.clone();
         async move {
             for round in 0..200_u64 {
@@ -219,4 +213,13 @@ fn abandoned_operations_harm_nobody() {
         }
     });
     std::fs::remove_file(kept).unwrap();
+}
+
+on_every_driver! {
+    what_was_written_is_read_back,
+    more_operations_than_the_submission_queue_holds_all_complete,
+    a_device_in_use_is_refused,
+    the_cores_of_a_process_share_a_file,
+    errors_say_what_where_and_why,
+    abandoned_operations_harm_nobody,
 }

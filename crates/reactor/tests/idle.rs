@@ -3,7 +3,7 @@
 mod common;
 
 use common::{join, options};
-use plimsoll_reactor::{Control, CoreId, start_uring};
+use plimsoll_reactor::{Control, CoreId, DriverChoice, start};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,11 +14,17 @@ fn cpu_ns() -> i64 {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // Real idle time has to pass.
 fn idle_cores_use_below_one_per_cent() {
+    for driver in [DriverChoice::Uring, DriverChoice::Portable] {
+        idle(driver);
+    }
+}
+
+#[allow(clippy::disallowed_methods)] // Real idle time has to pass.
+fn idle(driver: DriverChoice) {
     let (mut sender, ports) = Control::ports::<()>(2);
     let ports = Mutex::new(ports.into_iter().map(Some).collect::<Vec<_>>());
-    let running = start_uring(&options(2), move |reactor| {
+    let running = start(&options(driver, 2), move |reactor| {
         let port = ports.lock().unwrap()[reactor.core().0 as usize].take().unwrap();
         let own = reactor.clone();
         port.open(reactor, move |()| own.stop());
@@ -43,5 +49,5 @@ fn idle_cores_use_below_one_per_cent() {
         sender.send(CoreId(core), ()).unwrap();
     }
     join(running);
-    assert!(spent_ns < 15_000_000, "two idle cores used {spent_ns} ns of CPU in 1.5 s");
+    assert!(spent_ns < 15_000_000, "{driver:?}: two idle cores used {spent_ns} ns of CPU in 1.5 s");
 }

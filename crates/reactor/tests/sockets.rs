@@ -3,7 +3,7 @@
 mod common;
 
 use common::{block_on, join, options, wait_until};
-use plimsoll_reactor::{Control, Listener, Reactor, Running, Socket, Work, start_uring};
+use plimsoll_reactor::{Control, DriverChoice, Listener, Reactor, Running, Socket, Work, start};
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -40,7 +40,7 @@ fn serve(reactor: &Reactor, listener: Listener, bytes_max: usize) {
 }
 
 /// Echo servers on each core at one address, and what stops them.
-fn start_echo(cores: usize, bytes_max: usize) -> (SocketAddr, Running, impl FnOnce()) {
+fn start_echo(driver: DriverChoice, cores: usize, bytes_max: usize) -> (SocketAddr, Running, impl FnOnce()) {
     let (mut sender, ports) = Control::ports::<()>(cores);
     let ports = Mutex::new(ports.into_iter().map(Some).collect::<Vec<_>>());
     // A port is chosen by the first listener; the others listen on the same.
@@ -48,7 +48,7 @@ fn start_echo(cores: usize, bytes_max: usize) -> (SocketAddr, Running, impl FnOn
     let address = holder.local_addr().unwrap();
     drop(holder);
     let (listening, all_listen) = channel();
-    let running = start_uring(&options(cores), move |reactor| {
+    let running = start(&options(driver, cores), move |reactor| {
         let port = ports.lock().unwrap()[reactor.core().0 as usize].take().unwrap();
         let stopped = reactor.clone();
         port.open(reactor, move |()| stopped.stop());
@@ -83,9 +83,9 @@ fn round_trip(stream: &mut TcpStream, wanted: &[u8]) {
     assert!(found == wanted, "{} bytes came back changed", wanted.len());
 }
 
-fn echo_with_clients(cores: usize, bytes_max: usize, rounds: usize) {
+fn echo_with_clients(driver: DriverChoice, cores: usize, bytes_max: usize, rounds: usize) {
     const CLIENTS: usize = 50;
-    let (address, running, stop) = start_echo(cores, bytes_max);
+    let (address, running, stop) = start_echo(driver, cores, bytes_max);
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
             std::thread::spawn(move || {
@@ -103,28 +103,24 @@ fn echo_with_clients(cores: usize, bytes_max: usize, rounds: usize) {
     join(running);
 }
 
-#[test]
-fn echo_on_one_core() {
-    echo_with_clients(1, 16 << 10, 100);
+fn echo_on_one_core(driver: DriverChoice) {
+    echo_with_clients(driver, 1, 16 << 10, 100);
 }
 
-#[test]
-fn echo_on_two_cores() {
-    echo_with_clients(2, 16 << 10, 100);
+fn echo_on_two_cores(driver: DriverChoice) {
+    echo_with_clients(driver, 2, 16 << 10, 100);
 }
 
-#[test]
-fn echo_with_direct_receives() {
-    echo_with_clients(1, 256 << 10, 50);
+fn echo_with_direct_receives(driver: DriverChoice) {
+    echo_with_clients(driver, 1, 256 << 10, 50);
 }
 
-#[test]
-fn more_waiting_connections_than_shared_buffers_all_receive() {
+fn more_waiting_connections_than_shared_buffers_all_receive(driver: DriverChoice) {
     const CONNECTIONS: usize = 600;
     let (addresses, listening) = channel();
     let (waiting, sent) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (served, all_sent) = (waiting.clone(), sent.clone());
-    let running = start_uring(&options(1), move |reactor| {
+    let running = start(&options(driver, 1), move |reactor| {
         let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         addresses.send(listener.address()).unwrap();
         let (own, waiting, sent) = (reactor.clone(), waiting.clone(), sent.clone());
@@ -158,14 +154,13 @@ fn more_waiting_connections_than_shared_buffers_all_receive() {
     join(running.unwrap());
 }
 
-#[test]
 #[allow(clippy::disallowed_methods)] // Time has to pass in which the sender could wrongly finish.
-fn a_slow_reader_makes_the_sender_wait() {
+fn a_slow_reader_makes_the_sender_wait(driver: DriverChoice) {
     const BYTES: usize = 32 << 20;
     let (addresses, listening) = channel();
     let progress = Arc::new(AtomicUsize::new(0));
     let seen = progress.clone();
-    let running = start_uring(&options(1), move |reactor| {
+    let running = start(&options(driver, 1), move |reactor| {
         let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         addresses.send(listener.address()).unwrap();
         let (own, progress) = (reactor.clone(), progress.clone());
@@ -198,9 +193,8 @@ fn start_and_drop(future: impl Future) {
     assert!(matches!(polled, Poll::Pending), "operations never complete at once");
 }
 
-#[test]
-fn dropped_receives_and_reused_descriptors_mix_up_no_connections() {
-    block_on(|reactor| async move {
+fn dropped_receives_and_reused_descriptors_mix_up_no_connections(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
         let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address();
         for round in 0..2_000_u32 {
@@ -232,9 +226,8 @@ fn dropped_receives_and_reused_descriptors_mix_up_no_connections() {
     });
 }
 
-#[test]
-fn accepts_that_nobody_waits_for_lose_no_listener() {
-    block_on(|reactor| async move {
+fn accepts_that_nobody_waits_for_lose_no_listener(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
         let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         for round in 0..500 {
             start_and_drop(listener.accept());
@@ -255,9 +248,8 @@ fn accepts_that_nobody_waits_for_lose_no_listener() {
     });
 }
 
-#[test]
-fn a_storm_of_short_connections() {
-    let (address, running, stop) = start_echo(2, 4096);
+fn a_storm_of_short_connections(driver: DriverChoice) {
+    let (address, running, stop) = start_echo(driver, 2, 4096);
     let clients: Vec<_> = (0..8_u8)
         .map(|client| {
             std::thread::spawn(move || {
@@ -277,9 +269,8 @@ fn a_storm_of_short_connections() {
     join(running);
 }
 
-#[test]
-fn shutdown_ends_what_waits_and_closing_tells_the_peer() {
-    block_on(|reactor| async move {
+fn shutdown_ends_what_waits_and_closing_tells_the_peer(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
         let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let client = reactor.connect(listener.address()).unwrap();
         let server = listener.accept().await.unwrap();
@@ -302,9 +293,8 @@ fn shutdown_ends_what_waits_and_closing_tells_the_peer() {
     });
 }
 
-#[test]
-fn stopping_with_thousands_of_waiting_connections_is_quick() {
-    let (address, running, stop) = start_echo(1, 4096);
+fn stopping_with_thousands_of_waiting_connections_is_quick(driver: DriverChoice) {
+    let (address, running, stop) = start_echo(driver, 1, 4096);
     let mut streams: Vec<_> = (0..1_000).map(|_| TcpStream::connect(address).unwrap()).collect();
     for stream in &mut streams {
         round_trip(stream, b"here");
@@ -315,4 +305,122 @@ fn stopping_with_thousands_of_waiting_connections_is_quick() {
     for stream in &mut streams {
         assert!(matches!(stream.read_to_end(&mut rest), Ok(0) | Err(_)), "every connection was closed");
     }
+}
+
+/// Receives at most `bytes_max` bytes at a time until there are `count`, or the end.
+async fn receive_all(socket: &Socket, bytes_max: usize, count: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let (result, bytes) = socket.receive(all, bytes_max).await;
+        all = bytes;
+        if result.unwrap() == 0 {
+            break;
+        }
+    }
+    all
+}
+
+fn what_came_before_the_end_is_received_after_it(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        for (round, bytes_max) in [7, 64, 100, 999, 1000, 4096, 65_536].into_iter().enumerate() {
+            let mut client = TcpStream::connect(listener.address()).unwrap();
+            let socket = listener.accept().await.unwrap();
+            if round % 2 == 0 {
+                start_and_drop(socket.receive(Vec::new(), 1));
+                reactor.sleep_ns(1_000_000).await;
+            }
+            let wanted: Vec<u8> = (0..1000).map(|at| (at % 251) as u8).collect();
+            client.write_all(&wanted).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            // Bytes and end are both there before the first look.
+            reactor.sleep_ns(2_000_000).await;
+            let found = receive_all(&socket, bytes_max, 1000).await;
+            assert!(found == wanted, "{} of 1000 bytes, {bytes_max} at a time", found.len());
+            for _ in 0..3 {
+                assert_eq!(socket.receive(Vec::new(), bytes_max).await.0.unwrap(), 0, "the end stays");
+            }
+            // It is half closed: the other half goes on.
+            assert!(socket.send(b"and back".to_vec()).await.0.is_ok());
+            drop(socket);
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, "and back");
+        }
+    });
+}
+
+fn a_peer_that_resets_ends_what_waits(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        for waits in [false, true] {
+            let client = TcpStream::connect(listener.address()).unwrap();
+            let socket = listener.accept().await.unwrap();
+            let kill = move || {
+                let at_once = Some(std::time::Duration::ZERO);
+                rustix::net::sockopt::set_socket_linger(&client, at_once).unwrap();
+                drop(client);
+            };
+            if waits {
+                let own = reactor.clone();
+                reactor.spawn(Work::Network, async move {
+                    own.sleep_ns(1_000_000).await;
+                    kill();
+                });
+            } else {
+                kill();
+            }
+            let (result, bytes) = socket.receive(Vec::new(), 4096).await;
+            assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+            assert!(bytes.is_empty());
+            let (result, _) = socket.send(b"to nobody".to_vec()).await;
+            assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+        }
+        // A sender that waits for room learns of it too.
+        let client = TcpStream::connect(listener.address()).unwrap();
+        let socket = listener.accept().await.unwrap();
+        let own = reactor.clone();
+        reactor.spawn(Work::Network, async move {
+            own.sleep_ns(20_000_000).await;
+            rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
+            drop(client);
+        });
+        let (result, bytes) = socket.send(vec![7; 32 << 20]).await;
+        assert!(result.is_err() && bytes.len() == 32 << 20, "the vector comes back");
+    });
+}
+
+/// A receive ends at an urgent byte although more is there: nothing else tells of the rest.
+fn an_urgent_byte_hides_nothing(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        for round in 0..100 {
+            let mut client = TcpStream::connect(listener.address()).unwrap();
+            let socket = listener.accept().await.unwrap();
+            if round % 2 == 0 {
+                reactor.sleep_ns(100_000).await;
+            }
+            client.write_all(b"before").unwrap();
+            rustix::net::send(&client, b"!", rustix::net::SendFlags::OOB).unwrap();
+            client.write_all(b"after").unwrap();
+            let found = receive_all(&socket, 4096, 11).await;
+            assert_eq!(String::from_utf8_lossy(&found), "beforeafter");
+        }
+    });
+}
+
+on_every_driver! {
+    echo_on_one_core,
+    echo_on_two_cores,
+    echo_with_direct_receives,
+    more_waiting_connections_than_shared_buffers_all_receive,
+    a_slow_reader_makes_the_sender_wait,
+    dropped_receives_and_reused_descriptors_mix_up_no_connections,
+    accepts_that_nobody_waits_for_lose_no_listener,
+    a_storm_of_short_connections,
+    shutdown_ends_what_waits_and_closing_tells_the_peer,
+    what_came_before_the_end_is_received_after_it,
+    a_peer_that_resets_ends_what_waits,
+    an_urgent_byte_hides_nothing,
+    stopping_with_thousands_of_waiting_connections_is_quick,
 }

@@ -15,7 +15,7 @@ use crate::tls::Tls;
 use crate::volume::Geometry;
 use plimsoll_flash::OnFull;
 use plimsoll_kv::Durability;
-use plimsoll_reactor::{CoreId, Load};
+use plimsoll_reactor::{CoreId, DriverKind, Load};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -46,6 +46,8 @@ pub struct Settings {
     pub started_ms: u64,
     /// The process' id.
     pub process_id: u32,
+    /// What speaks to the kernel.
+    pub driver: DriverKind,
 }
 
 /// What the process does for operators' commands; a simulated server has none.

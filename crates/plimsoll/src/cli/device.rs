@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
 use plimsoll_flash::Superblock;
 use plimsoll_flash::format::superblock::PARTITIONS_MAX;
-use plimsoll_reactor::FileOptions;
+use plimsoll_reactor::{FileOptions, StartOptions};
 use plimsoll_server::config::Size;
 use plimsoll_server::serve::{self, FormatAsked};
 use std::path::PathBuf;
@@ -47,6 +47,7 @@ fn utf8(path: PathBuf) -> Result<String> {
 impl Command {
     pub(super) fn run(self) -> Result<()> {
         let cpu = *serve::processors()?.first().ok_or_else(|| anyhow!("no processor to run on"))?;
+        let options = StartOptions::on(vec![cpu]);
         match self {
             Command::Format { path, force, partitions, segment, size } => {
                 let path = utf8(path)?;
@@ -55,19 +56,19 @@ impl Command {
                 let cores = serve::processors()?.len().min(plimsoll_reactor::limits::CORES_MAX);
                 let partitions = partitions.unwrap_or(u16::try_from(cores).expect("cores are few"));
                 let asked = FormatAsked { partitions, segment_bytes, force };
-                format(cpu, path, size, asked)
+                format(&options, path, size, asked)
             }
-            Command::Info { path } => info(cpu, utf8(path)?),
-            Command::Verify { path } => verify(cpu, utf8(path)?),
+            Command::Info { path } => info(&options, utf8(path)?),
+            Command::Verify { path } => verify(&options, utf8(path)?),
         }
     }
 }
 
-fn format(cpu: usize, path: String, size: Option<Size>, asked: FormatAsked) -> Result<()> {
+fn format(options: &StartOptions, path: String, size: Option<Size>, asked: FormatAsked) -> Result<()> {
     if let Some(size) = size {
         serve::check_new_file(&path, size.0, &asked)?;
     }
-    let superblock = serve::run_on_reactor(cpu, move |reactor| async move {
+    let superblock = serve::run_on_reactor(options, move |reactor| async move {
         let options = FileOptions { create_bytes: size.map(|size| size.0), read_only: false };
         let file = serve::open_when_free(&reactor, &path, &options).await?;
         if let Some(asked) = size.filter(|size| size.0 != file.size_bytes()) {
@@ -82,8 +83,8 @@ fn format(cpu: usize, path: String, size: Option<Size>, asked: FormatAsked) -> R
     Ok(())
 }
 
-fn info(cpu: usize, path: String) -> Result<()> {
-    let superblock = serve::run_on_reactor(cpu, move |reactor| async move {
+fn info(options: &StartOptions, path: String) -> Result<()> {
+    let superblock = serve::run_on_reactor(options, move |reactor| async move {
         let file = reactor.open_file(&path, &FileOptions { create_bytes: None, read_only: true })?;
         plimsoll_flash::inspect(&file).await.map_err(|error| anyhow!("{path}: {error}"))
     })?;
@@ -109,9 +110,9 @@ fn print(superblock: &Superblock) {
     }
 }
 
-fn verify(cpu: usize, path: String) -> Result<()> {
+fn verify(options: &StartOptions, path: String) -> Result<()> {
     let name = path.clone();
-    let report = serve::run_on_reactor(cpu, move |reactor| async move {
+    let report = serve::run_on_reactor(options, move |reactor| async move {
         // Opened for writing, so that no server may change it meanwhile; nothing is written.
         let file = serve::open_when_free(&reactor, &path, &FileOptions::default()).await?;
         let mut told_percent = 0;

@@ -6,8 +6,8 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use plimsoll_reactor::limits::ARENA_BYTES_PER_CORE;
-use plimsoll_reactor::{UringOptions, start_uring};
-use plimsoll_server::config::{ConfigError, parse_cores};
+use plimsoll_reactor::{DriverChoice, StartOptions, start};
+use plimsoll_server::config::{ConfigError, DriverName, parse_cores};
 use plimsoll_server::limits::DESCRIPTORS_BESIDE;
 use plimsoll_server::parameters::{PARAMETERS, Parameter};
 use plimsoll_server::serve;
@@ -29,6 +29,9 @@ pub(crate) struct Doctor {
     /// The processors to run on, as 0-3 or 0,2 [default: all].
     #[arg(long, value_name = "LIST")]
     cores: Option<String>,
+    /// What the server is to speak to the kernel by.
+    #[arg(long, value_enum, default_value = "auto")]
+    driver: DriverName,
 }
 
 /// How good that is.
@@ -78,7 +81,7 @@ impl Doctor {
         };
         let disk = Disk::of(&self.data);
         let findings = [
-            ("io_uring", io_uring(&cpus)),
+            ("io_uring", io_uring(&cpus, self.driver)),
             ("descriptors", descriptors(getrlimit(Resource::Nofile).maximum)),
             ("locked memory", locked_memory(locked_bytes_max(), cpus.len())),
             ("direct I/O", direct_io(&self.data)),
@@ -112,21 +115,32 @@ fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-fn io_uring(cpus: &[usize]) -> Finding {
-    let running = start_uring(&UringOptions { cpus: cpus.to_vec() }, |reactor| reactor.stop());
-    match running {
+fn io_uring(cpus: &[usize], driver: DriverName) -> Finding {
+    if driver == DriverName::Portable {
+        return Finding::good("not asked for: the portable driver serves");
+    }
+    let options = StartOptions { cpus: cpus.to_vec(), driver: DriverChoice::Uring };
+    match start(&options, |reactor| reactor.stop()) {
         Ok(running) => {
             running.join();
             let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
             Finding::good(format!("Linux {kernel}: a ring on each of {} processors", cpus.len()))
         }
-        Err(error) if error.kind() == ErrorKind::InvalidInput => {
-            Finding::bad(error.to_string(), "--cores with processors of this machine")
-        }
-        Err(error) => Finding::bad(
-            error.to_string(),
-            "in a container allow it: packaging/ has a seccomp profile; on the machine: sysctl kernel.io_uring_disabled=0",
+        Err(error) => judge_refusal(&error, driver),
+    }
+}
+
+/// What it means that io_uring could not be had.
+fn judge_refusal(error: &std::io::Error, driver: DriverName) -> Finding {
+    const MEND: &str = "in a container allow it: packaging/ has a seccomp profile; on the machine: sysctl kernel.io_uring_disabled=0";
+    match error.kind() {
+        ErrorKind::InvalidInput => Finding::bad(error.to_string(), "--cores with processors of this machine"),
+        // The kinds for which the server takes the other driver.
+        ErrorKind::PermissionDenied | ErrorKind::Unsupported if driver == DriverName::Auto => Finding::worse(
+            format!("the portable driver serves, for up to twice the processor time: {error}"),
+            MEND,
         ),
+        _ => Finding::bad(error.to_string(), MEND),
     }
 }
 
@@ -296,6 +310,22 @@ mod tests {
         assert_eq!(clock(Some("tsc".to_owned())).state, State::Good);
         assert_eq!(write_cache(Some("write back".to_owned())).state, State::Good);
         assert_eq!(write_cache(None).state, State::Worse);
+    }
+
+    #[test]
+    fn without_io_uring_the_server_runs_unless_it_was_asked_for() {
+        let refused = |kind| std::io::Error::new(kind, "core 0: no");
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::Unsupported] {
+            let found = judge_refusal(&refused(kind), DriverName::Auto);
+            assert!(
+                found.state == State::Worse && found.says.contains("the portable driver serves"),
+                "{found}"
+            );
+            assert_eq!(judge_refusal(&refused(kind), DriverName::Uring).state, State::Bad);
+        }
+        // Nothing else lets the server run without.
+        assert_eq!(judge_refusal(&refused(ErrorKind::OutOfMemory), DriverName::Auto).state, State::Bad);
+        assert_eq!(judge_refusal(&refused(ErrorKind::InvalidInput), DriverName::Auto).state, State::Bad);
     }
 
     #[test]

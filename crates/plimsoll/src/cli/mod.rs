@@ -11,7 +11,7 @@ mod sim;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use plimsoll_server::config::{
-    Config, ConfigError, DurabilityName, Layer, Listen, OnFullName, Password, Size,
+    Config, ConfigError, DriverName, DurabilityName, Layer, Listen, OnFullName, Password, Size,
 };
 use plimsoll_server::serve;
 use std::net::SocketAddr;
@@ -63,6 +63,9 @@ struct Serve {
     /// The processors to run on, as 0-3 or 0,2 [default: all].
     #[arg(long, value_name = "LIST")]
     cores: Option<String>,
+    /// What speaks to the kernel [default: auto].
+    #[arg(long, value_enum)]
+    driver: Option<DriverName>,
     /// Where RESP is served, or none [default: 127.0.0.1:6379].
     #[arg(long, value_name = "ADDR")]
     resp: Option<Listen>,
@@ -121,6 +124,7 @@ impl Serve {
             device: self.device,
             size: self.size,
             cores: self.cores,
+            driver: self.driver,
             resp: self.resp,
             tls_resp: self.tls_resp,
             tls_cert: self.tls_cert,

@@ -225,8 +225,8 @@ fn wait(answered: &Receiver<()>, batches: u64, then: Duration) {
     std::thread::sleep(then);
 }
 
-fn serve_args<'a>(device: &'a str, cores: &'a str, durability: &'a str) -> [&'a str; 8] {
-    ["--device", device, "--size", "256MiB", "--cores", cores, "--durability", durability]
+fn serve_args<'a>(device: &'a str, cores: &'a str, durability: &'a str, driver: &'a str) -> [&'a str; 10] {
+    ["--device", device, "--size", "256MiB", "--cores", cores, "--durability", durability, "--driver", driver]
 }
 
 #[test]
@@ -238,7 +238,9 @@ fn thirty_kills_under_load_lose_nothing_and_bring_nothing_back() {
     for kill in 0..KILLS {
         let cores = cores(if kill % 5 == 4 { 1 } else { 2 });
         let durability = if kill % 3 == 2 { "group" } else { "sync" };
-        let args = serve_args(device, &cores, durability);
+        // One history of both drivers: each finds what the other left.
+        let driver = if kill % 2 == 1 { "portable" } else { "uring" };
+        let args = serve_args(device, &cores, durability, driver);
         if kill % 4 == 3 {
             killed_in_its_start(&args, &mut random);
         }
@@ -282,12 +284,12 @@ fn killed_in_its_start(args: &[&str], random: &mut Random) {
 fn verified_at_last(device: &Path, owners: &mut [Owner]) {
     let device = device.to_str().unwrap();
     let cores = cores(2);
-    let server = Server::start(&serve_args(device, &cores, "sync"));
+    let server = Server::start(&serve_args(device, &cores, "sync", "auto"));
     check(&server, owners);
     server.stop();
     println!("{}", succeeds(&["device", "verify", device]).trim());
     // A stopped server's checkpoint tells the same as a killed server's log.
-    let server = Server::start(&serve_args(device, &cores, "sync"));
+    let server = Server::start(&serve_args(device, &cores, "sync", "auto"));
     check(&server, owners);
     server.stop();
     std::fs::remove_file(device).unwrap();

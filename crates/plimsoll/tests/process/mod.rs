@@ -1,4 +1,6 @@
 //! The server's binary as a process, and a client that blocks: what the tests on a real kernel share.
+//!
+//! `PLIMSOLL_TEST_DRIVER=portable` lets every server that names no driver run on that one.
 #![allow(dead_code, unreachable_pub)] // Each test binary uses a part.
 
 use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
@@ -63,14 +65,20 @@ pub struct Server {
 impl Server {
     /// Starts `plimsoll serve` on ports of its own and does not wait until it serves.
     pub fn spawn(args: &[&str]) -> Server {
-        let resp: &[&str] = if args.contains(&"--resp") { &[] } else { &["--resp", "127.0.0.1:0"] };
-        let mut child = Command::new(BINARY)
-            .args(["serve", "--admin", "127.0.0.1:0"])
-            .args(resp)
-            .args(args)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Server::spawn_by(Command::new(BINARY), args)
+    }
+
+    fn spawn_by(mut command: Command, args: &[&str]) -> Server {
+        command.args(["serve", "--admin", "127.0.0.1:0"]).args(args);
+        if !args.contains(&"--resp") {
+            command.args(["--resp", "127.0.0.1:0"]);
+        }
+        if let Ok(driver) = std::env::var("PLIMSOLL_TEST_DRIVER")
+            && !args.contains(&"--driver")
+        {
+            command.args(["--driver", &driver]);
+        }
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = child.stderr.take().expect("it is piped");
         let (sender, ready) = channel();
         let said = Arc::<Said>::default();
@@ -82,7 +90,16 @@ impl Server {
 
     /// Starts `plimsoll serve` and waits until it serves.
     pub fn start(args: &[&str]) -> Server {
-        let mut server = Server::spawn(args);
+        Server::spawn(args).until_ready()
+    }
+
+    /// As [`Server::start`], without some system calls: see [`forbidding`].
+    pub fn start_forbidding(rules: &[&str], args: &[&str]) -> Server {
+        Server::spawn_by(forbidding(rules), args).until_ready()
+    }
+
+    fn until_ready(self) -> Server {
+        let mut server = self;
         // The sender ends with the server's standard error.
         let Ok(ready) = server.ready.recv() else {
             panic!("the server ended: {}", server.told());
@@ -176,6 +193,14 @@ pub fn ask(address: &str, text: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// `plimsoll` without some system calls, as `io_uring_setup=EPERM`; arguments are to be added.
+pub fn forbidding(rules: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/process/forbid.py");
+    command.arg(script).args(rules).args(["--", BINARY]);
+    command
 }
 
 /// Runs `plimsoll` with these arguments.

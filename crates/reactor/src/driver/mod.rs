@@ -10,11 +10,19 @@
 //! * `park` sleeps until a completion, the timeout or a wake-up; it may return early;
 //! * `announce_sleep` comes before the last look for messages, `announce_awake` after the sleep;
 //! * `waker` is what another thread wakes this core by;
+//! * `spin_ns` is how long a core that finds nothing to do looks on before it sleeps;
 //! * `drain` returns when no operation is in flight any more.
 
+mod choice;
+mod kernel;
+mod portable;
 pub mod sim;
-pub(crate) mod uring;
+mod start;
+mod uring;
 pub(crate) mod wake;
+
+pub use choice::{DriverChoice, DriverKind};
+pub use start::{Running, StartOptions, start};
 
 use crate::file::{FileOptions, Opened};
 use crate::ops::{FileId, Op, Ops, SocketId, Token};
@@ -24,8 +32,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use wake::WakeCell;
 
+/// How long a stop waits for operations in flight.
+const DRAIN_NS_MAX: u64 = 5_000_000_000;
+
+/// Runs what a thread of the reactor does; a panic ends the process. The panic hook has printed the
+/// message by the time it is caught.
+fn abort_on_panic(work: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+        std::process::abort();
+    }
+}
+
 pub(crate) enum Driver {
     Uring(Box<uring::Uring>),
+    Portable(Box<portable::Portable>),
     Sim(sim::SimDriver),
 }
 
@@ -35,6 +55,7 @@ macro_rules! dispatch {
             $(pub(crate) fn $name(&mut self $(, $arg: $type)*) $(-> $out)? {
                 match self {
                     Driver::Uring(driver) => driver.$name($($arg),*),
+                    Driver::Portable(driver) => driver.$name($($arg),*),
                     Driver::Sim(driver) => driver.$name($($arg),*),
                 }
             })*
@@ -52,6 +73,7 @@ dispatch! {
     fn wake(&mut self, core: CoreId);
     fn waker(&mut self) -> Arc<WakeCell>;
     fn drain(&mut self, ops: &mut Ops);
+    fn spin_ns(&mut self) -> u64;
     fn now_ns(&mut self) -> u64;
     fn wall_ms(&mut self) -> u64;
     fn random_u64(&mut self) -> u64;

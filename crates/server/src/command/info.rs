@@ -108,7 +108,7 @@ fn server(text: &mut String, core: &Core, _: &Facts) {
         "redis_mode:standalone";
         "os:{} {}", std::env::consts::OS, std::env::consts::ARCH;
         "arch_bits:{}", usize::BITS;
-        "multiplexing_api:io_uring";
+        "multiplexing_api:{}", settings.driver.interface();
         "process_id:{}", settings.process_id;
         "run_id:{}", settings.run_id;
         "tcp_port:{}", tcp_port;

@@ -20,6 +20,7 @@ pub use size::{Size, parse_cores};
 use crate::parameters::{PARAMETERS, Parameter, Values};
 use plimsoll_flash::OnFull;
 use plimsoll_kv::Durability;
+use plimsoll_reactor::DriverChoice;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,8 @@ pub struct Layer {
     pub size: Option<Size>,
     /// See [`Config::cores`].
     pub cores: Option<String>,
+    /// See [`Config::driver`].
+    pub driver: Option<DriverName>,
     /// See [`Network::resp`].
     pub resp: Option<Listen>,
     /// See [`Network::tls_resp`].
@@ -92,6 +95,19 @@ pub struct Layer {
     pub cache: Option<Size>,
     /// See [`Config::memory`].
     pub memory: Option<Size>,
+}
+
+/// What speaks to the kernel, by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum DriverName {
+    /// io_uring; where it is forbidden the portable one, with a warning.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// epoll and threads: works everywhere, takes more processor time.
+    Portable,
 }
 
 /// A durability level by its name.
@@ -141,6 +157,16 @@ pub enum DebugCommand {
     Yes,
 }
 
+impl From<DriverName> for DriverChoice {
+    fn from(name: DriverName) -> DriverChoice {
+        match name {
+            DriverName::Auto => DriverChoice::Auto,
+            DriverName::Uring => DriverChoice::Uring,
+            DriverName::Portable => DriverChoice::Portable,
+        }
+    }
+}
+
 impl From<DurabilityName> for Durability {
     fn from(name: DurabilityName) -> Durability {
         match name {
@@ -173,6 +199,8 @@ pub struct Config {
     /// The processors to run on.
     #[serde(serialize_with = "size::serialize_cores")]
     pub cores: Vec<usize>,
+    /// How the server speaks to the kernel.
+    pub driver: DriverName,
     /// Where RESP is served, plain and over TLS.
     #[serde(flatten)]
     pub network: Network,
@@ -232,6 +260,7 @@ impl Layer {
             device: self.device.or(below.device),
             size: self.size.or(below.size),
             cores: self.cores.or(below.cores),
+            driver: self.driver.or(below.driver),
             resp: self.resp.or(below.resp),
             tls_resp: self.tls_resp.or(below.tls_resp),
             tls_cert: self.tls_cert.or(below.tls_cert),
@@ -313,6 +342,7 @@ impl Config {
             size: layer.size.unwrap_or(Size(4 << 30)),
             size_asked: layer.size.is_some(),
             cores,
+            driver: layer.driver.unwrap_or_default(),
             network,
             admin: layer.admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8379))),
             cache: checked_cache(layer.cache, layer.memory)?,

@@ -106,6 +106,19 @@ fn what_a_full_device_does_is_read() {
 }
 
 #[test]
+fn the_driver_has_a_name() {
+    assert_eq!(config("").unwrap().driver, DriverName::Auto);
+    for (name, choice) in
+        [("auto", DriverChoice::Auto), ("uring", DriverChoice::Uring), ("portable", DriverChoice::Portable)]
+    {
+        let config = config(&format!("driver = '{name}'")).unwrap();
+        assert_eq!(DriverChoice::from(config.driver), choice);
+        assert!(config.print().contains(&format!("driver = \"{name}\"\n")));
+    }
+    assert!(config("driver = 'epoll'").unwrap_err().contains("unknown variant"));
+}
+
+#[test]
 fn parameters_are_read_and_bounded() {
     let text = "timeout = 5\nslowlog-log-slower-than = -1\nslowlog-max-len = 7\nlatency-monitor-threshold = 3\n\
                 clients-max = 9\nenable-debug-command = 'local'";

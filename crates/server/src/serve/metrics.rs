@@ -79,9 +79,10 @@ pub(super) fn labels_above_zero(shared: &Shared, name: &str) -> Vec<String> {
 /// The whole text.
 pub(super) fn render(shared: &Shared) -> String {
     let mut text = Text(String::new());
-    let version = concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"");
-    text.declare("info", "gauge", "The version that runs.");
-    text.sample("info", version, 1);
+    text.declare("info", "gauge", "The version that runs, and its driver.");
+    let driver = shared.settings.driver.name();
+    let what = format!("version=\"{}\",driver=\"{driver}\"", env!("CARGO_PKG_VERSION"));
+    text.sample("info", &what, 1);
     let process = &shared.process;
     let resident = process.resident_bytes.load(Relaxed);
     text.single("resident_memory_bytes", "gauge", "Memory of the process.", resident);

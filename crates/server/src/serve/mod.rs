@@ -31,8 +31,8 @@ use core_task::{Command, Event, Plan};
 use plimsoll_flash::layout::Layout;
 use plimsoll_flash::{DeviceError, FormatOptions, Superblock};
 use plimsoll_reactor::{
-    Control, ControlSender, CoreId, File, FileOptions, Mesh, Reactor, Running, UringOptions, Work,
-    start_uring,
+    Control, ControlSender, CoreId, DriverChoice, File, FileOptions, Mesh, Reactor, Running, StartOptions,
+    Work,
 };
 use std::future::Future;
 use std::io::ErrorKind;
@@ -51,18 +51,21 @@ pub fn processors() -> std::io::Result<Vec<usize>> {
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// Runs a future on a reactor of its own, on the first of the processors, to its end.
+/// Runs a future on a reactor of its own to its end; the options name one processor.
 ///
 /// # Errors
 /// The reactor cannot be started, or the future fails.
-pub fn run_on_reactor<T, F>(cpu: usize, start: impl FnOnce(Reactor) -> F + Send + 'static) -> Result<T>
+pub fn run_on_reactor<T, F>(
+    options: &StartOptions,
+    start: impl FnOnce(Reactor) -> F + Send + 'static,
+) -> Result<T>
 where
     T: Send + 'static,
     F: Future<Output = Result<T>> + 'static,
 {
     let (sender, receiver) = std::sync::mpsc::channel();
     let job = Mutex::new(Some((start, sender)));
-    let running = start_reactors(&[cpu], move |reactor| {
+    let running = start_reactors(options, move |reactor| {
         let taken = job.lock().expect("nobody panics while holding it").take();
         let (start, sender) = taken.expect("one core takes the one job");
         let (future, reactor) = (start(reactor.clone()), reactor.clone());
@@ -76,10 +79,17 @@ where
     receiver.recv().map_err(|_| anyhow!("the reactor ended without a result"))?
 }
 
-fn start_reactors(cpus: &[usize], main: impl Fn(&Reactor) + Send + Sync + 'static) -> Result<Running> {
-    let words = "cannot start: this server needs io_uring; container profiles and \
-                 kernel.io_uring_disabled may forbid it";
-    start_uring(&UringOptions { cpus: cpus.to_vec() }, main).context(words)
+fn start_reactors(
+    options: &StartOptions,
+    main: impl Fn(&Reactor) + Send + Sync + 'static,
+) -> Result<Running> {
+    let refused = match options.driver {
+        DriverChoice::Uring => {
+            "cannot start: --driver uring was asked for; auto takes what the machine allows"
+        }
+        DriverChoice::Auto | DriverChoice::Portable => "cannot start",
+    };
+    plimsoll_reactor::start(options, main).context(refused)
 }
 
 /// 16 random bytes.
@@ -182,6 +192,7 @@ async fn prepare(
         run_id: hexadecimal(&[&random_id(reactor)[..], &random_id(reactor)[..4]].concat()),
         started_ms: reactor.wall_ms(),
         process_id: std::process::id(),
+        driver: DriverChoice::from(config.driver).settle(),
     };
     Ok((superblock, settings))
 }
@@ -252,8 +263,9 @@ pub fn serve(config: Config) -> Result<()> {
     }
     host::raise_descriptors(config.clients_max);
     let job = config.clone();
+    let options = StartOptions { cpus: vec![config.cores[0]], driver: config.driver.into() };
     let (superblock, settings) =
-        run_on_reactor(config.cores[0], move |reactor| async move { prepare(&reactor, &job, tls).await })?;
+        run_on_reactor(&options, move |reactor| async move { prepare(&reactor, &job, tls).await })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(config, superblock, settings))
 }
@@ -287,7 +299,8 @@ async fn run(config: Config, superblock: Superblock, settings: Settings) -> Resu
         tracing::info!(
             resp = %Listen(served.plain), tls_resp = %Listen(served.tls),
             admin = %admin.address, partitions = superblock.partitions,
-            cores = ?config.cores, keys, durability = ?config.durability, "ready"
+            cores = ?config.cores, driver = server.shared.settings.driver.name(),
+            keys, durability = ?config.durability, "ready"
         );
         loop {
             tokio::select! {
@@ -360,7 +373,8 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
         events: sender,
         ports: Mutex::new(ports),
     };
-    let running = start_reactors(&config.cores, move |reactor| core_task::start(reactor, &plan))?;
+    let options = StartOptions { cpus: config.cores.clone(), driver: config.driver.into() };
+    let running = start_reactors(&options, move |reactor| core_task::start(reactor, &plan))?;
     let loads = shared.loads.set(running.loads().to_vec());
     assert!(loads.is_ok(), "set once");
     Ok((Server { shared, control, events, stop_asked, cores }, running))

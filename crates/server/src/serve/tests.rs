@@ -19,6 +19,7 @@ fn shared() -> Shared {
         run_id: String::new(),
         started_ms: 0,
         process_id: 1,
+        driver: plimsoll_reactor::DriverKind::Uring,
     };
     Shared::new(settings, Geometry { partitions: 2, value_bytes_max: 1, part_bytes: 1 }, 2)
 }

@@ -93,6 +93,7 @@ fn settings(setup: &Setup) -> Settings {
         run_id: "0123456789012345678901234567890123456789".to_owned(),
         started_ms: 0,
         process_id: 42,
+        driver: plimsoll_reactor::DriverKind::Uring,
     }
 }
 

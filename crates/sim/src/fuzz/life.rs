@@ -144,6 +144,7 @@ fn settings(shape: &Shape) -> Settings {
         run_id: "0".repeat(40),
         started_ms: 0,
         process_id: 1,
+        driver: plimsoll_reactor::DriverKind::Uring,
     }
 }
 

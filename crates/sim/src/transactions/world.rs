@@ -296,6 +296,7 @@ impl Run {
             run_id: "0".repeat(40),
             started_ms: 0,
             process_id: 1,
+            driver: plimsoll_reactor::DriverKind::Uring,
             tls: None,
         };
         let shared = Arc::new(plimsoll_server::Shared::new(settings, self.shape.geometry(), cores));

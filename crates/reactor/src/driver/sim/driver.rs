@@ -131,6 +131,10 @@ impl SimDriver {
         state.cores[self.index].done.clear();
     }
 
+    pub(crate) fn spin_ns(&mut self) -> u64 {
+        0
+    }
+
     pub(crate) fn now_ns(&mut self) -> u64 {
         self.state().now_ns
     }

@@ -6,52 +6,43 @@
 //! Invariants:
 //! * every entry pushed has exactly one completion, and the operation's memory stays in its slot
 //!   until that was taken: also when nobody waits any more;
-//! * a descriptor outlives the operations that name it (see `files` and `sockets`);
+//! * a descriptor outlives the operations that name it (see `kernel::table`);
+//! * sockets are in blocking mode: with a non-blocking one the kernel would hand `EAGAIN` back
+//!   instead of waiting for it;
 //! * nothing blocks but [`Uring::park`], [`Uring::drain`] and what start-up calls.
 //!
 //! Never: it retries nothing whose outcome the caller could tell apart.
 
 mod files;
-mod open;
 mod receive;
 mod ring;
-mod sockets;
-mod start;
 
-pub use start::{Running, UringOptions, start_uring};
+pub(super) use ring::refusal;
 
+use super::DRAIN_NS_MAX;
+use super::kernel::sockets::{self, Sockets};
+use super::kernel::system::{self, Random};
+use super::kernel::transfer::{self, Retries, Step, Transfer};
 use super::wake::WakeCell;
 use crate::file::{FileOptions, Opened};
 use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MIN, SEND_BYTES_MAX};
 use crate::ops::{FileId, Op, Ops, SocketId, Token};
-use crate::reactor::CoreId;
-use files::{Files, Transfer};
+use crate::reactor::{CoreId, SPIN_NS};
+use files::Files;
 use io_uring::{cqueue, opcode, squeue, types};
 use receive::ReceiveBuffers;
 use ring::Ring;
-use rustix::time::ClockId;
-use sockets::Sockets;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// User data of the read that ends a sleep. Tokens have a slot below `OPS_MAX` in their low half.
 const WAKE_DATA: u64 = u64::MAX;
 /// User data of entries that cancel others.
 const CANCEL_DATA: u64 = u64::MAX - 1;
-/// Times an operation is started again after EINTR or EAGAIN before the error is reported.
-const RETRIES_MAX: u8 = 64;
 /// What a receive reserves of its own when the shared buffers have run out.
 const RECEIVE_SPARE_BYTES: usize = 4 << 10;
-/// How long a stop waits for operations in flight.
-const DRAIN_NS_MAX: u64 = 5_000_000_000;
-
-/// What to do with an operation after a completion.
-enum Step {
-    Done(io::Result<u64>),
-    Again,
-}
 
 /// What the driver knows of an operation that the kernel has.
 #[derive(Clone, Copy)]
@@ -63,7 +54,7 @@ struct Flight {
     network: bool,
     /// A receive that takes one of the shared buffers.
     shared: bool,
-    retries: u8,
+    retries: Retries,
     /// Bytes moved by earlier entries of a disk operation.
     moved: usize,
 }
@@ -78,12 +69,12 @@ pub(crate) struct Uring {
     /// Entries whose completion has not been taken, those that cancel others apart.
     in_flight: usize,
     files: Files,
-    sockets: Sockets,
+    sockets: Sockets<()>,
     receive: Option<ReceiveBuffers>,
     /// Where the read that ends a sleep puts its count; leaked, so that it outlives the ring.
     wake_count: *mut u64,
     draining: bool,
-    random: Vec<u64>,
+    random: Random,
     batch: Vec<cqueue::Entry>,
 }
 
@@ -107,7 +98,7 @@ impl Uring {
             receive: receive.ok(),
             wake_count: Box::leak(Box::new(0)),
             draining: false,
-            random: Vec::new(),
+            random: Random::default(),
             batch: Vec::new(),
         };
         uring.arm_wake();
@@ -142,7 +133,15 @@ impl Uring {
         };
         let shared = matches!(op, Op::Receive { bytes_max, .. }
             if *bytes_max < RECEIVE_DIRECT_BYTES_MIN && self.receive.is_some());
-        let flight = Flight { token, active: true, cancelled: false, network, shared, retries: 0, moved: 0 };
+        let flight = Flight {
+            token,
+            active: true,
+            cancelled: false,
+            network,
+            shared,
+            retries: Retries::default(),
+            moved: 0,
+        };
         let slot = token.slot();
         if slot >= self.flights.len() {
             let fresh = Flight { active: false, ..flight };
@@ -164,6 +163,10 @@ impl Uring {
         self.in_flight += 1;
     }
 
+    fn descriptor(&mut self, socket: SocketId) -> RawFd {
+        self.sockets.get(socket).descriptor.as_raw_fd()
+    }
+
     fn entry(&mut self, flight: Flight, op: &mut Op) -> squeue::Entry {
         let moved = flight.moved;
         match op {
@@ -178,7 +181,7 @@ impl Uring {
             }
             Op::Flush { file } => self.files.flush_entry(*file),
             Op::Accept { listener } => {
-                let listener = types::Fd(self.sockets.descriptor(*listener));
+                let listener = types::Fd(self.descriptor(*listener));
                 let (nowhere, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
                 opcode::Accept::new(listener, nowhere, no_len).flags(libc::SOCK_CLOEXEC).build()
             }
@@ -186,7 +189,7 @@ impl Uring {
                 self.receive_entry(*socket, into, *bytes_max, flight.shared)
             }
             Op::Send { socket, bytes, from } => {
-                let socket = types::Fd(self.sockets.descriptor(*socket));
+                let socket = types::Fd(self.descriptor(*socket));
                 let rest = &bytes[*from..];
                 let len = rest.len().min(SEND_BYTES_MAX) as u32;
                 // WAITALL: the kernel goes on by itself when a slow reader makes room.
@@ -203,7 +206,7 @@ impl Uring {
         bytes_max: usize,
         shared: bool,
     ) -> squeue::Entry {
-        let descriptor = types::Fd(self.sockets.descriptor(socket));
+        let descriptor = types::Fd(self.descriptor(socket));
         if shared {
             let len = bytes_max.min(receive::BUFFER_BYTES) as u32;
             let receive = opcode::Recv::new(descriptor, std::ptr::null_mut(), len);
@@ -284,12 +287,24 @@ impl Uring {
         let flight = &mut self.flights[token.slot()];
         match op {
             Op::Read { file, buf, .. } => {
-                let progress = self.files.judge(*file, buf.len(), flight.moved, result);
-                return progress.step(buf.len(), &mut flight.moved, &mut flight.retries);
+                let block_bytes = self.files.block_bytes(*file);
+                return transfer::judge(
+                    result,
+                    buf.len(),
+                    block_bytes,
+                    &mut flight.moved,
+                    &mut flight.retries,
+                );
             }
             Op::Write { file, buf, .. } => {
-                let progress = self.files.judge(*file, buf.len(), flight.moved, result);
-                return progress.step(buf.len(), &mut flight.moved, &mut flight.retries);
+                let block_bytes = self.files.block_bytes(*file);
+                return transfer::judge(
+                    result,
+                    buf.len(),
+                    block_bytes,
+                    &mut flight.moved,
+                    &mut flight.retries,
+                );
             }
             Op::Receive { into, .. } => {
                 let shared = flight.shared;
@@ -304,10 +319,7 @@ impl Uring {
                 flight.shared = false;
                 return Step::Again;
             }
-            libc::EINTR | libc::EAGAIN | libc::ECONNABORTED if flight.retries < RETRIES_MAX => {
-                flight.retries += 1;
-                return Step::Again;
-            }
+            code if flight.retries.again(code) => return Step::Again,
             code => return Step::Done(Err(io::Error::from_raw_os_error(code))),
         }
         if matches!(op, Op::Accept { .. }) {
@@ -382,37 +394,20 @@ impl Uring {
         assert_eq!(ops.in_flight(), 0, "every operation has completed");
     }
 
+    pub(crate) fn spin_ns(&mut self) -> u64 {
+        SPIN_NS
+    }
+
     pub(crate) fn now_ns(&mut self) -> u64 {
-        let now = rustix::time::clock_gettime(ClockId::Monotonic);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        system::now_ns()
     }
 
     pub(crate) fn wall_ms(&mut self) -> u64 {
-        let now = rustix::time::clock_gettime(ClockId::Realtime);
-        now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+        system::wall_ms()
     }
 
     pub(crate) fn random_u64(&mut self) -> u64 {
-        if self.random.is_empty() {
-            self.refill_random();
-        }
-        self.random.pop().expect("just refilled")
-    }
-
-    /// Draws 64 numbers with one system call.
-    fn refill_random(&mut self) {
-        let mut bytes = [0_u8; 512];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            let drawn = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
-            match drawn {
-                Ok(count) => filled += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => panic!("the system gives no random numbers: {error}"),
-            }
-        }
-        let numbers = bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk));
-        self.random.extend(numbers);
+        self.random.draw()
     }
 
     pub(crate) fn open_file(&mut self, path: &str, options: &FileOptions) -> io::Result<Opened> {
@@ -424,11 +419,12 @@ impl Uring {
     }
 
     pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
-        self.sockets.listen(address)
+        let (descriptor, actual) = sockets::listen(address)?;
+        Ok((self.sockets.insert(descriptor)?, actual))
     }
 
     pub(crate) fn connect(&mut self, address: SocketAddr) -> io::Result<SocketId> {
-        self.sockets.connect(address)
+        self.sockets.insert(sockets::connect(address)?)
     }
 
     pub(crate) fn close_socket(&mut self, socket: SocketId) {

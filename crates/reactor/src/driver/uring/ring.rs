@@ -13,7 +13,7 @@
 //! Never: it knows no file, socket or operation; user data are opaque to it.
 
 use crate::limits::OPS_MAX;
-use io_uring::{IoUring, cqueue, squeue, types};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::io;
 
@@ -124,6 +124,23 @@ impl Ring {
     pub(super) fn take_completions(&mut self, into: &mut Vec<cqueue::Entry>) {
         into.extend(self.ring.completion());
     }
+}
+
+/// Why this process may not use io_uring, if the kernel or a filter refuses it. That it is short of
+/// memory or of descriptors is no refusal: whoever starts learns of it.
+pub(in crate::driver) fn refusal() -> Option<String> {
+    let refused = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
+    };
+    try_out().err().filter(refused).map(|error| error.to_string())
+}
+
+/// Makes a ring and sends nothing through it: a filter may allow the one and forbid the other.
+fn try_out() -> io::Result<()> {
+    let mut ring = Ring::new()?;
+    // SAFETY: a NOP names no memory.
+    unsafe { ring.push(opcode::Nop::new().build()) };
+    ring.ring.submit_and_wait(1).map(|_| ()).map_err(explain)
 }
 
 /// Entering may fail for a while; what was not submitted stays queued for the next time.

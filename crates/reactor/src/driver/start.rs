@@ -1,30 +1,42 @@
 //! Starting the reactor threads of a server.
 //!
-//! Role: one pinned thread and one ring a core; handles to watch and to join them. Place on the
+//! Role: one pinned thread and one driver a core; handles to watch and to join them. Place on the
 //! path: none.
 //!
-//! Invariants: either every core has its ring before `main` runs on any, or none runs; a panic
-//! on one core ends the process, for a server that has lost a core would keep promises by halves.
+//! Invariants: either every core has its driver before `main` runs on any, or none runs; all cores
+//! have the same kind; a panic on one core ends the process, for a server that has lost a core would
+//! keep promises by halves.
 
-use super::Uring;
+use super::choice::{DriverChoice, DriverKind};
+use super::portable::Portable;
+use super::uring::Uring;
+use super::wake::WakeCell;
+use super::{Driver, abort_on_panic};
 use crate::buf;
-use crate::driver::Driver;
-use crate::driver::wake::WakeCell;
 use crate::limits::{ARENA_BYTES_PER_CORE, CORES_MAX};
 use crate::load::Load;
 use crate::reactor::{CoreId, Reactor};
 use rustix::thread::CpuSet;
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 /// How to start the reactors of a server.
 #[derive(Clone, Debug)]
-pub struct UringOptions {
+pub struct StartOptions {
     /// The processors to run on, one reactor each, in the order of their core ids.
     pub cpus: Vec<usize>,
+    /// How they speak to the kernel.
+    pub driver: DriverChoice,
+}
+
+impl StartOptions {
+    /// Reactors on these processors, with the driver that suits the machine.
+    #[must_use]
+    pub fn on(cpus: Vec<usize>) -> StartOptions {
+        StartOptions { cpus, driver: DriverChoice::Auto }
+    }
 }
 
 /// Reactor threads that run. Dropping it leaves them running.
@@ -52,17 +64,16 @@ impl Running {
 /// before its loop begins, to spawn the first tasks; the loop ends with [`Reactor::stop`].
 ///
 /// # Errors
-/// A ring could not be made (io_uring is forbidden or limits are too low), a processor does not
-/// exist, or a thread could not be started. Nothing runs then.
-pub fn start_uring(
-    options: &UringOptions,
-    main: impl Fn(&Reactor) + Send + Sync + 'static,
-) -> io::Result<Running> {
+/// A driver could not be made (io_uring was asked for and is forbidden, or limits are too low), a
+/// processor does not exist, or a thread could not be started. Nothing runs then.
+pub fn start(options: &StartOptions, main: impl Fn(&Reactor) + Send + Sync + 'static) -> io::Result<Running> {
     let cores = options.cpus.len();
     if !(1..=CORES_MAX).contains(&cores) {
         let words = format!("{cores} cores were asked for: between 1 and {CORES_MAX} can be served");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
     }
+    let driver = options.driver.settle();
+    let cpus: Arc<[usize]> = options.cpus.as_slice().into();
     buf::make_arena(cores * ARENA_BYTES_PER_CORE);
     let wakes: io::Result<Vec<_>> = (0..cores).map(|_| WakeCell::for_thread().map(Arc::new)).collect();
     let wakes: Arc<[Arc<WakeCell>]> = wakes?.into();
@@ -78,6 +89,8 @@ pub fn start_uring(
             core: CoreId(core as u16),
             cores,
             cpu: *cpu,
+            cpus: cpus.clone(),
+            driver,
             wakes: wakes.clone(),
             load: loads[core].clone(),
             ready: ready_sender.clone(),
@@ -103,6 +116,8 @@ struct Thread {
     core: CoreId,
     cores: usize,
     cpu: usize,
+    cpus: Arc<[usize]>,
+    driver: DriverKind,
     wakes: Arc<[Arc<WakeCell>]>,
     load: Load,
     ready: Sender<io::Result<()>>,
@@ -111,16 +126,20 @@ struct Thread {
 
 impl Thread {
     fn run(self, main: &dyn Fn(&Reactor)) {
-        // The panic hook has printed the message by the time the panic is caught.
-        let caught = std::panic::catch_unwind(AssertUnwindSafe(|| self.serve(main)));
-        if caught.is_err() {
-            std::process::abort();
-        }
+        abort_on_panic(|| self.serve(main));
+    }
+
+    fn driver(&self) -> io::Result<Driver> {
+        pin(self.cpu)?;
+        let (core, wakes) = (self.core, self.wakes.clone());
+        Ok(match self.driver {
+            DriverKind::Uring => Driver::Uring(Box::new(Uring::new(core, wakes)?)),
+            DriverKind::Portable => Driver::Portable(Box::new(Portable::new(core, wakes, &self.cpus)?)),
+        })
     }
 
     fn serve(self, main: &dyn Fn(&Reactor)) {
-        let made = pin(self.cpu).and_then(|()| Uring::new(self.core, self.wakes.clone()));
-        let driver = match made {
+        let driver = match self.driver() {
             Ok(driver) => driver,
             Err(error) => {
                 let words = format!("{}: {error}", self.core);
@@ -134,7 +153,7 @@ impl Thread {
         if self.start.recv().is_err() {
             return;
         }
-        let reactor = Reactor::new(self.core, self.cores, Driver::Uring(Box::new(driver)), self.load);
+        let reactor = Reactor::new(self.core, self.cores, driver, self.load);
         main(&reactor);
         reactor.run();
     }

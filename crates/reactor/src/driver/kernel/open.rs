@@ -26,10 +26,10 @@ const BLOCK_BYTES_MIN: u32 = 512;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// An open file, shared by the cores of this process.
-pub(super) struct DirectFile {
-    pub(super) descriptor: OwnedFd,
-    pub(super) size_bytes: u64,
-    pub(super) block_bytes: u32,
+pub(in crate::driver) struct DirectFile {
+    pub(in crate::driver) descriptor: OwnedFd,
+    pub(in crate::driver) size_bytes: u64,
+    pub(in crate::driver) block_bytes: u32,
 }
 
 /// A file's identity: whether it is a block device, its device number, its inode.
@@ -55,7 +55,7 @@ fn identity(stat: &rustix::fs::Stat) -> Identity {
 }
 
 /// Opens `path`; also tells whether that made it.
-pub(super) fn open(path: &str, options: &FileOptions) -> io::Result<(Arc<DirectFile>, bool)> {
+pub(in crate::driver) fn open(path: &str, options: &FileOptions) -> io::Result<(Arc<DirectFile>, bool)> {
     // Held from the first look, for another core may make the file between a look and the opening.
     let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let found = match rustix::fs::stat(path) {
