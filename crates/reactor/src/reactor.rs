@@ -93,16 +93,23 @@ impl Reactor {
         self.0.executor.spawn(work, future);
     }
 
-    /// Monotonic time in nanoseconds, from an arbitrary start.
+    /// Monotonic time in nanoseconds, from an arbitrary start: when the task that asks was begun, or went
+    /// on. It stands still until the task waits for something.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.0.driver.borrow_mut().now_ns()
     }
 
-    /// Wall-clock time in milliseconds since 1970; it may step, backwards too.
+    /// Wall-clock time in milliseconds since 1970; it may step, backwards too. It stands still as
+    /// [`Reactor::now_ns`] does.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.0.driver.borrow_mut().wall_ms()
+    }
+
+    /// Reads the clock anew: what it says from now on.
+    fn look_at_clock(&self) -> u64 {
+        self.0.driver.borrow_mut().look_at_clock()
     }
 
     /// A random number: from the system in a server, from the seed in the simulator.
@@ -175,23 +182,21 @@ impl Reactor {
 
     /// One turn; true if there was anything to do.
     pub(crate) fn turn(&self) -> bool {
-        let start_ns = self.now_ns();
+        let start_ns = self.look_at_clock();
         let mut worked = self.reap();
         worked |= self.fire_timers(start_ns);
         worked |= self.poll_pollers();
-        let mut last_ns = self.now_ns();
-        let mut outside_ns = last_ns.saturating_sub(start_ns);
+        let mut last_ns = self.look_at_clock();
+        self.0.load.polled(last_ns.saturating_sub(start_ns));
         for _ in 0..POLLS_PER_TURN_MAX {
             let Some(work) = self.0.executor.poll_one() else {
                 break;
             };
             worked = true;
-            let now_ns = self.now_ns();
+            let now_ns = self.look_at_clock();
             self.0.load.busy(work, now_ns.saturating_sub(last_ns));
             last_ns = now_ns;
         }
-        outside_ns += self.now_ns().saturating_sub(last_ns);
-        self.0.load.polled(outside_ns);
         worked
     }
 
@@ -230,7 +235,7 @@ impl Reactor {
         if !found {
             let timeout_ns = self.next_deadline_ns().map(|deadline_ns| deadline_ns.saturating_sub(now_ns));
             self.0.driver.borrow_mut().park(timeout_ns);
-            self.0.load.idle(self.now_ns().saturating_sub(now_ns));
+            self.0.load.idle(self.look_at_clock().saturating_sub(now_ns));
         }
         self.0.driver.borrow_mut().announce_awake();
     }

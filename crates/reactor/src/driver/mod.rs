@@ -11,6 +11,7 @@
 //! * `announce_sleep` comes before the last look for messages, `announce_awake` after the sleep;
 //! * `waker` is what another thread wakes this core by;
 //! * `spin_ns` is how long a core that finds nothing to do looks on before it sleeps;
+//! * `now_ns` and `wall_ms` say what the clock said at the last `look_at_clock`;
 //! * `drain` returns when no operation is in flight any more.
 
 mod choice;
@@ -74,6 +75,7 @@ dispatch! {
     fn waker(&mut self) -> Arc<WakeCell>;
     fn drain(&mut self, ops: &mut Ops);
     fn spin_ns(&mut self) -> u64;
+    fn look_at_clock(&mut self) -> u64;
     fn now_ns(&mut self) -> u64;
     fn wall_ms(&mut self) -> u64;
     fn random_u64(&mut self) -> u64;

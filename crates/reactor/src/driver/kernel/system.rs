@@ -1,21 +1,53 @@
 //! Clocks and random numbers of the system.
 //!
-//! Role: how time and chance enter a server. Place on the path: read several times for every request,
-//! without a system call where the clock allows it.
+//! Role: how time and chance enter a server. Place on the path: the clock is read once for every task
+//! that goes on, however often the task asks for the time.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::ClockId;
 
-/// The monotonic clock in nanoseconds.
-pub(in crate::driver) fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// How long the difference of the two clocks is believed: the wall clock may be set.
+const DIFFERENCE_NS: u64 = 1_000_000;
+
+/// The clocks as they were when last looked at.
+pub(in crate::driver) struct Clock {
+    now_ns: u64,
+    /// What the wall clock is ahead of the monotonic one, and when that was found.
+    ahead_ns: u64,
+    compared_ns: u64,
 }
 
-/// The wall clock in milliseconds since 1970.
-pub(in crate::driver) fn wall_ms() -> u64 {
-    let now = rustix::time::clock_gettime(ClockId::Realtime);
-    now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+impl Clock {
+    pub(in crate::driver) fn new() -> Clock {
+        let mut clock = Clock { now_ns: 0, ahead_ns: 0, compared_ns: 0 };
+        clock.look();
+        clock
+    }
+
+    /// Reads the clock: nanoseconds from an arbitrary start.
+    pub(in crate::driver) fn look(&mut self) -> u64 {
+        self.now_ns = nanoseconds(ClockId::Monotonic);
+        if self.now_ns - self.compared_ns >= DIFFERENCE_NS {
+            self.ahead_ns = nanoseconds(ClockId::Realtime).wrapping_sub(self.now_ns);
+            self.compared_ns = self.now_ns;
+        }
+        self.now_ns
+    }
+
+    /// What the monotonic clock said.
+    pub(in crate::driver) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// What the wall clock said: milliseconds since 1970.
+    pub(in crate::driver) fn wall_ms(&self) -> u64 {
+        self.now_ns.wrapping_add(self.ahead_ns) / 1_000_000
+    }
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = rustix::time::clock_gettime(clock);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Random numbers, 64 for one system call.

@@ -18,7 +18,7 @@ mod workers;
 
 use super::DRAIN_NS_MAX;
 use super::kernel::open::{self, DirectFile};
-use super::kernel::system::{self, Random};
+use super::kernel::system::{Clock, Random};
 use super::kernel::table::Table;
 use super::kernel::transfer::Transfer;
 use super::wake::WakeCell;
@@ -53,6 +53,7 @@ pub(crate) struct Portable {
     files: Table<Arc<DirectFile>>,
     workers: Workers,
     random: Random,
+    clock: Clock,
     draining: bool,
     /// Empty lists, kept for their memory.
     attempts: Vec<Token>,
@@ -72,6 +73,7 @@ impl Portable {
             in_flight: 0,
             files: Table::default(),
             random: Random::default(),
+            clock: Clock::new(),
             draining: false,
             attempts: Vec::new(),
             done: Vec::new(),
@@ -221,10 +223,10 @@ impl Portable {
                 self.cancel(self.flights[slot].token);
             }
         }
-        let deadline_ns = self.now_ns() + DRAIN_NS_MAX;
+        let deadline_ns = self.look_at_clock() + DRAIN_NS_MAX;
         self.reap(ops);
         while self.in_flight > 0 {
-            let left_ns = deadline_ns.saturating_sub(self.now_ns());
+            let left_ns = deadline_ns.saturating_sub(self.look_at_clock());
             if left_ns == 0 {
                 tracing::error!(
                     core = self.core.0,
@@ -248,12 +250,16 @@ impl Portable {
         if self.workers.in_flight() > 0 { 0 } else { SPIN_NS }
     }
 
+    pub(crate) fn look_at_clock(&mut self) -> u64 {
+        self.clock.look()
+    }
+
     pub(crate) fn now_ns(&mut self) -> u64 {
-        system::now_ns()
+        self.clock.now_ns()
     }
 
     pub(crate) fn wall_ms(&mut self) -> u64 {
-        system::wall_ms()
+        self.clock.wall_ms()
     }
 
     pub(crate) fn random_u64(&mut self) -> u64 {

@@ -135,6 +135,10 @@ impl SimDriver {
         0
     }
 
+    pub(crate) fn look_at_clock(&mut self) -> u64 {
+        self.state().now_ns
+    }
+
     pub(crate) fn now_ns(&mut self) -> u64 {
         self.state().now_ns
     }

@@ -21,7 +21,7 @@ pub(super) use ring::refusal;
 
 use super::DRAIN_NS_MAX;
 use super::kernel::sockets::{self, Sockets};
-use super::kernel::system::{self, Random};
+use super::kernel::system::{Clock, Random};
 use super::kernel::transfer::{self, Retries, Step, Transfer};
 use super::wake::WakeCell;
 use crate::file::{FileOptions, Opened};
@@ -75,6 +75,7 @@ pub(crate) struct Uring {
     wake_count: *mut u64,
     draining: bool,
     random: Random,
+    clock: Clock,
     batch: Vec<cqueue::Entry>,
 }
 
@@ -99,6 +100,7 @@ impl Uring {
             wake_count: Box::leak(Box::new(0)),
             draining: false,
             random: Random::default(),
+            clock: Clock::new(),
             batch: Vec::new(),
         };
         uring.arm_wake();
@@ -375,9 +377,9 @@ impl Uring {
             }
         }
         self.push_cancel(WAKE_DATA);
-        let deadline_ns = self.now_ns() + DRAIN_NS_MAX;
+        let deadline_ns = self.look_at_clock() + DRAIN_NS_MAX;
         while self.in_flight > 0 {
-            let left_ns = deadline_ns.saturating_sub(self.now_ns());
+            let left_ns = deadline_ns.saturating_sub(self.look_at_clock());
             if left_ns == 0 {
                 tracing::error!(
                     core = self.core.0,
@@ -398,12 +400,16 @@ impl Uring {
         SPIN_NS
     }
 
+    pub(crate) fn look_at_clock(&mut self) -> u64 {
+        self.clock.look()
+    }
+
     pub(crate) fn now_ns(&mut self) -> u64 {
-        system::now_ns()
+        self.clock.now_ns()
     }
 
     pub(crate) fn wall_ms(&mut self) -> u64 {
-        system::wall_ms()
+        self.clock.wall_ms()
     }
 
     pub(crate) fn random_u64(&mut self) -> u64 {
