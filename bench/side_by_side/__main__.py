@@ -20,7 +20,7 @@ import time
 if __package__ in (None, ""):
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-from side_by_side import children, load, machine, report, rows_get, rows_set, servers  # noqa: E402
+from side_by_side import children, load, machine, report, rows_get, rows_set  # noqa: E402
 from side_by_side.children import Children, Failed  # noqa: E402
 from side_by_side.measure import Table  # noqa: E402
 
@@ -106,9 +106,6 @@ class Run:
                 program, {"package": None, "purpose": f"{size / MIB:,.0f} MiB of memory for it"}
             )
         return is_there
-
-    def lay(self, path, size):
-        servers.lay(path, size)
 
     def written(self):
         """Bytes that the drive was given so far; nothing if it does not tell."""

@@ -131,7 +131,7 @@ def run(name, command, cpus, seconds_max):
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait()
+            process.communicate()
     if process.returncode != 0:
         told = (words[-WORDS_MAX:] + "\n" + complaints[-WORDS_MAX:]).strip()
         raise Failed(f"{name} failed with status {process.returncode}: {' '.join(command)}\n{told}")

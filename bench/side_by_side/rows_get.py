@@ -9,10 +9,11 @@ import contextlib
 import os
 import threading
 
-from side_by_side import load
+from side_by_side import load, steps
 from side_by_side.children import Failed
 from side_by_side.measure import Bar
 from side_by_side.servers import MIB, Memcached, Plimsoll, Redis, forget
+from side_by_side.steps import length
 
 CONNECTIONS = 50
 PIPELINE = 16
@@ -26,10 +27,6 @@ WARM_ROUNDS = 8
 CACHED_KEYS_MAX = 100_000
 # Stores a second while memcached is loaded: what it can write to flash meanwhile.
 MEMCACHED_RATE = 60_000
-
-
-def length(size):
-    return f"{size // 1024} KiB"
 
 
 def redis_fits(context, keys, value_bytes):
@@ -97,15 +94,6 @@ def loaded(context, server, keys, value_bytes, rate=None):
     return costs
 
 
-def flash_file(context, size):
-    """fio's file, all blocks written, as large as the data that servers read."""
-    path = os.path.join(context.directory, "fio")
-    if not os.path.exists(path) or os.path.getsize(path) < size:
-        context.room(size, "fio's file")
-        context.lay(path, size)
-    return path
-
-
 def flash(context, wanted, value_bytes):
     """GETs of one length: what `wanted` has of rows 1, 2, 3, and of 9 at 1 KiB."""
     keys = context.keys * 1024 // value_bytes
@@ -140,68 +128,41 @@ def flash(context, wanted, value_bytes):
 
 def flash_steps(context, wanted, table, servers, keys, value_bytes):
     """The measures of a table of GETs from flash."""
-    first, seconds = value_bytes == 1024, table.seconds
-
-    def get(server, pipeline):
-        def sample():
-            if server.protocol == "memcached":
-                with without_page_cache(server.folder):
-                    return load.ask(context, server, seconds, keys, value_bytes, CONNECTIONS, pipeline)
-            told = load.ask(context, server, seconds, keys, value_bytes, CONNECTIONS, pipeline)
-            return from_flash(told, value_bytes) if server is servers["ours"] else told
-
-        return sample
-
-    def fio(bs, path):
-        return lambda: load.fio(context, path, seconds, ["--rw=randread", f"--bs={bs}", "--iodepth=32"])
-
-    steps = []
+    first, made = value_bytes == 1024, []
     if not first or wanted & {1, 3}:
-        steps += [
-            (key, server.name, f"GET {length(value_bytes)}, {CONNECTIONS} connections", get(server, 1))
-            for key, server in servers.items()
-        ]
+        made += [get(context, table, key, server, keys, value_bytes, 1) for key, server in servers.items()]
     if first and 2 in wanted:
-        steps += [
-            (
-                f"{key}_pipeline",
-                server.name,
-                f"GET 1 KiB, {CONNECTIONS} connections, pipeline {PIPELINE}",
-                get(server, PIPELINE),
-            )
+        made += [
+            get(context, table, f"{key}_pipeline", server, keys, value_bytes, PIPELINE)
             for key, server in servers.items()
             if key != "memcached"
         ]
-    if context.has("fio") and (not first or wanted & {1, 2, 3}):
-        path = flash_file(context, keys * value_bytes)
-        block = max(value_bytes, 4096)
-        steps.append(
-            ("fio", "fio, io_uring", f"random read {length(block)}, queue depth 32", fio(block, path))
-        )
-        if first and 1 in wanted and context.drive.facts().get("logical_block", 4096) <= 1024:
-            steps.append(("fio_1k", "fio, io_uring", "random read 1 KiB, queue depth 32", fio(1024, path)))
-    if first and 1 in wanted and context.has("db_bench"):
-        folder = context.rocks(value_bytes)
-        steps.append(
-            (
-                "rocksdb",
-                "RocksDB, embedded, on both processors",
-                f"readrandom 1 KiB, {CONNECTIONS} threads, direct reads",
-                lambda: load.db_bench(
-                    context,
-                    folder,
-                    "readrandom",
-                    keys,
-                    value_bytes,
-                    [
-                        "--use_existing_db=1",
-                        f"--threads={CONNECTIONS}",
-                        f"--duration={max(round(seconds), 1)}",
-                    ],
-                )[0],
-            )
-        )
-    return steps
+
+    def fio(key, block):
+        what, flags = f"random read {length(block)}, queue depth 32", ["--rw=randread", f"--bs={block}"]
+        return steps.fio(context, table, key, what, keys * value_bytes, [*flags, "--iodepth=32"])
+
+    if not first or wanted & {1, 2, 3}:
+        made += fio("fio", max(value_bytes, 4096))
+    if first and 1 in wanted:
+        if context.drive.facts().get("logical_block", 4096) <= 1024:
+            made += fio("fio_1k", 1024)
+        what = f"readrandom 1 KiB, {CONNECTIONS} threads, direct reads"
+        made += steps.rocks(context, table, "rocksdb", "readrandom", what, keys, value_bytes, CONNECTIONS)
+    return made
+
+
+def get(context, table, key, server, keys, value_bytes, pipeline):
+    """A step of GETs that come from flash, if the server has them there."""
+    key, name, what, ask = steps.ask(context, table, key, server, keys, value_bytes, CONNECTIONS, pipeline)
+
+    def sample():
+        if server.protocol == "memcached":
+            with without_page_cache(server.folder):
+                return ask()
+        return from_flash(ask(), value_bytes) if isinstance(server, Plimsoll) else ask()
+
+    return key, name, what, sample
 
 
 def flash_facts(context, table, servers, keys, value_bytes):
@@ -297,33 +258,12 @@ def cached(context, _wanted):
         context, ours, 1, keys, value_bytes, CONNECTIONS, PIPELINE, more=["--requests", WARM_ROUNDS * keys]
     )
 
-    def get(server, pipeline):
-        def sample():
-            return load.ask(context, server, table.seconds, keys, value_bytes, CONNECTIONS, pipeline)
-
-        def proved():
-            misses = ours.metric("plimsoll_partition_cache_misses_total")
-            told = sample()
-            missed = ours.metric("plimsoll_partition_cache_misses_total") - misses
-            if missed > told["count"] / 100:
-                raise Failed(
-                    f"{missed:.0f} of {told['count']} GETs missed the cache: they were not from memory"
-                )
-            return told
-
-        return proved if server is ours else sample
-
-    steps = [
-        (
-            key + end,
-            server.name,
-            f"GET 1 KiB, {CONNECTIONS} connections, pipeline {pipeline}",
-            get(server, pipeline),
-        )
-        for pipeline, end in ((1, ""), (PIPELINE, "_pipeline"))
-        for key, server in servers.items()
-    ]
-    table.alternate(context.rounds, steps)
+    made = []
+    for pipeline, end in ((1, ""), (PIPELINE, "_pipeline")):
+        for key, server in servers.items():
+            step = steps.ask(context, table, key + end, server, keys, value_bytes, CONNECTIONS, pipeline)
+            made.append(from_memory(step, ours) if server is ours else step)
+    table.alternate(context.rounds, made)
     table.facts.append(
         f"{keys:,} keys of 16 bytes with values of 1 KiB, uniform; plimsoll: `--cache {cache}`, read "
         f"{WARM_ROUNDS} times over before; at most one GET in a hundred missed the cache"
@@ -346,6 +286,21 @@ def cached(context, _wanted):
         server.stop()
 
 
+def from_memory(step, server):
+    """A step of GETs that the cache has to answer."""
+    key, name, what, ask = step
+
+    def sample():
+        misses = server.metric("plimsoll_partition_cache_misses_total")
+        told = ask()
+        missed = server.metric("plimsoll_partition_cache_misses_total") - misses
+        if missed > told["count"] / 100:
+            raise Failed(f"{missed:.0f} of {told['count']} GETs missed the cache: they were not from memory")
+        return told
+
+    return key, name, what, sample
+
+
 def rate_of(told, field, above, below):
     """The ratio of two samples whose keys begin so."""
     pick = {key.split("_")[0]: sample for key, sample in told.items()}
@@ -365,18 +320,11 @@ def portable(context, _wanted):
     }
     for server in servers.values():
         load.fill(context, server, keys, value_bytes)
-    steps = [
-        (
-            key,
-            f"plimsoll, {key}",
-            f"GET 1 KiB, {CONNECTIONS} connections",
-            lambda server=server: from_flash(
-                load.ask(context, server, table.seconds, keys, value_bytes, CONNECTIONS), value_bytes
-            ),
-        )
-        for key, server in servers.items()
-    ]
-    table.alternate(context.rounds, steps)
+    made = []
+    for key, server in servers.items():
+        _, name, what, sample = get(context, table, key, server, keys, value_bytes, 1)
+        made.append((key, f"{name}, {key}", what, sample))
+    table.alternate(context.rounds, made)
     table.facts.append(f"{keys:,} keys as in row 1; `--driver portable`")
     table.judge(
         Bar(8, "GET 1 KiB from flash, `--driver portable`", "the same with io_uring", None, True),

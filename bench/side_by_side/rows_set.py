@@ -8,11 +8,12 @@ import os
 import signal
 import time
 
-from side_by_side import load, rows_get
+from side_by_side import load, rows_get, steps
 from side_by_side.children import Failed
 from side_by_side.measure import Bar
-from side_by_side.rows_get import PIPELINE, length, redis_fits
+from side_by_side.rows_get import PIPELINE, redis_fits
 from side_by_side.servers import MIB, Plimsoll, Redis, forget
+from side_by_side.steps import length
 
 # A device of which live data takes less than half: cleaning has little to do.
 ROOM = 2.2
@@ -23,23 +24,6 @@ RECORD_BYTES = 1120
 FULL_SHARE = 0.8
 OVERWRITE_CONNECTIONS = 16
 OVERWRITE_KEYS_MIN = 50_000
-
-
-def setter(context, server, keys, value_bytes, connections, seconds, pipeline=1):
-    """A step that overwrites keys at random."""
-    return lambda: load.ask(context, server, seconds, keys, value_bytes, connections, pipeline, "set")
-
-
-def rocks_setter(context, keys, value_bytes, threads, seconds):
-    folder = context.rocks(value_bytes)
-    return lambda: load.db_bench(
-        context,
-        folder,
-        "overwrite",
-        keys,
-        value_bytes,
-        ["--use_existing_db=1", "--sync=1", f"--threads={threads}", f"--duration={max(round(seconds), 1)}"],
-    )[0]
 
 
 def durable_pair(context, keys, value_bytes):
@@ -63,45 +47,33 @@ def sync_small(context, wanted):
     servers = durable_pair(context, keys, value_bytes)
     if 5 in wanted:
         table = context.table("set-1024", "durable SET of 1 KiB", seconds)
-        steps = []
-        for connections in (1, 16, 64):
-            what = f"SET 1 KiB, {connections} connection{'s' if connections > 1 else ''}"
-            steps += [
-                (
-                    f"{key}_{connections}",
-                    server.name,
-                    what,
-                    setter(context, server, keys, value_bytes, connections, seconds),
-                )
-                for key, server in servers.items()
-            ]
-        if context.has("db_bench"):
-            steps.append(
-                (
-                    "rocksdb_64",
-                    "RocksDB, embedded, on both processors",
-                    "overwrite 1 KiB, synced, 64 threads",
-                    rocks_setter(context, keys, value_bytes, 64, seconds),
-                )
-            )
-        if context.has("fio"):
-            path = rows_get.flash_file(context, keys * value_bytes)
-            flags = ["--rw=randwrite", "--bs=4k", "--sync=dsync", "--iodepth=1"]
-            steps.append(
-                (
-                    "fio",
-                    "fio, io_uring",
-                    "random write 4 KiB, O_DSYNC, queue depth 1",
-                    lambda: load.fio(context, path, seconds, flags),
-                )
-            )
-        table.alternate(context.rounds, steps)
+        made = [
+            steps.ask(context, table, f"{key}_{count}", server, keys, value_bytes, count, workload="set")
+            for count in (1, 16, 64)
+            for key, server in servers.items()
+        ]
+        made += rocks_64(context, table, keys, value_bytes)
+        made += steps.fio(
+            context,
+            table,
+            "fio",
+            "random write 4 KiB, O_DSYNC, queue depth 1",
+            keys * value_bytes,
+            ["--rw=randwrite", "--bs=4k", "--sync=dsync", "--iodepth=1"],
+        )
+        table.alternate(context.rounds, made)
         table.facts.append(durable_facts(keys, value_bytes))
         judge_small(table)
     if 9 in wanted:
         restarts(context, servers)
     for server in servers.values():
         server.stop()
+
+
+def rocks_64(context, table, keys, value_bytes):
+    """RocksDB's part of row 5."""
+    what = f"overwrite {length(value_bytes)}, synced, 64 threads"
+    return steps.rocks(context, table, "rocksdb_64", "overwrite", what, keys, value_bytes, 64, ["--sync=1"])
 
 
 def durable_facts(keys, value_bytes):
@@ -164,62 +136,37 @@ def sync_large(context, wanted):
     keys, seconds = context.keys * 1024 // value_bytes, context.seconds(5)
     servers = durable_pair(context, keys, value_bytes)
     table = context.table("set-16384", "durable SET of 16 KiB", seconds)
-    steps = []
+    made = []
     if 5 in wanted:
-        steps += [
-            (
-                f"{key}_64",
-                server.name,
-                "SET 16 KiB, 64 connections",
-                setter(context, server, keys, value_bytes, 64, seconds),
-            )
+        made += [
+            steps.ask(context, table, f"{key}_64", server, keys, value_bytes, 64, workload="set")
             for key, server in servers.items()
         ]
-        if context.has("db_bench"):
-            steps.append(
-                (
-                    "rocksdb_64",
-                    "RocksDB, embedded, on both processors",
-                    "overwrite 16 KiB, synced, 64 threads",
-                    rocks_setter(context, keys, value_bytes, 64, seconds),
-                )
-            )
+        made += rocks_64(context, table, keys, value_bytes)
     if 6 in wanted:
-        steps.append(
-            (
-                "ours_pipeline",
-                servers["ours"].name,
-                f"SET 16 KiB, 16 connections, pipeline {PIPELINE}",
-                setter(context, servers["ours"], keys, value_bytes, 16, seconds, PIPELINE),
-            )
-        )
-        if redis_fits(context, keys, value_bytes):
-            ram = servers["ram"] = Redis(context, "redis-ram-16384").start()
-            load.fill(context, ram, keys, value_bytes)
-            steps.append(
-                (
-                    "redis_pipeline",
-                    ram.name + ", not durable",
-                    f"SET 16 KiB, 16 connections, pipeline {PIPELINE}",
-                    setter(context, ram, keys, value_bytes, 16, seconds, PIPELINE),
-                )
-            )
-        if context.has("fio"):
-            path = rows_get.flash_file(context, keys * value_bytes)
-            flags = ["--rw=write", "--bs=128k", "--sync=dsync", "--iodepth=8"]
-            steps.append(
-                (
-                    "fio",
-                    "fio, io_uring",
-                    "sequential write 128 KiB, O_DSYNC, queue depth 8",
-                    lambda: load.fio(context, path, seconds, flags),
-                )
-            )
-    table.alternate(context.rounds, steps)
+        made += piped(context, table, servers, keys, value_bytes)
+    table.alternate(context.rounds, made)
     table.facts.append(durable_facts(keys, value_bytes))
     judge_large(table, wanted, value_bytes)
     for server in servers.values():
         server.stop()
+
+
+def piped(context, table, servers, keys, value_bytes):
+    """The measures of row 6; starts a Redis that is not durable."""
+
+    def ask(key, server):
+        return steps.ask(context, table, key, server, keys, value_bytes, 16, PIPELINE, "set")
+
+    made = [ask("ours_pipeline", servers["ours"])]
+    if redis_fits(context, keys, value_bytes):
+        ram = servers["ram"] = Redis(context, "redis-ram-16384").start()
+        load.fill(context, ram, keys, value_bytes)
+        key, name, what, sample = ask("redis_pipeline", ram)
+        made.append((key, f"{name}, not durable", what, sample))
+    flags = ["--rw=write", "--bs=128k", "--sync=dsync", "--iodepth=8"]
+    what = "sequential write 128 KiB, O_DSYNC, queue depth 8"
+    return made + steps.fio(context, table, "fio", what, keys * value_bytes, flags)
 
 
 def judge_large(table, wanted, value_bytes):
@@ -307,7 +254,7 @@ def overwrite(context, wanted):
             f"the device is {full:.1%} full, not {FULL_SHARE:.0%}: records are not as long as thought"
         )
     # Until cleaning is at work: once the capacity; then as much again, which is measured.
-    rounds = int(keys / FULL_SHARE)
+    rounds = int(keys / FULL_SHARE) // (2 if context.is_quick else 1)
     load.ask(context, ours, 1, keys, value_bytes, workload="set", more=["--requests", rounds])
     written = ours.metric("plimsoll_device_written_bytes_total")
     steady = load.ask(context, ours, 1, keys, value_bytes, workload="set", more=["--requests", rounds])
@@ -329,8 +276,11 @@ def overwrite(context, wanted):
 
 def beside(context, ours, keys, value_bytes, sets_per_second, full):
     """Each round: what GETs alone can; half of that as an open loop, alone, then beside overwriting."""
-    table = context.table("overwrite", "GET of 1 KiB from flash beside overwriting", context.seconds(7))
+    # Long enough for cleaning to be seen at work.
+    seconds = max(context.seconds(7), 1)
+    table = context.table("overwrite", "GET of 1 KiB from flash beside overwriting", seconds)
     sets = sets_per_second / 4
+    before = "once" if context.is_quick else "twice"
     base = ["--keys", keys, "--values", value_bytes]
 
     def most():
@@ -370,8 +320,9 @@ def beside(context, ours, keys, value_bytes, sets_per_second, full):
     )
     table.facts.append(
         f"{keys:,} keys with values of 1 KiB on a device {full:.0%} full of live records, overwritten "
-        f"twice its capacity before; beside: {OVERWRITE_CONNECTIONS} connections that overwrite at random, "
-        f"{sets:,.0f} a second, a quarter of what SETs alone get there; cleaning was at work in every round"
+        f"{before} its capacity before; beside: {OVERWRITE_CONNECTIONS} connections that overwrite at "
+        f"random, {sets:,.0f} a second, a quarter of what SETs alone get there; cleaning was at work in "
+        "every round"
     )
     table.judge(
         Bar(
