@@ -178,6 +178,7 @@ def measured(run, rows):
         wanted = gives & rows
         if wanted == {8} and not has_driver(run.binary):
             run.say("row 8: this plimsoll has no --driver; left out")
+            run.missing["plimsoll serve --driver"] = {"package": None, "purpose": "row 8"}
         elif wanted:
             section(run, wanted)
             run.clear()
@@ -194,6 +195,7 @@ def result(run, said):
             "rounds": run.rounds,
             "keys": run.keys,
             "quick": run.is_quick,
+            "is_whole": (said.rows, run.rounds, run.keys, said.seconds) == (ROWS, ROUNDS, KEYS, None),
             "seconds": said.seconds,
             "minutes": round((time.monotonic() - run.begun) / 60, 1),
         },

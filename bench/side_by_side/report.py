@@ -1,11 +1,14 @@
 """Tables: Markdown between markers of the pages, and words for the terminal; the files of a run.
 
+    cd bench && python3 -m side_by_side.report ..    # makes the pages of a checkout again from its summary
+
 Role: the last step. Invariants: everything between the markers comes from the summary and nothing else; a
 bar that is missed says so, one that could not be judged says why.
 """
 
 import json
 import os
+import sys
 
 from side_by_side import plots, summary as summaries
 from side_by_side.children import Failed
@@ -152,6 +155,8 @@ def machine_words(told):
             "began): read ratios, not absolutes."
         )
     )
+    # A summary that does not say so is of no whole run.
+    reduced = "" if settings.get("is_whole") else " **A reduced run**: fewer rounds, keys, rows or seconds."
     virtual = (
         " The drive is a virtual one: what it calls durable the host may hold in memory."
         if drive.get("is_virtual")
@@ -161,7 +166,8 @@ def machine_words(told):
         f"Measured {here['date']} on {here['processors']} processors ({here['processor']}; {where}), "
         f"{here['memory_gib']} GiB, Linux {here['kernel']}; drive {drive['name']} ({known}{cache}); plimsoll "
         f"{here['commit']}; {versions or 'no peer'}. {settings['rounds']} alternating round"
-        f"{'s' if settings['rounds'] > 1 else ''}, ratios made within each.{quiet}"
+        f"{'s' if settings['rounds'] > 1 else ''}, ratios made within each; "
+        f"{settings['keys']:,} keys of 1 KiB.{reduced}{quiet}"
         f"{virtual}"
     )
 
@@ -267,3 +273,13 @@ def terminal(result):
             f"{verdict(bar)}"
         )
     return "\n".join(lines)
+
+
+def remake(root):
+    """Makes pages and plots again from the summary that stands beside them."""
+    with open(os.path.join(root, PLOTS, "summary.json"), encoding="utf-8") as file:
+        return write_pages(json.load(file), root)
+
+
+if __name__ == "__main__":
+    remake(sys.argv[1])

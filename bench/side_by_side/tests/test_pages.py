@@ -28,7 +28,9 @@ class Pages(unittest.TestCase):
             for name in names:
                 start, stop = report.between(text, name)
                 self.assertEqual(
-                    text[start:stop], blocks[name], f"{page}: made by hand? `make bench` makes it"
+                    text[start:stop],
+                    blocks[name],
+                    f"{page}: differs; `make bench` or side_by_side.report make it",
                 )
 
     def test_plots_are_those_of_the_summary(self):
