@@ -17,7 +17,7 @@ RELEASED = $${CARGO_TARGET_DIR:-target}/release/plimsoll
 .PHONY: help run test prepare build deb fmt lint unit bench bench-quick bench-test sim fuzz clean
 
 help: ## Say what there is
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
 
 run: ## Build and serve ./plimsoll-data on 127.0.0.1:6379
 	$(CARGO) run --release --locked --bin plimsoll -- serve --data ./plimsoll-data
