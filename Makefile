@@ -5,14 +5,19 @@ CARGO ?= cargo
 SEEDS ?= 2000
 # Sets of the engine's own crash tests in `make sim`, 20 seeds each.
 CRASH_SETS ?= 1
+# What `make bench` is told besides, as BENCH='--dir DIRECTORY-ON-THE-DRIVE --rows 1,4'.
+BENCH ?=
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 60
 
+# The binary that `make build` makes.
+RELEASED = $${CARGO_TARGET_DIR:-target}/release/plimsoll
+
 .DEFAULT_GOAL := help
-.PHONY: help run test prepare build deb fmt lint unit sim fuzz clean
+.PHONY: help run test prepare build deb fmt lint unit bench bench-quick bench-test sim fuzz clean
 
 help: ## Say what there is
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
 
 run: ## Build and serve ./plimsoll-data on 127.0.0.1:6379
 	$(CARGO) run --release --locked --bin plimsoll -- serve --data ./plimsoll-data
@@ -24,7 +29,7 @@ deb: ## Make the Debian package: target/debian; installs cargo-deb if it is miss
 	command -v cargo-deb >/dev/null || $(CARGO) install cargo-deb --locked --version '^3'
 	$(CARGO) deb --locked -p plimsoll
 
-test: prepare lint unit ## Install what the tests need, then run them all
+test: prepare lint unit bench-test ## Install what the tests need, then run them all
 
 prepare: ## Install what the tests need, if it is missing
 	.ci/prepare
@@ -48,6 +53,17 @@ unit: ## Run all tests
 	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --locked -p plimsoll --test clients -- \
 		matrix::redis_py redis_py_users redis_py_tests::redis_py_commands redis_cli like_redis
 	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted
+
+bench: build ## Measure beside Redis, memcached, RocksDB and fio, 30 minutes; writes README's and docs' tables and plots
+	python3 bench/side_by_side $(RELEASED) --pages . $(BENCH)
+
+bench-quick: build ## The same with few keys and one round, to see that it runs: target/bench-quick
+	python3 bench/side_by_side $(RELEASED) --quick $(BENCH)
+
+bench-test: ## Test what measures, and that the pages say what was measured
+	$(CARGO) build --locked --bin plimsoll
+	PLIMSOLL_BINARY=$${CARGO_TARGET_DIR:-target}/debug/plimsoll \
+		python3 -m unittest discover --start-directory bench --top-level-directory bench
 
 sim: ## Fault worlds with many seeds, and the engine's crash tests: make sim SEEDS=10000
 	$(CARGO) run --release --locked --bin plimsoll -- sim fuzz --seeds 0..$(SEEDS) --all-faults

@@ -8,9 +8,10 @@ use crate::run::{BenchError, Tenant};
 use crate::schedule::Schedule;
 use crate::tally::Tally;
 use crate::values;
+use crate::wire::{Protocol, Wire};
 use crate::workload::{Operation, SCAN_KEYS_MAX};
 use plimsoll_reactor::{Reactor, Socket};
-use plimsoll_resp::{Decoded, Reply, ReplyDecoder, ReplyLimits, request};
+use plimsoll_resp::Reply;
 use rand_core::RngCore;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::cell::RefCell;
@@ -44,7 +45,7 @@ struct Sent {
 /// A connection, ready to ask.
 pub(crate) struct Connection {
     socket: Socket,
-    decoder: ReplyDecoder,
+    wire: Wire,
     received: Vec<u8>,
     /// Bytes of `received` that are decoded.
     taken: usize,
@@ -55,10 +56,10 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: Socket, random: Xoshiro256PlusPlus) -> Connection {
+    pub(crate) fn new(socket: Socket, protocol: Protocol, random: Xoshiro256PlusPlus) -> Connection {
         Connection {
             socket,
-            decoder: ReplyDecoder::new(ReplyLimits::DEFAULT),
+            wire: Wire::new(protocol),
             received: Vec::new(),
             taken: 0,
             out: Vec::new(),
@@ -70,7 +71,7 @@ impl Connection {
 
     /// Asks one command and gives its reply.
     pub(crate) async fn ask(&mut self, words: &[&[u8]]) -> Result<Reply, BenchError> {
-        request::encode(words, &mut self.out);
+        self.wire.command(words, &mut self.out);
         self.send().await?;
         self.receive().await
     }
@@ -126,7 +127,7 @@ impl Connection {
             }
             _ => {
                 keys::name(key, lane.tenant.key_bytes, &mut self.name);
-                request::encode(&[b"GET".as_slice(), &self.name], &mut self.out);
+                self.wire.get(&self.name, &mut self.out);
             }
         }
         Some(Sent { operation, key, count, begun_ns })
@@ -136,7 +137,7 @@ impl Connection {
         keys::name(key, lane.tenant.key_bytes, &mut self.name);
         let version = self.random.next_u64();
         values::make(key, version, lane.tenant.sizes.of(key), &mut self.value);
-        request::encode(&[b"SET".as_slice(), &self.name, &self.value], &mut self.out);
+        self.wire.set(&self.name, &self.value, &mut self.out);
     }
 
     fn compose_scan(&mut self, lane: &Lane, first: u64, count: u64) {
@@ -145,7 +146,8 @@ impl Connection {
             keys::name(key, lane.tenant.key_bytes, &mut self.name);
             words.push(self.name.clone());
         }
-        request::encode(&words, &mut self.out);
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        self.wire.command(&words, &mut self.out);
     }
 
     async fn send(&mut self) -> Result<(), BenchError> {
@@ -157,13 +159,11 @@ impl Connection {
 
     async fn receive(&mut self) -> Result<Reply, BenchError> {
         loop {
-            match self.decoder.decode(&self.received[self.taken..]) {
-                Ok(Decoded::Reply { consumed, reply }) => {
-                    self.taken += consumed;
-                    return Ok(reply);
-                }
-                Ok(Decoded::Incomplete { consumed, .. }) => self.taken += consumed,
-                Err(error) => return Err(BenchError::Protocol(error.to_string())),
+            let decoded = self.wire.decode(&self.received[self.taken..]);
+            let (consumed, reply) = decoded.map_err(BenchError::Protocol)?;
+            self.taken += consumed;
+            if let Some(reply) = reply {
+                return Ok(reply);
             }
             self.received.drain(..self.taken);
             self.taken = 0;

@@ -1,4 +1,5 @@
-//! The load generator: asks a server that speaks RESP for keys, and tells how long that took.
+//! The load generator: asks a server that speaks RESP, or memcached's text protocol, for keys, and tells how
+//! long that took.
 //!
 //! Role: what `plimsoll bench` runs, against Plimsoll and against others alike. Place: a client; one reactor
 //! for each of its processors, many connections on each.
@@ -16,6 +17,7 @@ mod run;
 mod schedule;
 mod tally;
 mod values;
+mod wire;
 mod workload;
 
 pub use keys::Distribution;
@@ -23,6 +25,7 @@ pub use process::Usage;
 pub use report::{Report, Row, TenantReport};
 pub use run::{BenchError, Options, Tenant, run};
 pub use values::Sizes;
+pub use wire::Protocol;
 pub use workload::{Mix, Operation, Workload};
 
 #[doc(hidden)]

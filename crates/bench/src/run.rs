@@ -11,6 +11,7 @@ use crate::report::{Report, TenantReport};
 use crate::schedule::Schedule;
 use crate::tally::Tally;
 use crate::values::Sizes;
+use crate::wire::Protocol;
 use crate::workload::Workload;
 use futures_util::future::try_join_all;
 use plimsoll_reactor::{Reactor, StartOptions, Work, start};
@@ -42,7 +43,7 @@ pub enum BenchError {
     /// The server closed a connection.
     #[error("the server closed a connection")]
     Closed,
-    /// What the server sends is not RESP.
+    /// What the server sends is not its protocol.
     #[error("the server does not speak the protocol: {0}")]
     Protocol(String),
     /// The server refused a client.
@@ -88,6 +89,8 @@ pub struct Tenant {
 pub struct Options {
     /// The server.
     pub address: SocketAddr,
+    /// What it speaks. Memcached has no scans, databases and passwords.
+    pub protocol: Protocol,
     /// Its password.
     pub password: Option<Vec<u8>>,
     /// The processors of the load generator.
@@ -208,13 +211,16 @@ async fn connect(
     random: Xoshiro256PlusPlus,
 ) -> Result<Connection, BenchError> {
     let socket = reactor.connect(options.address).map_err(BenchError::Connect)?;
-    let mut connection = Connection::new(socket, random);
+    let mut connection = Connection::new(socket, options.protocol, random);
     let database = database.to_string();
     let mut greetings: Vec<(&'static str, Vec<&[u8]>)> = Vec::new();
     if let Some(password) = &options.password {
         greetings.push(("AUTH", vec![b"AUTH", password]));
     }
-    greetings.push(("PING", vec![b"PING"]));
+    greetings.push(match options.protocol {
+        Protocol::Resp => ("PING", vec![b"PING".as_slice()]),
+        Protocol::Memcached => ("version", vec![b"version".as_slice()]),
+    });
     if database != "0" {
         greetings.push(("SELECT", vec![b"SELECT", database.as_bytes()]));
     }

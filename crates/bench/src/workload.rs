@@ -54,6 +54,12 @@ impl Mix {
         mix
     }
 
+    /// True if some of them are this one.
+    #[must_use]
+    pub fn has(&self, operation: Operation) -> bool {
+        self.0[operation as usize] > 0
+    }
+
     /// Draws one.
     pub(crate) fn draw(&self, random: &mut impl RngCore) -> Operation {
         let total = self.0.iter().map(|weight| u64::from(*weight)).sum();

@@ -1,6 +1,6 @@
 //! Closed and open loops in virtual time, against a server that stands still for a while.
 
-use plimsoll_bench::{Operation, Options, Plan, Tally, Tenant, run_core};
+use plimsoll_bench::{Operation, Options, Plan, Protocol, Tally, Tenant, run_core};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Reactor, Socket, Work};
 use plimsoll_resp::{Limits, Parser, Step};
@@ -92,6 +92,7 @@ fn told(workload: &str, rate: Option<f64>, spoil: Spoil) -> Tally {
     let fill = Tenant { workload: "fillseq".parse().unwrap(), rate: None, ..tenant.clone() };
     let options = Options {
         address: address(),
+        protocol: Protocol::Resp,
         password: None,
         cpus: vec![0],
         tenants: vec![tenant],

@@ -62,6 +62,9 @@ fn wrong_words_are_refused_and_a_server_that_is_not_there_is_told() {
         (&["--connections", "0"], "connections 0: a number from 1 to 10000"),
         (&["--tenant", "size=1"], "'size=1'"),
         (&["--distribution", "zipf:2"], "between 0.01 and 0.999"),
+        (&["--protocol", "http"], "resp or memcached"),
+        (&["--protocol", "memcached", "--workload", "ycsb-e"], "no scans"),
+        (&["--protocol", "memcached", "--database", "1"], "no scans, databases"),
     ] {
         let output = plimsoll(&[&["bench"], wrong].concat());
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");

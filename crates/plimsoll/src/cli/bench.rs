@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use plimsoll_bench::{Distribution, Options, Sizes, Tenant, Workload};
+use plimsoll_bench::{Distribution, Operation, Options, Protocol, Sizes, Tenant, Workload};
 use plimsoll_server::config::{ConfigError, parse_cores};
 use plimsoll_server::serve;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -20,9 +20,12 @@ const PIPELINE_MAX: usize = 10_000;
 /// What is to be measured.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
-    /// The server, any that speaks RESP.
+    /// The server, any that speaks RESP or memcached's protocol.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6379", value_parser = address)]
     address: SocketAddr,
+    /// resp, or memcached: its text protocol, without scans, databases and passwords.
+    #[arg(long, value_name = "NAME", default_value = "resp")]
+    protocol: String,
     /// A file whose first line is the server's password.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -171,11 +174,18 @@ impl Bench {
                 bail!(ConfigError(format!("{name} {seconds}: from 0 to a million")));
             }
         }
+        let protocol: Protocol = self.protocol.parse().map_err(wrong("protocol"))?;
+        let tenants: Vec<Tenant> = said.iter().map(|said| self.tenant(said)).collect::<Result<_>>()?;
+        let asks_more = |tenant: &Tenant| tenant.database != 0 || tenant.workload.mix.has(Operation::Scan);
+        if protocol == Protocol::Memcached && (password.is_some() || tenants.iter().any(asks_more)) {
+            bail!(ConfigError("protocol memcached: it has no scans, databases and passwords".to_owned()));
+        }
         Ok(Options {
             address: self.address,
+            protocol,
             password,
             cpus,
-            tenants: said.iter().map(|said| self.tenant(said)).collect::<Result<_>>()?,
+            tenants,
             load: self.load,
             seconds: self.seconds,
             warmup_seconds: self.warmup,

@@ -8,7 +8,7 @@ use crate::tree::{Source, exists, files, report};
 
 const BYTES_MAX: u64 = 1 << 20;
 /// Folders whose names, at the head of a path in backticks, make it a path of the project.
-const HEADS: [&str; 6] = ["crates/", "docs/", "fuzz/", ".ci/", "tests/", "packaging/"];
+const HEADS: [&str; 7] = ["bench/", "crates/", "docs/", "fuzz/", ".ci/", "tests/", "packaging/"];
 /// Places of machines. Written in two halves, so that this file passes.
 const MACHINE: &[(&str, &str)] =
     &[("/wo", "rk/"), ("/tmp/", "bash"), ("/ro", "ot/"), ("/ho", "me/"), ("/Us", "ers/")];

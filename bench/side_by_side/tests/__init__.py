@@ -1,0 +1,1 @@
+"""Tests of `make bench`: `make bench-test` runs them."""
