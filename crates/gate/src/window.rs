@@ -23,10 +23,8 @@ use std::collections::VecDeque;
 
 /// Bytes of a read that count as one: what a drive moves for about the price of any smaller read.
 const READ_BYTES: u64 = 16 << 10;
-/// The window at first.
-const READS_FIRST: u64 = 32;
-/// The smallest window: enough for any core, if the drive is a fast one.
-const READS_MIN: u64 = 24;
+/// The window at first, and the smallest: more than a core can ask of a fast drive.
+const READS_MIN: u64 = 32;
 /// A read at a loaded device may take so many times what it takes at rest.
 const LOADED_BY_REST: u64 = 6;
 /// Sizes of reads by powers of two of [`READ_BYTES`], up to 8 MiB; larger ones are as the last.
@@ -87,14 +85,14 @@ impl Window {
     /// The smallest window is larger than that.
     #[must_use]
     pub fn new(outstanding_max: usize) -> Window {
-        assert!(outstanding_max as u64 >= READS_FIRST);
+        assert!(outstanding_max as u64 >= READS_MIN);
         Window {
             reads: VecDeque::new(),
             others: VecDeque::new(),
             outstanding: 0,
             outstanding_max,
             reading: 0,
-            window: READS_FIRST,
+            window: READS_MIN,
             rest: [Rest::UNKNOWN; SIZES],
             loaded: ONE,
             judged: 0,
