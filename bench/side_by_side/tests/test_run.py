@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 from side_by_side.__main__ import ROOT, ROWS, TARGET
@@ -155,7 +154,6 @@ class Runs(unittest.TestCase):
             for line in process.stderr:
                 if "--workload get" in line:
                     break
-            time.sleep(1)
             self.assertGreater(len(living(self.data)), 1)
             process.send_signal(sent)
             process.stderr.read()

@@ -51,6 +51,17 @@ pub(crate) enum Op {
     Send { socket: SocketId, bytes: Vec<u8>, from: usize },
 }
 
+impl Op {
+    /// The file of a read or a write, and how many bytes it moves.
+    pub(crate) fn transfer(&self) -> Option<(FileId, usize)> {
+        match self {
+            Op::Read { file, buf, .. } => Some((*file, buf.len())),
+            Op::Write { file, buf, .. } => Some((*file, buf.len())),
+            _ => None,
+        }
+    }
+}
+
 enum State {
     Free,
     Waiting(Option<Waker>),

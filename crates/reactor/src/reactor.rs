@@ -247,7 +247,7 @@ impl Reactor {
         self.0.pollers.borrow_mut().clear();
         let mut ops = self.0.ops.borrow_mut();
         ops.forget_waiters();
-        self.0.driver.borrow_mut().drain(&mut ops);
+        self.0.driver.borrow_mut().drain(self.0.core, &mut ops);
     }
 
     /// Tasks that have not finished.

@@ -12,7 +12,7 @@
 //! * `waker` is what another thread wakes this core by;
 //! * `spin_ns` is how long a core that finds nothing to do looks on before it sleeps;
 //! * `now_ns` and `wall_ms` say what the clock said at the last `look_at_clock`;
-//! * `drain` returns when no operation is in flight any more.
+//! * after `give_up` nothing starts, and `in_flight` operations end soon; `leave` is for those that do not.
 
 mod choice;
 mod kernel;
@@ -73,7 +73,6 @@ dispatch! {
     fn park(&mut self, timeout_ns: Option<u64>);
     fn wake(&mut self, core: CoreId);
     fn waker(&mut self) -> Arc<WakeCell>;
-    fn drain(&mut self, ops: &mut Ops);
     fn spin_ns(&mut self) -> u64;
     fn look_at_clock(&mut self) -> u64;
     fn now_ns(&mut self) -> u64;
@@ -86,4 +85,32 @@ dispatch! {
     fn close_socket(&mut self, socket: SocketId);
     fn shutdown_socket(&mut self, socket: SocketId);
     fn peer(&mut self, socket: SocketId) -> Option<SocketAddr>;
+    fn give_up(&mut self);
+    fn in_flight(&mut self) -> usize;
+    fn leave(&mut self);
+}
+
+impl Driver {
+    /// Gives up what may be given up, and waits for the end of the rest.
+    pub(crate) fn drain(&mut self, core: CoreId, ops: &mut Ops) {
+        self.give_up();
+        let deadline_ns = self.look_at_clock() + DRAIN_NS_MAX;
+        self.reap(ops);
+        while self.in_flight() > 0 {
+            let left_ns = deadline_ns.saturating_sub(self.look_at_clock());
+            if left_ns == 0 {
+                let in_flight = self.in_flight();
+                let words = "operations do not end; their memory is left to the kernel";
+                tracing::error!(core = core.0, in_flight, "{words}");
+                ops.leak_in_flight();
+                return self.leave();
+            }
+            self.announce_sleep();
+            self.park(Some(left_ns));
+            self.announce_awake();
+            self.reap(ops);
+        }
+        // A simulated process may end with the machine: what was under way has no end then.
+        assert!(matches!(self, Driver::Sim(_)) || ops.in_flight() == 0, "every operation has completed");
+    }
 }

@@ -16,7 +16,6 @@ mod poll;
 mod sockets;
 mod workers;
 
-use super::DRAIN_NS_MAX;
 use super::kernel::open::{self, DirectFile};
 use super::kernel::system::{Clock, Random};
 use super::kernel::table::Table;
@@ -216,33 +215,23 @@ impl Portable {
         self.cell().clone()
     }
 
-    pub(crate) fn drain(&mut self, ops: &mut Ops) {
+    /// Calls back what may be given up; nothing starts any more.
+    pub(super) fn give_up(&mut self) {
         self.draining = true;
         for slot in 0..self.flights.len() {
             if self.flights[slot].active {
                 self.cancel(self.flights[slot].token);
             }
         }
-        let deadline_ns = self.look_at_clock() + DRAIN_NS_MAX;
-        self.reap(ops);
-        while self.in_flight > 0 {
-            let left_ns = deadline_ns.saturating_sub(self.look_at_clock());
-            if left_ns == 0 {
-                tracing::error!(
-                    core = self.core.0,
-                    in_flight = self.in_flight,
-                    "operations do not end; their memory is left to the kernel"
-                );
-                ops.leak_in_flight();
-                self.workers.leave();
-                return;
-            }
-            self.announce_sleep();
-            self.park(Some(left_ns));
-            self.announce_awake();
-            self.reap(ops);
-        }
-        assert_eq!(ops.in_flight(), 0, "every operation has completed");
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Leaves the workers to what does not end.
+    pub(super) fn leave(&mut self) {
+        self.workers.leave();
     }
 
     /// While a worker is at work its core does not look on: it may be on the same processor.

@@ -125,11 +125,18 @@ impl SimDriver {
         self.state().waker.clone()
     }
 
-    pub(crate) fn drain(&mut self, _ops: &mut Ops) {
+    /// What was under way ends with the process.
+    pub(crate) fn give_up(&mut self) {
         let mut state = self.state();
         state.cores[self.index].blocked.clear();
         state.cores[self.index].done.clear();
     }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        0
+    }
+
+    pub(crate) fn leave(&mut self) {}
 
     pub(crate) fn spin_ns(&mut self) -> u64 {
         0

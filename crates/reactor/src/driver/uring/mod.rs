@@ -19,7 +19,6 @@ mod ring;
 
 pub(super) use ring::refusal;
 
-use super::DRAIN_NS_MAX;
 use super::kernel::sockets::{self, Sockets};
 use super::kernel::system::{Clock, Random};
 use super::kernel::transfer::{self, Retries, Step, Transfer};
@@ -287,32 +286,13 @@ impl Uring {
     /// What follows from a completion.
     fn judge(&mut self, token: Token, op: &mut Op, result: i32, flags: u32) -> Step {
         let flight = &mut self.flights[token.slot()];
-        match op {
-            Op::Read { file, buf, .. } => {
-                let block_bytes = self.files.block_bytes(*file);
-                return transfer::judge(
-                    result,
-                    buf.len(),
-                    block_bytes,
-                    &mut flight.moved,
-                    &mut flight.retries,
-                );
-            }
-            Op::Write { file, buf, .. } => {
-                let block_bytes = self.files.block_bytes(*file);
-                return transfer::judge(
-                    result,
-                    buf.len(),
-                    block_bytes,
-                    &mut flight.moved,
-                    &mut flight.retries,
-                );
-            }
-            Op::Receive { into, .. } => {
-                let shared = flight.shared;
-                self.take_received(into, result, flags, shared);
-            }
-            Op::Flush { .. } | Op::Accept { .. } | Op::Send { .. } => {}
+        if let Some((file, len)) = op.transfer() {
+            let block_bytes = self.files.block_bytes(file);
+            return transfer::judge(result, len, block_bytes, &mut flight.moved, &mut flight.retries);
+        }
+        if let Op::Receive { into, .. } = op {
+            let shared = flight.shared;
+            self.take_received(into, result, flags, shared);
         }
         let flight = &mut self.flights[token.slot()];
         match -result {
@@ -369,7 +349,8 @@ impl Uring {
         self.cell().clone()
     }
 
-    pub(crate) fn drain(&mut self, ops: &mut Ops) {
+    /// Calls back what may be given up; nothing starts any more.
+    pub(super) fn give_up(&mut self) {
         self.draining = true;
         for slot in 0..self.flights.len() {
             if self.flights[slot].active {
@@ -377,23 +358,15 @@ impl Uring {
             }
         }
         self.push_cancel(WAKE_DATA);
-        let deadline_ns = self.look_at_clock() + DRAIN_NS_MAX;
-        while self.in_flight > 0 {
-            let left_ns = deadline_ns.saturating_sub(self.look_at_clock());
-            if left_ns == 0 {
-                tracing::error!(
-                    core = self.core.0,
-                    in_flight = self.in_flight,
-                    "operations do not end; their memory is left to the kernel"
-                );
-                ops.leak_in_flight();
-                std::mem::forget(self.receive.take());
-                return;
-            }
-            self.ring.wait(Some(left_ns));
-            self.reap(ops);
-        }
-        assert_eq!(ops.in_flight(), 0, "every operation has completed");
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Leaves to the kernel what it may still write to.
+    pub(super) fn leave(&mut self) {
+        std::mem::forget(self.receive.take());
     }
 
     pub(crate) fn spin_ns(&mut self) -> u64 {
