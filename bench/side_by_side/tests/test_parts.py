@@ -139,6 +139,9 @@ class Programs(unittest.TestCase):
             mib = 1 << 20
             self.assertEqual((data[:mib].count(0), data[-mib:].count(0)), (mib, mib))
             self.assertLess(data[3 * mib : 4 * mib].count(0), mib // 100)
+            servers.read_over(path)  # It ends at the end of the file, and leaves it as it is.
+            with open(path, "rb") as file:
+                self.assertEqual(file.read(), data)
 
 
 class Markers(unittest.TestCase):

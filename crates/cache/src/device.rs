@@ -283,6 +283,11 @@ impl Device for Cache {
         }
     }
 
+    fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
+        let hashes: Vec<u64> = keys.iter().map(|key| self.hash(container, key)).collect();
+        self.table.borrow().touch(&hashes);
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.below.value_bytes_max()
     }

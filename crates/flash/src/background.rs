@@ -42,6 +42,7 @@ impl Partition {
                     if error != Error::NoSpace {
                         tracing::warn!(partition = self.layout.partition, %error, "background work failed; it will be tried again");
                     }
+                    self.let_waiters_look().await;
                     self.give_up_waiters();
                     self.reactor.sleep_ns(RETRY_DELAY_NS).await;
                 }
@@ -49,6 +50,14 @@ impl Partition {
         }
         self.background_done.set(true);
         self.space.wake_all();
+    }
+
+    /// Lets all who wait for space look at what there is.
+    async fn let_waiters_look(&self) {
+        if self.hungry.get() > 0 {
+            self.space.wake_all();
+            self.reactor.yield_now().await;
+        }
     }
 
     /// Nothing is left to do: whoever still waits for space waits in vain.
@@ -60,7 +69,9 @@ impl Partition {
     }
 
     async fn rest(&self) {
-        // What it was called for meanwhile may help them.
+        // There may be space by now for some of them. What those take may be what the others lack: then this
+        // is called to work again, and nobody has waited in vain.
+        self.let_waiters_look().await;
         if !self.background.is_rung() {
             self.give_up_waiters();
         }
@@ -106,8 +117,9 @@ impl Partition {
             return Ok(true);
         }
         let newer = self.log.position().1 > self.anchor.borrow().log_number;
-        if let Some(victim) = self.victim() {
-            match self.clean(victim, heads).await {
+        let victims = self.victims();
+        if !victims.is_empty() {
+            match self.clean(&victims, heads).await {
                 Err(Error::NoSpace) if newer => {}
                 cleaned => return cleaned.map(|()| true),
             }

@@ -3,7 +3,7 @@
 //! Invariants: a batch stands in one frame; every operation is judged before the first is appended.
 
 use crate::format::RecordKind;
-use crate::held::judge;
+use crate::held::{Replaced, judge};
 use crate::key_locks::KeyGuard;
 use crate::log::Log;
 use crate::partition::{Found, Partition};
@@ -145,7 +145,7 @@ impl Partition {
 
     fn append_batched(&self, one: Batched<'_>, lifetime: Lifetime, urgency: Durability) -> Output {
         match one.target.write {
-            Op::Store { key, value: Value::Bytes(value), expiry, retain, .. } => {
+            Op::Store { key, value: Value::Bytes(value), expiry, retain, want_previous, .. } => {
                 let judged = Judged {
                     place: one.target.place,
                     key,
@@ -154,12 +154,12 @@ impl Partition {
                     expiry_ms: expiry_ms(*expiry, one.live()),
                     lifetime,
                     retain: *retain,
-                    replaced: one.target.found,
+                    replaced: one.target.found.as_ref().map(Replaced::from),
                     commits: None,
                     dooms: one.target.dooms,
                 };
                 let version = self.push_store(&judged, urgency);
-                Output::Stored { version, previous: one.item }
+                Output::Stored { version, previous: one.item.filter(|_| *want_previous) }
             }
             Op::Delete { .. } => {
                 let Target { place, found, dooms, .. } = &one.target;

@@ -12,8 +12,10 @@
 //! * a damaged record is not moved and not forgotten: its segment stays, and reads keep failing.
 
 mod heads;
+mod victim;
 
 pub(crate) use heads::Heads;
+use victim::Victim;
 
 use crate::format::note::note_bytes_max;
 use crate::format::record::{self, record_bytes, verify_value};
@@ -24,11 +26,19 @@ use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
 use crate::segments::{Segment, SegmentState};
 use crate::walk::{read_segment, record_locations};
+use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Durability, Error, Result, Slot};
 
 /// Bytes of records moved together, of which only the last block is padded.
 const MOVE_BYTES: usize = 1 << 20;
+/// Victims that are cleaned together are so many at most, and so many bytes.
+const BATCH_MAX: u64 = 4;
+const BATCH_BYTES_MAX: u64 = 4 << 20;
+/// After so many bytes of records were looked at, others have their turn: some tens of microseconds.
+const TURN_BYTES: usize = 64 << 10;
+/// What a record that is dead counts for.
+const DEAD_TURN_BYTES: usize = 512;
 /// A segment is cleaned if that gives back more than so much of it.
 const GAIN_PERCENT_MIN: u64 = 3;
 /// The same of a crowded device that evicts: what gives back less costs more writing than it is worth.
@@ -85,9 +95,10 @@ enum Fate {
 }
 
 impl Partition {
-    /// The best victim, if there is one worth cleaning. Segments that recovery would replay come
-    /// free only with the next checkpoint, so others go first.
-    pub(crate) fn victim(&self) -> Option<u32> {
+    /// The best victim, if there is one worth cleaning, and while stores wait the next best, as long as what
+    /// is live of all of them fits one segment: several take no more space than one before they give it back.
+    /// Segments that recovery would replay come free only with the next checkpoint, so others go first.
+    pub(crate) fn victims(&self) -> Vec<u32> {
         let percent_min = if self.is_crowded() { CROWDED_GAIN_PERCENT_MIN } else { GAIN_PERCENT_MIN };
         let state = self.state.borrow();
         let units = self.layout.segment_units();
@@ -106,47 +117,79 @@ impl Partition {
                 && gain(*number) * 100 > units * percent_min
                 && (segment.kind != SegmentKind::Log || segment.log_number < replay_from)
         });
-        candidates.max_by(|a, b| score(a).total_cmp(&score(b))).map(|(number, _)| number)
+        let mut scored: Vec<(f64, u32)> = candidates.map(|one| (score(&one), one.0)).collect();
+        let most = self.victims_at_once();
+        let best_first = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0);
+        if most < scored.len() {
+            scored.select_nth_unstable_by(most, best_first);
+            scored.truncate(most);
+        }
+        scored.sort_unstable_by(best_first);
+        let mut live_units = 0;
+        let fits = |(at, (_, number)): &(usize, (f64, u32))| {
+            live_units += state.segments.get(*number).live_units;
+            *at == 0 || live_units <= units
+        };
+        scored.into_iter().enumerate().take_while(fits).map(|(_, (_, number))| number).collect()
+    }
+
+    /// How many victims are cleaned together at most: one, unless stores wait.
+    fn victims_at_once(&self) -> usize {
+        if self.hungry.get() == 0 {
+            return 1;
+        }
+        (BATCH_BYTES_MAX / self.layout.segment_bytes).clamp(1, BATCH_MAX) as usize
+    }
+
+    /// Moves or forgets everything live in some segments.
+    pub(crate) async fn clean(&self, victims: &[u32], heads: &mut Heads) -> Result<()> {
+        let reads = join_all(victims.iter().map(|segment| self.read_victim(*segment)));
+        for (at, victim) in reads.await.into_iter().enumerate() {
+            match self.clean_victim(victim?, heads).await {
+                // Those before it come free now, and make room for it.
+                Err(Error::NoSpace) if at > 0 => return Ok(()),
+                cleaned => cleaned?,
+            }
+        }
+        Ok(())
     }
 
     /// Moves or forgets everything live in a segment.
-    pub(crate) async fn clean(&self, segment: u32, heads: &mut Heads) -> Result<()> {
-        let info = self.state.borrow().segments.get(segment).clone();
-        let read = read_segment(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
-        let mut bytes =
-            read.map_err(|error| self.unreadable(self.layout.location(segment, 0), &error.to_string()))?;
-        let records = record_locations(&*self.block, &self.layout, segment, &info, &bytes).await;
-        let kind = if info.kind == SegmentKind::Log { SegmentKind::Cleaned } else { SegmentKind::Cold };
+    async fn clean_victim(&self, victim: Victim, heads: &mut Heads) -> Result<()> {
+        let kind = if victim.kind == SegmentKind::Log { SegmentKind::Cleaned } else { SegmentKind::Cold };
         let mut pending: Vec<(Move, Vec<u8>)> = Vec::new();
-        let mut pending_bytes = 0;
-        for location in records {
-            let at = ((location - u64::from(segment) * self.layout.segment_units()) * UNIT_BYTES) as usize;
-            let Ok(header) = record::verify_head(&bytes[at..], info.sequence, location) else { continue };
+        let (mut pending_bytes, mut turn_bytes) = (0, 0);
+        for location in &victim.records {
+            let bytes = victim.from(*location);
+            let Ok(header) = record::verify_head(bytes, victim.sequence, *location) else { continue };
             let length = header.record_bytes() as usize;
-            if verify_value(&bytes[at..], &header).is_err() {
-                continue; // It stays where it is; see below.
-            }
-            let moved = self.describe(&bytes[at..at + length], header, location);
-            let fate = match self.fate(&moved) {
-                Fate::Forget(_) => self.forget(&moved, record::key(&bytes[at..], &header)).await?,
-                fate => fate,
-            };
-            match fate {
-                Fate::Dead | Fate::Forget(_) => {}
-                Fate::Move => {
-                    pending_bytes += length;
-                    pending.push((moved, bytes[at..at + length].to_vec()));
-                    if pending_bytes >= MOVE_BYTES.min(self.layout.segment_bytes as usize) {
-                        self.move_records(std::mem::take(&mut pending), kind, heads).await?;
-                        pending_bytes = 0;
-                    }
+            let moved = self.describe(bytes, header, *location);
+            turn_bytes += DEAD_TURN_BYTES;
+            let mut fate = self.fate(&moved);
+            if !matches!(fate, Fate::Dead) {
+                turn_bytes += length;
+                if verify_value(bytes, &header).is_err() {
+                    continue; // It stays where it is; see below.
+                }
+                if matches!(fate, Fate::Forget(_)) {
+                    fate = self.forget(&moved, record::key(bytes, &header)).await?;
                 }
             }
-            self.reactor.yield_now().await;
+            if matches!(fate, Fate::Move) {
+                pending_bytes += length;
+                pending.push((moved, bytes[..length].to_vec()));
+                if pending_bytes >= MOVE_BYTES.min(self.layout.segment_bytes as usize) {
+                    self.move_records(std::mem::take(&mut pending), kind, heads).await?;
+                    pending_bytes = 0;
+                }
+            }
+            if turn_bytes >= TURN_BYTES {
+                turn_bytes = 0;
+                self.reactor.yield_now().await;
+            }
         }
         self.move_records(pending, kind, heads).await?;
-        bytes.clear();
-        self.finish_victim(segment);
+        self.finish_victim(victim.segment);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use crate::format::note::note_bytes_max;
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
 use crate::format::{RecordKind, Transition, TransitionKind};
-use crate::held::judge;
+use crate::held::{Replaced, judge};
 use crate::partition::{Extent, Found, Partition, Place};
 use crate::store::{Judged, STORE_TRANSITIONS};
 use plimsoll_kv::{Condition, ContainerId, Durability, Error, Expiry, Lifetime, Output, Result, Version};
@@ -110,7 +110,7 @@ impl Partition {
                 expiry_ms,
                 lifetime: Lifetime::Unknown,
                 retain: false,
-                replaced: Some(found),
+                replaced: Some(Replaced::from(&found)),
                 commits: None,
                 dooms: Vec::new(),
             };

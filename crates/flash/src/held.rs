@@ -8,8 +8,10 @@
 //!   there is looked at again after every await;
 //! * what a refusal tells of a key is durable before it is told.
 
+use crate::index::Entry;
 use crate::key_locks::KeyGuard;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
+use crate::planted::{Bug, is_planted};
 use plimsoll_kv::{Condition, ContainerId, Error, Result};
 
 /// Judges a condition by the live record of a key.
@@ -28,6 +30,20 @@ pub(crate) struct Hold {
     /// Where the key belongs while its container is not emptied.
     pub(crate) place: Place,
     _guard: KeyGuard,
+}
+
+/// The record that a write replaces, expired or not.
+#[derive(Clone, Copy)]
+pub(crate) struct Replaced {
+    pub(crate) entry: Entry,
+    /// It has an expiry time.
+    pub(crate) is_expiring: bool,
+}
+
+impl From<&Found> for Replaced {
+    fn from(found: &Found) -> Replaced {
+        Replaced { entry: found.entry, is_expiring: found.expiry_ms != 0 }
+    }
 }
 
 impl Partition {
@@ -66,6 +82,26 @@ impl Partition {
                 Lookup::Found(_) | Lookup::Moved => {}
             }
         }
+    }
+
+    /// The record of a held key, if that is known without a read, and nothing goes with it: no upload, no
+    /// retained version.
+    pub(crate) fn known(&self, hold: &Hold, key: &[u8]) -> Option<Replaced> {
+        let place = &hold.place;
+        if self.place(place.container, key) != *place || self.transactions.is_stale(place.lock_id()) {
+            return None;
+        }
+        let state = self.state.borrow();
+        if !state.known.is_kept() {
+            return None;
+        }
+        let identity = state.known.identity(place.generation, key);
+        let found = state.index.find(place.slot, place.fingerprint).find_map(|entry| {
+            let known = state.known.find(place.slot, place.fingerprint, entry.location)?;
+            let is_same = known.identity == identity || is_planted(Bug::FingerprintIsKey);
+            is_same.then_some(Replaced { entry, is_expiring: known.is_expiring })
+        })?;
+        (!state.retained.contains_key(&found.entry.location)).then_some(found)
     }
 
     /// Refuses to write a held key. What the refusal tells of it is durable first: its last write, its

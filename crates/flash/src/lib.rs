@@ -3,8 +3,8 @@
 //! Role: keeps keys and values on flash and their places in memory. Place on the path: stage 3,
 //! above the gate and the block device; `docs/on-flash-format.md` draws what it writes.
 //!
-//! A reader's order: `format` (bytes), `layout` (where), `index`, `segments`, `state`, `uploads` (what is
-//! known), `log` (how it becomes durable), `partition`, `read`, `part`, `held`, `store`, `delete`,
+//! A reader's order: `format` (bytes), `layout` (where), `index`, `known`, `segments`, `state`, `uploads`
+//! (what is known), `log` (how it becomes durable), `partition`, `read`, `part`, `held`, `store`, `delete`,
 //! `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests do), `checkpoint`, `recover`,
 //! `load`, `walk` (what a restart does), `space`, `background`, `clean`, `marks`, `evict` (what keeps it
 //! going), `device` (formatting).
@@ -27,6 +27,7 @@ mod held;
 pub mod index;
 mod key_locks;
 mod keys;
+mod known;
 pub mod layout;
 mod load;
 pub mod log;

@@ -418,7 +418,6 @@ impl Log {
         let head = if tail.fresh { layout.block_bytes } else { 0 };
         assert!(start >= layout.block_bytes, "the first block holds the segment's header");
         let length = round_up(tail.building.bytes.len() as u64, layout.block_bytes);
-        let mut buf = Buf::zeroed((head + length) as usize);
         let frame = FrameHeader {
             sequence: tail.sequence,
             number: self.frame.get(),
@@ -430,11 +429,9 @@ impl Log {
         let place = u64::from(tail.segment) * layout.segment_bytes + start;
         let encoded = frame.encode(layout.identity, place);
         tail.building.bytes[..encoded.len()].copy_from_slice(&encoded);
-        buf[head as usize..head as usize + tail.building.bytes.len()].copy_from_slice(&tail.building.bytes);
-        if tail.fresh {
-            let header = self.segment_header(tail);
-            buf[..header.len()].copy_from_slice(&header);
-        }
+        let mut header = if tail.fresh { self.segment_header(tail).to_vec() } else { Vec::new() };
+        header.resize(head as usize, 0);
+        let buf = Buf::padded(&[&header, &tail.building.bytes], (head + length) as usize);
         let device_offset = layout.segment_offset(tail.segment) + start - head;
         tail.pending_bytes += buf.len();
         let buf = Rc::new(buf);

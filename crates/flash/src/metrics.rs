@@ -7,6 +7,7 @@ use std::cell::Cell;
 pub(crate) struct Counts {
     pub(crate) record_reads: Cell<u64>,
     pub(crate) unreadable: Cell<u64>,
+    pub(crate) known_overwrites: Cell<u64>,
     pub(crate) checkpoints: Cell<u64>,
     pub(crate) checkpoint_bytes: Cell<u64>,
     pub(crate) cleaned_segments: Cell<u64>,
@@ -46,6 +47,8 @@ pub struct PartitionMetrics {
     pub record_reads: u64,
     /// Records that could not be read since the start.
     pub unreadable: u64,
+    /// Stores since the start that replaced a record without reading it, for its key was known.
+    pub known_overwrites: u64,
     /// Checkpoints written since the start.
     pub checkpoints: u64,
     /// Bytes of them.

@@ -3,6 +3,7 @@
 use crate::format::Superblock;
 use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
+use crate::known::Known;
 use crate::layout::Layout;
 use crate::log::Log;
 use crate::marks::Marks;
@@ -89,6 +90,7 @@ impl Partition {
             let units = u64::from(layout.segments) * layout.segment_units();
             state.segments.marks = Marks::of_units(units);
         }
+        state.known = Known::of_bytes(options.known_bytes);
         if !is_planted(Bug::LeakedUpload) {
             state.uploads.doom_open();
         }

@@ -13,6 +13,8 @@ pub struct Options {
     pub on_full: OnFull,
     /// Objects that the memory of the index is for.
     pub objects_max: u64,
+    /// Bytes of memory for keys that are known: overwriting one of them reads nothing.
+    pub known_bytes: usize,
 }
 
 /// What a full device does with a store.
@@ -32,6 +34,7 @@ impl Default for Options {
             checkpoint_transitions_min: 256 << 10,
             on_full: OnFull::Error,
             objects_max: u64::MAX,
+            known_bytes: 0,
         }
     }
 }

@@ -431,6 +431,7 @@ impl Partition {
             frames: self.log.frames_written.get(),
             record_reads: self.counts.record_reads.get(),
             unreadable: self.counts.unreadable.get(),
+            known_overwrites: self.counts.known_overwrites.get(),
             checkpoints: self.counts.checkpoints.get(),
             checkpoint_bytes: self.counts.checkpoint_bytes.get(),
             cleaned_segments: self.counts.cleaned_segments.get(),

@@ -51,11 +51,13 @@ pub enum Bug {
     EvictionUnlogged,
     /// What is kept above of a key that is evicted stays.
     EvictionUntold,
+    /// What was known of a place stays known when another record comes there, or its expiry changes.
+    StaleKnown,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 21] = [
+    pub const ALL: [Bug; 22] = [
         Bug::SkippedFlush,
         Bug::EarlyTombstoneDrop,
         Bug::RewrittenTail,
@@ -77,6 +79,7 @@ impl Bug {
         Bug::EarlyRelease,
         Bug::EvictionUnlogged,
         Bug::EvictionUntold,
+        Bug::StaleKnown,
     ];
 }
 

@@ -14,6 +14,8 @@
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, FLAG_WHOLE};
 use crate::format::{SegmentKind, Transition, TransitionKind};
 use crate::index::{Entry, Index};
+use crate::known::Known;
+use crate::planted::{Bug, is_planted};
 use crate::segments::SegmentTable;
 use crate::uploads::{Upload, UploadState, Uploads};
 use plimsoll_kv::limits::CONTAINERS_MAX;
@@ -70,6 +72,8 @@ pub struct Prepared {
 pub struct State {
     /// Where keys are.
     pub index: Index,
+    /// Of which keys some records are; nothing of it is kept over a restart.
+    pub(crate) known: Known,
     /// What segments are for.
     pub segments: SegmentTable,
     /// Containers that were emptied at least once, and their generation now.
@@ -100,6 +104,7 @@ impl State {
     pub fn new(slots: std::ops::Range<u32>, segments: SegmentTable) -> State {
         State {
             index: Index::new(slots),
+            known: Known::of_bytes(0),
             segments,
             generations: BTreeMap::new(),
             next_generation: CONTAINERS_MAX,
@@ -177,6 +182,7 @@ impl State {
     /// Points a key from one record to the next.
     fn advance(&mut self, t: &Transition, next: Option<Entry>, frame: u64) {
         let slot = Slot(t.slot);
+        self.forget_known(t, next);
         if !self.table_follows(slot, frame) {
             return;
         }
@@ -184,6 +190,23 @@ impl State {
             None => assert!(self.index.remove(slot, t.fingerprint, t.previous), "no entry to remove: {t:?}"),
             Some(entry) if t.previous == 0 => self.index.insert(slot, entry),
             Some(entry) => assert!(self.index.replace(slot, t.previous, entry), "no entry to replace: {t:?}"),
+        }
+    }
+
+    /// What was known of a place says nothing of the record that is there from now on.
+    fn forget_known(&mut self, t: &Transition, next: Option<Entry>) {
+        if is_planted(Bug::StaleKnown) {
+            return;
+        }
+        let slot = Slot(t.slot);
+        if let Some(entry) = next {
+            self.known.forget(slot, t.fingerprint, entry.location);
+        }
+        match next {
+            Some(entry) if t.kind == TransitionKind::Relocate => {
+                self.known.relocate(slot, t.fingerprint, t.previous, entry.location);
+            }
+            _ => self.known.forget(slot, t.fingerprint, t.previous),
         }
     }
 
@@ -250,6 +273,9 @@ impl State {
     }
 
     fn set_expiry(&mut self, t: &Transition) {
+        if !is_planted(Bug::StaleKnown) {
+            self.known.forget(Slot(t.slot), t.fingerprint, t.location);
+        }
         let version = Version { epoch: t.previous_length, clock: t.previous };
         self.expiry_overrides.insert(t.location, ExpiryOverride { expiry_ms: t.argument, version });
         self.count(t.container, |c| {

@@ -8,12 +8,15 @@ use crate::format::note::note_bytes_max;
 use crate::format::record::{Manifest, record_bytes};
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN};
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
-use crate::held::judge;
+use crate::held::{Hold, Replaced, judge};
+use crate::known::KnownRecord;
 use crate::log::Log;
 use crate::metrics::add;
 use crate::partition::{Extent, Found, Partition, Place};
 use crate::uploads::UploadState;
-use plimsoll_kv::{Durability, Edit, Error, Expiry, Item, Lifetime, Op, Output, Result, Value, Version};
+use plimsoll_kv::{
+    Condition, Durability, Edit, Error, Expiry, Item, Lifetime, Op, Output, Result, Value, Version,
+};
 use std::rc::Rc;
 
 /// Transitions that one store makes at most: its own, and four of what it replaces and commits.
@@ -29,7 +32,7 @@ pub(crate) struct Judged<'a> {
     pub(crate) lifetime: Lifetime,
     pub(crate) retain: bool,
     /// The record that this one replaces, expired or not.
-    pub(crate) replaced: Option<Found>,
+    pub(crate) replaced: Option<Replaced>,
     /// The upload that becomes the value.
     pub(crate) commits: Option<u64>,
     /// The uploads that go with the replaced record.
@@ -49,6 +52,23 @@ struct Given {
 /// Room that is made for an edit before its result is known, record and all.
 const EDIT_RECORD_BYTES: u64 = 4096;
 
+/// What a store asks of the record that is there.
+struct Asked<'a> {
+    key: &'a [u8],
+    condition: Condition,
+    expiry: Expiry,
+    retain: bool,
+    want_previous: bool,
+}
+
+/// What is there, and what follows from it.
+struct Looked {
+    replaced: Option<Replaced>,
+    previous: Option<Item>,
+    expiry_ms: u64,
+    dooms: Vec<u64>,
+}
+
 impl Partition {
     pub(crate) async fn store(
         self: &Rc<Self>,
@@ -59,43 +79,38 @@ impl Partition {
         let Op::Store { container, key, value, condition, expiry, retain, want_previous } = op else {
             unreachable!("dispatched by kind");
         };
+        let asked = Asked { key: &key, condition, expiry, retain, want_previous };
         let mut given = self.given(value)?;
         let mut admitted = self.record_size(&key, &given)?;
-        let extent = if want_previous || given.edit.is_some() { Extent::Whole } else { Extent::Head };
         let mut hold = self.hold(container, &key).await;
         loop {
             self.admit(admitted).await?;
-            let replaced;
-            (hold, replaced) = self.find_held(hold, &key, extent).await?;
-            let place = hold.place;
-            let existing = replaced.as_ref().filter(|found| !found.is_expired(self.now_ms()));
-            let judged = judge(condition, existing).and_then(|()| self.edit(&mut given, existing));
-            if let Err(error) = judged {
-                return self.refuse(hold, &key, replaced.as_ref(), error).await;
-            }
+            let known = if asked.only_whose(&given) { self.known(&hold, &key) } else { None };
+            let looked;
+            (hold, looked) = match known {
+                Some(replaced) => (hold, Some(Looked::known(replaced, expiry))),
+                None => self.look(hold, &asked, &mut given).await?,
+            };
             let size = self.record_size(&key, &given)?;
             if size > admitted {
                 admitted = size;
                 continue;
             }
-            let previous = self.previous_item(existing, want_previous)?;
-            let expiry_ms = expiry_ms(expiry, existing);
+            let Some(looked) = looked else { continue };
             if let Some(upload) = given.commits {
-                self.check_upload(upload, &place)?;
+                self.check_upload(upload, &hold.place)?;
             }
-            let Some(dooms) = self.uploads_of(&place, replaced.as_ref()).await? else { continue };
-            self.may_retain(retain, replaced.as_ref())?;
             let judged = Judged {
-                place,
+                place: hold.place,
                 key: &key,
                 kind: given.kind,
                 value: &given.bytes,
-                expiry_ms,
+                expiry_ms: looked.expiry_ms,
                 lifetime,
                 retain,
-                replaced,
+                replaced: looked.replaced,
                 commits: given.commits,
-                dooms,
+                dooms: looked.dooms,
             };
             match self.append_store(&judged, durability) {
                 Err(Error::NoSpace) => self.wait_to_store().await?,
@@ -103,11 +118,37 @@ impl Partition {
                 Ok(version) => {
                     let frame = self.log.frame();
                     drop(hold);
+                    add(&self.counts.known_overwrites, u64::from(known.is_some()));
                     self.acknowledge(frame, durability).await?;
-                    return Ok(given.output(version, previous));
+                    return Ok(given.output(version, looked.previous));
                 }
             }
         }
+    }
+
+    /// Reads what is there and judges by it. Nothing if something moved meanwhile: look again.
+    async fn look(
+        self: &Rc<Self>,
+        hold: Hold,
+        asked: &Asked<'_>,
+        given: &mut Given,
+    ) -> Result<(Hold, Option<Looked>)> {
+        let whole = asked.want_previous || given.edit.is_some();
+        let extent = if whole { Extent::Whole } else { Extent::Head };
+        let (hold, found) = self.find_held(hold, asked.key, extent).await?;
+        let existing = found.as_ref().filter(|found| !found.is_expired(self.now_ms()));
+        let judged = judge(asked.condition, existing).and_then(|()| self.edit(given, existing));
+        if let Err(error) = judged {
+            return self.refuse(hold, asked.key, found.as_ref(), error).await;
+        }
+        let previous = if asked.want_previous { self.previous_item(existing)? } else { None };
+        let Some(dooms) = self.uploads_of(&hold.place, found.as_ref()).await? else {
+            return Ok((hold, None));
+        };
+        self.may_retain(asked.retain, found.as_ref())?;
+        let replaced = found.as_ref().map(Replaced::from);
+        let expiry_ms = expiry_ms(asked.expiry, existing);
+        Ok((hold, Some(Looked { replaced, previous, expiry_ms, dooms })))
     }
 
     fn given(&self, value: Value) -> Result<Given> {
@@ -152,11 +193,8 @@ impl Partition {
         Ok(())
     }
 
-    fn previous_item(&self, existing: Option<&Found>, want_previous: bool) -> Result<Option<Item>> {
+    fn previous_item(&self, existing: Option<&Found>) -> Result<Option<Item>> {
         let Some(found) = existing else { return Ok(None) };
-        if !want_previous {
-            return self.item(found, Vec::new()).map(Some);
-        }
         if found.header.kind == RecordKind::Manifest {
             return Err(Error::Invalid(
                 "the previous value stands in parts and cannot be given back at once",
@@ -176,8 +214,7 @@ impl Partition {
     /// Pushes a judged store for which there is room, and applies it.
     pub(crate) fn push_store(&self, store: &Judged<'_>, urgency: Durability) -> Version {
         let size = record_bytes(store.key.len(), store.value.len());
-        let retained =
-            store.replaced.as_ref().and_then(|f| self.release_note(&store.place, f.entry.location));
+        let retained = store.replaced.and_then(|old| self.release_note(&store.place, old.entry.location));
         let mut note: Vec<Transition> = retained.into_iter().collect();
         note.extend(store.commits.map(|upload| Transition {
             container: store.place.generation,
@@ -186,9 +223,9 @@ impl Partition {
         let dooms = if store.retain { &[] } else { store.dooms.as_slice() };
         note.extend(dooms.iter().map(|upload| Partition::doom_note(*upload)));
         self.commit_note(&note, urgency);
-        let replaced = store.replaced.as_ref();
+        let replaced = store.replaced;
         let mut flags = if store.expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
-        if replaced.is_some_and(|found| found.expiry_ms != 0) {
+        if replaced.is_some_and(|old| old.is_expiring) {
             flags |= FLAG_PREVIOUS_EXPIRING;
         }
         if store.retain && replaced.is_some() {
@@ -205,8 +242,8 @@ impl Partition {
             version,
             expiry_ms: store.expiry_ms,
             flags,
-            previous: replaced.map_or(0, |found| found.entry.location),
-            previous_length: replaced.map_or(0, |found| found.entry.length),
+            previous: replaced.map_or(0, |old| old.entry.location),
+            previous_length: replaced.map_or(0, |old| old.entry.length),
         };
         let transition =
             self.log.push_record(&header, store.key, store.place.fingerprint, store.value, urgency);
@@ -215,11 +252,26 @@ impl Partition {
             let segments = &mut self.state.borrow_mut().segments;
             segments.note_expiry(transition.location, transition.length, store.expiry_ms);
         }
+        if store.kind == RecordKind::Value {
+            self.note_known(store, transition.location);
+        }
         if replaced.is_none() {
             self.keys.note(store.place.generation, store.key, false);
         }
         add(&self.counts.stored_bytes, size);
         version
+    }
+
+    /// Remembers whose record was just written.
+    fn note_known(&self, store: &Judged<'_>, location: u64) {
+        let Place { generation, slot, fingerprint, .. } = store.place;
+        let known = &mut self.state.borrow_mut().known;
+        if !known.is_kept() {
+            return;
+        }
+        let identity = known.identity(generation, store.key);
+        let record = KnownRecord { identity, is_expiring: store.expiry_ms != 0 };
+        known.note(slot, fingerprint, location, record);
     }
 
     /// The manifest of an upload whose parts are all there.
@@ -237,6 +289,25 @@ impl Partition {
             return Err(Error::Invalid("the upload is gone, or belongs to another key"));
         }
         Ok(())
+    }
+}
+
+impl Asked<'_> {
+    /// True if nothing is asked of the record that is there but whose it is.
+    fn only_whose(&self, given: &Given) -> bool {
+        let nothing = self.condition == Condition::None && self.expiry != Expiry::Keep;
+        nothing && !self.retain && !self.want_previous && given.edit.is_none()
+    }
+}
+
+impl Looked {
+    fn known(replaced: Replaced, expiry: Expiry) -> Looked {
+        Looked {
+            replaced: Some(replaced),
+            previous: None,
+            expiry_ms: expiry_ms(expiry, None),
+            dooms: Vec::new(),
+        }
     }
 }
 

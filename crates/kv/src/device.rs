@@ -1,7 +1,7 @@
 //! The KV device trait.
 
 use crate::error::Result;
-use crate::request::{Completion, Request};
+use crate::request::{Completion, ContainerId, Request};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,6 +17,12 @@ pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 pub trait Device {
     /// Executes a request.
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>>;
+
+    /// Keys of which values are about to be asked for: what memory has of them may be brought closer. It
+    /// changes nothing.
+    fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
+        let _ = (container, keys);
+    }
 
     /// Bytes of the longest value that one store takes; longer ones are uploaded in parts.
     fn value_bytes_max(&self) -> usize;

@@ -407,7 +407,7 @@ pub enum Output {
     Stored {
         /// The version of this store.
         version: Version,
-        /// What the key held; its bytes only if asked for.
+        /// What the key held, if that was asked for.
         previous: Option<Item>,
     },
     /// `Store` of an edit.

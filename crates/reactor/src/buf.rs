@@ -20,10 +20,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Blocks up to this many bytes are pooled.
-const POOLED_BYTES_MAX: usize = 64 << 10;
-/// Blocks kept for each size: 256 x 64 KiB bounds a thread's pool to 16 MiB a size class.
-const POOLED_BLOCKS_MAX: usize = 256;
-const CLASSES: usize = 5;
+const POOLED_BYTES_MAX: usize = 256 << 10;
+/// Blocks up to this many come from the arena.
+const ARENA_BLOCK_BYTES_MAX: usize = 64 << 10;
+/// Blocks of each size that a thread keeps: many of those that reads take, few of those of log and cleaning.
+const POOLED_BLOCKS_MAX: [usize; CLASSES] = [256, 256, 256, 256, 256, 8, 8];
+const CLASSES: usize = 7;
 const _: () = assert!(ALIGN_BYTES << (CLASSES - 1) == POOLED_BYTES_MAX);
 
 thread_local! {
@@ -136,7 +138,8 @@ impl Block {
 
     fn new(capacity: usize) -> Block {
         assert!(capacity > 0 && capacity.is_multiple_of(ALIGN_BYTES));
-        if class_of(capacity).is_some()
+        if capacity <= ARENA_BLOCK_BYTES_MAX
+            && class_of(capacity).is_some()
             && let Some(arena) = ARENA.get().and_then(Option::as_ref)
             && let Some(block) = arena.cut(capacity)
         {
@@ -192,6 +195,19 @@ impl Buf {
         buf
     }
 
+    /// A block of `len` bytes: the parts one after the other, then zeros.
+    #[must_use]
+    pub fn padded(parts: &[&[u8]], len: usize) -> Buf {
+        let mut buf = Buf::for_read(len);
+        let mut at = 0;
+        for part in parts {
+            buf[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        buf[at..].fill(0);
+        buf
+    }
+
     /// Shortens the block to its first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         assert!(len <= self.len);
@@ -211,7 +227,7 @@ impl Drop for Buf {
         let _ = POOL.try_with(|pool| {
             // Blocks of the arena are always kept: the arena bounds them.
             if let Ok(mut pool) = pool.try_borrow_mut()
-                && (pool[class].len() < POOLED_BLOCKS_MAX || block.origin == Origin::Arena)
+                && (pool[class].len() < POOLED_BLOCKS_MAX[class] || block.origin == Origin::Arena)
             {
                 pool[class].push(block);
             }
@@ -243,5 +259,22 @@ impl DerefMut for Buf {
 impl std::fmt::Debug for Buf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Buf({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block that is used again holds what was in it: nothing of that is written.
+    #[test]
+    fn padding_holds_nothing_old() {
+        for len in [512, 8192, 200 << 10, 300 << 10] {
+            let mut old = Buf::zeroed(len);
+            old.fill(7);
+            drop(old);
+            let buf = Buf::padded(&[b"ab", b"", b"c"], len);
+            assert!(buf.len() == len && buf.starts_with(b"abc") && buf[3..].iter().all(|byte| *byte == 0));
+        }
     }
 }

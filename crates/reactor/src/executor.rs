@@ -3,8 +3,9 @@
 //! Role: polls each task on the one thread that owns it, in the order in which they became ready.
 //!
 //! Invariants:
-//! * first in, first out: a task spawned or woken earlier is polled earlier. Per-key order rests
-//!   on this: two operations spawned in order reach the engine in order;
+//! * first in, first out: a task spawned or woken earlier is polled earlier, but for one that is polled
+//!   where it is spawned. Per-key order rests on this: two operations that one task spawns in the same way
+//!   reach the engine in order;
 //! * a waker is a number (executor, task, generation): cloning it allocates nothing, and waking a
 //!   finished task does nothing;
 //! * a waker never crosses threads: cores talk through the mesh. One used elsewhere finds the
@@ -96,7 +97,23 @@ impl Executor {
         if self.closed.get() {
             return;
         }
-        let future: LocalFuture = Box::pin(future);
+        let id = self.add(work, true);
+        self.tasks.borrow_mut().slots[id.slot()].future = Some(Box::pin(future));
+        self.ready.borrow_mut().push_back(id);
+    }
+
+    /// Adds a task and polls it at once, within the poll of the task that calls. It becomes ready like any
+    /// other if it does not end there.
+    pub(crate) fn spawn_now(&self, work: Work, future: impl Future<Output = ()> + 'static) {
+        if self.closed.get() {
+            return;
+        }
+        let id = self.add(work, false);
+        self.poll(id, Box::pin(future));
+    }
+
+    /// A task whose future is still to be put there.
+    fn add(&self, work: Work, queued: bool) -> TaskId {
         let mut tasks = self.tasks.borrow_mut();
         let slot = match tasks.free.pop() {
             Some(slot) => slot,
@@ -110,9 +127,8 @@ impl Executor {
         let task = &mut tasks.slots[slot as usize];
         assert!(!task.live && task.future.is_none());
         task.generation = (task.generation + 1) & 0xff_ffff;
-        (task.work, task.queued, task.live, task.future) = (work, true, true, Some(future));
-        let id = TaskId::new(self.id, task.generation, slot);
-        self.ready.borrow_mut().push_back(id);
+        (task.work, task.queued, task.live) = (work, queued, true);
+        TaskId::new(self.id, task.generation, slot)
     }
 
     fn wake(&self, id: TaskId) {
@@ -139,7 +155,7 @@ impl Executor {
     pub(crate) fn poll_one(&self) -> Option<Work> {
         loop {
             let id = self.ready.borrow_mut().pop_front()?;
-            let (mut future, work) = {
+            let (future, work) = {
                 let mut tasks = self.tasks.borrow_mut();
                 let task = &mut tasks.slots[id.slot()];
                 if !task.live || task.generation != id.generation() {
@@ -151,15 +167,19 @@ impl Executor {
                 };
                 (future, task.work)
             };
-            let waker = waker(id);
-            let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-            if done {
-                drop(future);
-                self.finish(id);
-            } else {
-                self.tasks.borrow_mut().slots[id.slot()].future = Some(future);
-            }
+            self.poll(id, future);
             return Some(work);
+        }
+    }
+
+    /// Polls a task whose future was taken out, and puts that back if it has not ended.
+    fn poll(&self, id: TaskId, mut future: LocalFuture) {
+        let waker = waker(id);
+        if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            drop(future);
+            self.finish(id);
+        } else {
+            self.tasks.borrow_mut().slots[id.slot()].future = Some(future);
         }
     }
 

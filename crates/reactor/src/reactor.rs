@@ -93,6 +93,12 @@ impl Reactor {
         self.0.executor.spawn(work, future);
     }
 
+    /// Starts a task and polls it at once, within the task that calls: for what mostly ends there. Its time
+    /// there counts as the caller's.
+    pub fn spawn_now(&self, work: Work, future: impl Future<Output = ()> + 'static) {
+        self.0.executor.spawn_now(work, future);
+    }
+
     /// Monotonic time in nanoseconds, from an arbitrary start: when the task that asks was begun, or went
     /// on. It stands still until the task waits for something.
     #[must_use]

@@ -17,9 +17,9 @@ use crate::limits::{
 const PROCESS_BYTES: u64 = 32 << 20;
 /// A core: 16 MiB of registered buffers, what it reads and sends at a time.
 const CORE_BYTES: u64 = 24 << 20;
-/// A partition: 16 MiB of log that is being written, 4 MiB of keys on their way into order, and what
-/// checkpoints gather.
-const PARTITION_BYTES: u64 = 24 << 20;
+/// A partition: 16 MiB of log that is being written, 4 MiB of keys on their way into order, 4 MiB of small
+/// segments that are cleaned together, and what checkpoints gather.
+const PARTITION_BYTES: u64 = 28 << 20;
 /// Segments that cleaning and eviction hold in memory.
 const SEGMENTS: u64 = 2;
 /// What the process takes for a byte that a client is reckoned to hold, in halves: buffers have spare
@@ -49,6 +49,8 @@ pub struct Machine {
     pub clients_max: u64,
     /// What remembers which records were read, if the device evicts.
     pub mark_bytes: u64,
+    /// What remembers whose records were written lately.
+    pub known_bytes: u64,
     /// Entries of the slow log at most, on each core.
     pub slow_log_max: u64,
     /// Whether TLS is served.
@@ -80,6 +82,7 @@ impl Budget {
         let handshakes = if machine.tls { (HANDSHAKES_MAX * HANDSHAKE_BYTES_MAX) as u64 } else { 0 };
         let server = PROCESS_BYTES
             + machine.mark_bytes
+            + machine.known_bytes
             + machine.cores * (CORE_BYTES + handshakes + machine.slow_log_max * SLOWLOG_ENTRY_BYTES as u64)
             + machine.partitions * (PARTITION_BYTES + SEGMENTS * machine.segment_bytes);
         let connections = machine.clients_max.saturating_mul(CONNECTION_BYTES as u64);
@@ -143,6 +146,7 @@ mod tests {
         segment_bytes: 4 << 20,
         clients_max: 10_000,
         mark_bytes: 1 << 20,
+        known_bytes: 8 << 20,
         slow_log_max: 128,
         tls: false,
     };

@@ -32,6 +32,6 @@ pub use command::{Totals, command, print_trace, run};
 pub use era::EraReport;
 pub use journal::{Tally, Violation};
 pub use ledger::WriteCounts;
-pub(crate) use shape::cache_bytes;
 pub use shape::{CLASSES, FaultClass};
+pub(crate) use shape::{cache_bytes, known_bytes};
 pub use world::{SeedReport, run_seed};

@@ -3,7 +3,8 @@
 //! Role: finds a value by its key, and lets go of others to make room. Place on the path: below the rules
 //! of `device`, which says what may be given and kept; here is no I/O and no clock.
 //!
-//! A hash table with chains over slots; each full slot stands in the queue of the policy (`sieve`). A
+//! A hash table with chains over slots, which are small and lie close together; what is kept of a key is one
+//! run of bytes behind its slot. Each full slot stands in the queue of the policy (`sieve`). A
 //! database that is emptied gets another number (its *space*): what it held is found by nobody from then on,
 //! and goes when its turn comes, so that emptying takes no time.
 //!
@@ -18,6 +19,7 @@ mod tests;
 
 use plimsoll_kv::{Item, Version};
 use sieve::Queue;
+use std::hint::black_box;
 
 /// No slot; they are named from 1 on, so that an empty table is zeros, which take no memory before they are
 /// written.
@@ -28,6 +30,9 @@ const CHUNK_SLOTS: usize = 256;
 const CHUNK_BYTES: usize = CHUNK_SLOTS * size_of::<Slot>() + 4 * size_of::<usize>();
 /// Bytes of a cache for each chain: entries of a usual size make chains of one or two.
 const BYTES_PER_CHAIN: usize = 512;
+/// The bytes of an entry that stand for its first cache lines. Those after them the processor fetches by
+/// itself, for they are read in a row.
+const TOUCHED_LINES: [usize; 4] = [0, 64, 128, 192];
 /// One entry takes at most this share of the budget.
 const SHARE_MAX: usize = 16;
 
@@ -41,28 +46,34 @@ pub(crate) struct Place<'a> {
     pub(crate) key: &'a [u8],
 }
 
-/// A value that is kept.
-pub(crate) struct Entry {
-    hash: u64,
-    space: u64,
-    version: Version,
-    expiry_ms: Option<u64>,
-    stored_bytes: u64,
-    /// The key, then the value.
-    bytes: Box<[u8]>,
-    key_bytes: u32,
-    /// The next of its chain.
+/// A value that is kept is one run of bytes: this head, the key, the value. So a hit waits for memory once.
+///
+/// | offset | size | field |
+/// |---|---|---|
+/// | 0 | 8 | the space |
+/// | 8 | 8 | when it expires in milliseconds; 0: never |
+/// | 16 | 8 | clock of its version |
+/// | 24 | 4 | epoch of its version |
+/// | 28 | 4 | bytes of the key |
+/// | 32 | 8 | bytes on flash |
+const HEAD_BYTES: usize = 40;
+
+/// A value that is kept, as a reader sees it.
+pub(crate) struct Entry<'a>(&'a [u8]);
+
+/// A slot: what leads to an entry, and its place in the queue; or a free one.
+struct Slot {
+    /// The upper half of the hash: it says the chain.
+    tag: u32,
+    /// The next of its chain, or of the free slots.
     next: u32,
     /// Its neighbours in the queue.
     newer: u32,
     older: u32,
+    /// Empty in a free slot.
+    bytes: Box<[u8]>,
     /// Asked for since the hand last passed.
     visited: bool,
-}
-
-enum Slot {
-    Free(u32),
-    Full(Box<Entry>),
 }
 
 /// Short values by key.
@@ -79,26 +90,49 @@ pub(crate) struct Table {
     evictions: u64,
 }
 
-impl Entry {
+impl<'a> Entry<'a> {
+    /// Puts a head, a key and a value together.
+    fn encode(place: Place<'_>, item: &Item) -> Box<[u8]> {
+        let mut bytes = Vec::with_capacity(Table::entry_bytes(place.key.len(), item.bytes.len()));
+        bytes.extend_from_slice(&place.space.to_le_bytes());
+        bytes.extend_from_slice(&item.expiry_ms.unwrap_or(0).to_le_bytes());
+        bytes.extend_from_slice(&item.version.clock.to_le_bytes());
+        bytes.extend_from_slice(&item.version.epoch.to_le_bytes());
+        bytes.extend_from_slice(&(place.key.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&item.stored_bytes.to_le_bytes());
+        assert_eq!(bytes.len(), HEAD_BYTES);
+        bytes.extend_from_slice(place.key);
+        bytes.extend_from_slice(&item.bytes);
+        bytes.into_boxed_slice()
+    }
+
+    fn u64_at(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    fn u32_at(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes"))
+    }
+
     fn is_at(&self, place: Place<'_>) -> bool {
-        self.hash == place.hash && self.space == place.space && self.key() == place.key
+        self.u64_at(0) == place.space && self.key() == place.key
     }
 
-    fn key(&self) -> &[u8] {
-        &self.bytes[..self.key_bytes as usize]
+    fn key(&self) -> &'a [u8] {
+        &self.0[HEAD_BYTES..][..self.u32_at(28) as usize]
     }
 
-    fn value(&self) -> &[u8] {
-        &self.bytes[self.key_bytes as usize..]
+    fn value(&self) -> &'a [u8] {
+        &self.0[HEAD_BYTES + self.u32_at(28) as usize..]
     }
 
     pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
-        self.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms)
+        self.expires() && self.u64_at(8) <= now_ms
     }
 
     /// True if it expires at some time.
     pub(crate) fn expires(&self) -> bool {
-        self.expiry_ms.is_some()
+        self.u64_at(8) != 0
     }
 
     /// What a read gives, with the bytes of a range: first byte and number of bytes.
@@ -107,11 +141,11 @@ impl Entry {
         let length = value.len() as u64;
         let end = first.saturating_add(count).min(length);
         Item {
-            version: self.version,
+            version: Version { epoch: self.u32_at(24), clock: self.u64_at(16) },
             length,
-            expiry_ms: self.expiry_ms,
+            expiry_ms: self.expires().then(|| self.u64_at(8)),
             bytes: value[first.min(end) as usize..end as usize].to_vec(),
-            stored_bytes: self.stored_bytes,
+            stored_bytes: self.u64_at(32),
             upload: None,
         }
     }
@@ -150,60 +184,64 @@ impl Table {
         self.evictions
     }
 
-    fn chain_of(&self, hash: u64) -> usize {
-        // The lower bits say the stripe of changes; the upper ones are as good.
-        (hash >> 32) as usize & (self.chains.len() - 1)
+    fn chain_of(&self, tag: u32) -> usize {
+        tag as usize & (self.chains.len() - 1)
     }
 
-    fn slot(&mut self, slot: u32) -> &mut Slot {
+    fn slot(&self, slot: u32) -> &Slot {
+        let at = slot as usize - 1;
+        &self.chunks[at / CHUNK_SLOTS][at % CHUNK_SLOTS]
+    }
+
+    fn slot_mut(&mut self, slot: u32) -> &mut Slot {
         let at = slot as usize - 1;
         &mut self.chunks[at / CHUNK_SLOTS][at % CHUNK_SLOTS]
     }
 
-    fn entry(&self, slot: u32) -> &Entry {
-        let at = slot as usize - 1;
-        match &self.chunks[at / CHUNK_SLOTS][at % CHUNK_SLOTS] {
-            Slot::Full(entry) => entry,
-            Slot::Free(_) => panic!("a free slot is in no chain and not in the queue"),
-        }
-    }
-
-    fn entry_mut(&mut self, slot: u32) -> &mut Entry {
-        match self.slot(slot) {
-            Slot::Full(entry) => entry,
-            Slot::Free(_) => panic!("a free slot is in no chain and not in the queue"),
-        }
-    }
-
     fn find(&self, place: Place<'_>) -> Option<u32> {
-        let mut slot = self.chains[self.chain_of(place.hash)];
-        while slot != NONE {
-            let entry = self.entry(slot);
-            if entry.is_at(place) {
-                return Some(slot);
+        let tag = tag_of(place);
+        let mut at = self.chains[self.chain_of(tag)];
+        while at != NONE {
+            let slot = self.slot(at);
+            if slot.tag == tag && Entry(&slot.bytes).is_at(place) {
+                return Some(at);
             }
-            slot = entry.next;
+            at = slot.next;
         }
         None
     }
 
+    /// Brings what leads to the entries of some hashes, and their heads, from memory into the processor's
+    /// caches. Each round of loads depends on the round before and on nothing within it: so the processor
+    /// waits for memory three times for all of them, and not three times for each.
+    pub(crate) fn touch(&self, hashes: &[u64]) {
+        let tags = hashes.iter().map(|hash| tag_of_hash(*hash));
+        let firsts: Vec<(u32, u32)> = tags.map(|tag| (tag, self.chains[self.chain_of(tag)])).collect();
+        let led =
+            firsts.iter().filter(|(_, first)| *first != NONE).map(|(tag, first)| (tag, self.slot(*first)));
+        let slots: Vec<&Slot> = led.filter(|(tag, slot)| slot.tag == **tag).map(|(_, slot)| slot).collect();
+        let line = |slot: &Slot, at: usize| slot.bytes.get(at).copied().unwrap_or(0);
+        let heads = slots.iter().map(|slot| TOUCHED_LINES.map(|at| line(slot, at)));
+        black_box(heads.flatten().fold(0, |all, byte| all ^ byte));
+    }
+
     /// The value of a key, which counts as asked for.
-    pub(crate) fn get(&mut self, place: Place<'_>) -> Option<&Entry> {
-        let slot = self.find(place)?;
-        let entry = self.entry_mut(slot);
-        entry.visited = true;
-        Some(entry)
+    pub(crate) fn get(&mut self, place: Place<'_>) -> Option<Entry<'_>> {
+        let at = self.find(place)?;
+        let slot = self.slot_mut(at);
+        slot.visited = true;
+        Some(Entry(&slot.bytes))
     }
 
     /// Whether a key was asked for since the hand last passed, or since this: from now on it was not.
     pub(crate) fn take_visited(&mut self, place: Place<'_>) -> bool {
-        let Some(slot) = self.find(place) else { return false };
-        std::mem::take(&mut self.entry_mut(slot).visited)
+        let Some(at) = self.find(place) else { return false };
+        std::mem::take(&mut self.slot_mut(at).visited)
     }
 
     /// Bytes that an entry takes beside its slot.
     fn entry_bytes(key_bytes: usize, value_bytes: usize) -> usize {
-        size_of::<Entry>() + key_bytes + value_bytes
+        HEAD_BYTES + key_bytes + value_bytes
     }
 
     /// Keeps a value whose bytes are all in `item`, in place of what is kept of its key; false if it is too
@@ -214,25 +252,13 @@ impl Table {
         if bytes > self.budget_bytes / SHARE_MAX || !self.make_room(bytes) {
             return false;
         }
+        let tag = tag_of(place);
         let slot = self.take_slot();
-        let mut kept = Vec::with_capacity(place.key.len() + item.bytes.len());
-        kept.extend_from_slice(place.key);
-        kept.extend_from_slice(&item.bytes);
-        let chain = self.chain_of(place.hash);
+        let chain = self.chain_of(tag);
         let next = std::mem::replace(&mut self.chains[chain], slot);
-        *self.slot(slot) = Slot::Full(Box::new(Entry {
-            hash: place.hash,
-            space: place.space,
-            version: item.version,
-            expiry_ms: item.expiry_ms,
-            stored_bytes: item.stored_bytes,
-            bytes: kept.into_boxed_slice(),
-            key_bytes: place.key.len() as u32,
-            next,
-            newer: NONE,
-            older: NONE,
-            visited: false,
-        }));
+        let bytes_kept = Entry::encode(place, item);
+        *self.slot_mut(slot) =
+            Slot { tag, next, newer: NONE, older: NONE, bytes: bytes_kept, visited: false };
         self.enqueue(slot);
         self.entries += 1;
         self.used_bytes += bytes;
@@ -258,13 +284,14 @@ impl Table {
         if self.free == NONE {
             let first = (self.chunks.len() * CHUNK_SLOTS) as u32 + 1;
             let link = |at: u32| if at + 1 < CHUNK_SLOTS as u32 { first + at + 1 } else { NONE };
-            self.chunks.push((0..CHUNK_SLOTS as u32).map(|at| Slot::Free(link(at))).collect());
+            self.chunks.push((0..CHUNK_SLOTS as u32).map(|at| Slot::free(link(at))).collect());
             self.used_bytes += CHUNK_BYTES;
             self.free = first;
         }
         let slot = self.free;
-        let Slot::Free(next) = *self.slot(slot) else { panic!("a full slot is not free") };
-        self.free = next;
+        let free = self.slot(slot);
+        assert!(free.bytes.is_empty(), "a free slot holds nothing");
+        self.free = free.next;
         slot
     }
 
@@ -277,22 +304,36 @@ impl Table {
 
     fn release(&mut self, slot: u32) {
         self.dequeue(slot);
-        let (hash, next) = (self.entry(slot).hash, self.entry(slot).next);
-        let chain = self.chain_of(hash);
+        let Slot { tag, next, .. } = *self.slot(slot);
+        let chain = self.chain_of(tag);
         let mut before = self.chains[chain];
         if before == slot {
             self.chains[chain] = next;
         } else {
-            while self.entry(before).next != slot {
-                before = self.entry(before).next;
+            while self.slot(before).next != slot {
+                before = self.slot(before).next;
             }
-            self.entry_mut(before).next = next;
+            self.slot_mut(before).next = next;
         }
-        let free = self.free;
-        let released = std::mem::replace(self.slot(slot), Slot::Free(free));
-        let Slot::Full(entry) = released else { panic!("looked at above") };
+        let free = Slot::free(self.free);
+        let released = std::mem::replace(self.slot_mut(slot), free);
         self.free = slot;
         self.entries -= 1;
-        self.used_bytes -= size_of::<Entry>() + entry.bytes.len();
+        self.used_bytes -= released.bytes.len();
     }
+}
+
+impl Slot {
+    fn free(next: u32) -> Slot {
+        Slot { tag: 0, next, newer: NONE, older: NONE, bytes: Box::default(), visited: false }
+    }
+}
+
+fn tag_of(place: Place<'_>) -> u32 {
+    tag_of_hash(place.hash)
+}
+
+/// The lower bits of a hash say the stripe of changes; the upper ones are as good.
+fn tag_of_hash(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }

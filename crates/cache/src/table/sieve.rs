@@ -10,7 +10,7 @@
 //!
 //! Never: a hit changes the order.
 
-use super::{NONE, Table};
+use super::{NONE, Slot, Table};
 
 /// Entries that one search passes at most: a hit ratio hardly notices, and no request waits for a walk
 /// through all of a large cache.
@@ -33,23 +33,23 @@ impl Table {
     /// Puts a new entry at the end.
     pub(super) fn enqueue(&mut self, slot: u32) {
         let before = std::mem::replace(&mut self.queue.newest, slot);
-        self.entry_mut(slot).older = before;
+        self.slot_mut(slot).older = before;
         match before {
             NONE => self.queue.oldest = slot,
-            before => self.entry_mut(before).newer = slot,
+            before => self.slot_mut(before).newer = slot,
         }
     }
 
     /// Takes an entry out.
     pub(super) fn dequeue(&mut self, slot: u32) {
-        let (newer, older) = (self.entry(slot).newer, self.entry(slot).older);
+        let Slot { newer, older, .. } = *self.slot(slot);
         match newer {
             NONE => self.queue.newest = older,
-            newer => self.entry_mut(newer).older = older,
+            newer => self.slot_mut(newer).older = older,
         }
         match older {
             NONE => self.queue.oldest = newer,
-            older => self.entry_mut(older).newer = newer,
+            older => self.slot_mut(older).newer = newer,
         }
         if self.queue.hand == slot {
             self.queue.hand = newer;
@@ -68,7 +68,7 @@ impl Table {
                 return None;
             }
             self.queue.hand = slot;
-            let entry = self.entry_mut(slot);
+            let entry = self.slot_mut(slot);
             if !entry.visited || passed == PASSED_MAX {
                 return Some(slot);
             }

@@ -18,10 +18,7 @@ fn bytes_of(table: &mut Table, key: &[u8], space: u64) -> Option<Vec<u8>> {
 
 /// The bytes that a table uses, counted anew.
 fn recount(table: &Table, empty_bytes: usize) -> usize {
-    let full = table.chunks.iter().flatten().filter_map(|slot| match slot {
-        Slot::Full(entry) => Some(size_of::<Entry>() + entry.bytes.len()),
-        Slot::Free(_) => None,
-    });
+    let full = table.chunks.iter().flatten().map(|slot| slot.bytes.len());
     empty_bytes + table.chunks.len() * CHUNK_BYTES + full.sum::<usize>()
 }
 
@@ -96,6 +93,17 @@ fn who_was_asked_for_stays() {
     }
 }
 
+/// To bring entries closer is not to ask for them.
+#[test]
+fn what_is_touched_is_not_asked_for() {
+    let mut table = Table::new(64 << 10, 0);
+    table.touch(&[1, 2]);
+    table.insert(place(b"k", 0), &item(Vec::new()));
+    table.insert(place(b"long", 0), &item(vec![1; 1000]));
+    table.touch(&[place(b"k", 0).hash, place(b"long", 0).hash, place(b"other", 0).hash]);
+    assert!(!table.take_visited(place(b"k", 0)) && !table.take_visited(place(b"long", 0)));
+}
+
 /// SIEVE, as its paper has it, with the bytes of `Table`: the newest last.
 struct Model {
     queue: Vec<(Vec<u8>, u64, Vec<u8>, bool)>,
@@ -112,9 +120,13 @@ impl Model {
 
     fn remove_at(&mut self, at: usize) {
         let (key, _, value, _) = self.queue.remove(at);
-        self.used_bytes -= size_of::<Entry>() + key.len() + value.len();
+        self.used_bytes -= HEAD_BYTES + key.len() + value.len();
         if at < self.hand {
             self.hand -= 1;
+        }
+        // Past the newest it stands nowhere: who comes next is not where it stands.
+        if self.hand >= self.queue.len() {
+            self.hand = 0;
         }
     }
 
@@ -136,7 +148,7 @@ impl Model {
         if let Some(at) = self.position(key, space) {
             self.remove_at(at);
         }
-        let bytes = size_of::<Entry>() + key.len() + value.len();
+        let bytes = HEAD_BYTES + key.len() + value.len();
         if bytes > self.budget_bytes / SHARE_MAX {
             return;
         }

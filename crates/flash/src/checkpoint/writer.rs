@@ -104,8 +104,7 @@ impl PieceWriter<'_> {
         let payload: Vec<u8> = self.stream.drain(..length).collect();
         let mut bytes = Vec::with_capacity(CHUNK_HEADER_BYTES + payload.len());
         encode(self.piece.id, u64::from(self.piece.chunks), &payload, layout.identity, &mut bytes);
-        let mut buf = Buf::zeroed(round_up(bytes.len() as u64, layout.block_bytes) as usize);
-        buf[..bytes.len()].copy_from_slice(&bytes);
+        let buf = Buf::padded(&[&bytes], round_up(bytes.len() as u64, layout.block_bytes) as usize);
         let segment = *self.piece.segments.last().expect("a segment was opened");
         let (offset, length) = (layout.segment_offset(segment) + self.offset, buf.len() as u64);
         self.write(offset, buf).await?;

@@ -50,9 +50,8 @@ impl Partition {
     /// Writes moved records, piece by piece, durably.
     pub(super) async fn write_moved(&self, mut device_offset: u64, bytes: &[u8]) -> std::io::Result<()> {
         for piece in bytes.chunks(WRITE_BYTES) {
-            let mut buf = Buf::zeroed(piece.len());
-            buf.copy_from_slice(piece);
-            self.block.write(Origin::BACKGROUND, device_offset, Rc::new(buf), true).await?;
+            let buf = Rc::new(Buf::padded(&[piece], piece.len()));
+            self.block.write(Origin::BACKGROUND, device_offset, buf, true).await?;
             device_offset += piece.len() as u64;
         }
         Ok(())

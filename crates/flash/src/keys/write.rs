@@ -157,8 +157,7 @@ impl RunWriter {
         }
         let (segment, _) = self.held.last().expect("what is pending has a segment");
         let start = partition.layout.segment_offset(segment) + self.offset;
-        let mut buf = Buf::zeroed(self.pending.len());
-        buf.copy_from_slice(&self.pending);
+        let buf = Buf::padded(&[&self.pending], self.pending.len());
         self.offset += self.pending.len() as u64;
         self.pending.clear();
         add(&partition.keys.written_bytes, buf.len() as u64);

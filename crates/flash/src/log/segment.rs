@@ -48,8 +48,7 @@ impl Log {
             let tail = self.tail.borrow();
             (self.layout.segment_offset(tail.segment), self.segment_header(&tail))
         };
-        let mut buf = Buf::zeroed(self.layout.block_bytes as usize);
-        buf[..header.len()].copy_from_slice(&header);
+        let buf = Buf::padded(&[&header], self.layout.block_bytes as usize);
         self.block.write(Origin::FOREGROUND, offset, Rc::new(buf), true).await
     }
 

@@ -8,6 +8,7 @@ use super::RETRY_DELAY_NS;
 use crate::format::RecordKind;
 use crate::format::note::note_bytes_max;
 use crate::format::record::{MANIFEST_BYTES, Manifest};
+use crate::held::Replaced;
 use crate::log::Log;
 use crate::partition::Partition;
 use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
@@ -158,7 +159,7 @@ impl Partition {
                         expiry_ms: expiry_ms(*expiry, None),
                         lifetime,
                         retain: false,
-                        replaced: found,
+                        replaced: found.as_ref().map(Replaced::from),
                         commits,
                         dooms,
                     },

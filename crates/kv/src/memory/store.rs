@@ -131,9 +131,9 @@ impl State {
         let before = self.live(container, key).cloned();
         let version = self.next_version();
         let current = Current { version, expiry_ms: expiry_ms(expiry, before.as_ref()), stored };
-        let previous = before.as_ref().map(|entry| {
+        let previous = before.as_ref().filter(|_| want_previous).map(|entry| {
             let mut item = entry.current.item(key);
-            if let (true, Stored::Whole(bytes)) = (want_previous, &entry.current.stored) {
+            if let Stored::Whole(bytes) = &entry.current.stored {
                 item.bytes = bytes.to_vec();
             }
             item

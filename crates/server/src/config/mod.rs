@@ -32,6 +32,12 @@ pub const DEVICE_FILE: &str = "device.plimsoll";
 const CACHE_DEFAULT: Size = Size(64 << 20);
 /// The part of `memory` that it is then at most.
 const CACHE_PART: u64 = 8;
+/// Memory for keys that are known if none is given: 2.5 million of them.
+const KNOWN_KEYS_DEFAULT: Size = Size(32 << 20);
+/// The part of `memory` that it is then at most.
+const KNOWN_KEYS_PART: u64 = 32;
+/// Where it would be less, the keys themselves need it more.
+const KNOWN_KEYS_MIN: Size = Size(4 << 20);
 /// The smallest cache: less is most likely a unit forgotten.
 const CACHE_MIN: Size = Size(1 << 20);
 
@@ -93,6 +99,8 @@ pub struct Layer {
     pub nvme: Option<String>,
     /// See [`Config::cache`].
     pub cache: Option<Size>,
+    /// See [`Config::known_keys`].
+    pub known_keys: Option<Size>,
     /// See [`Config::memory`].
     pub memory: Option<Size>,
 }
@@ -208,6 +216,9 @@ pub struct Config {
     pub admin: SocketAddr,
     /// Bytes of memory for values that were read, of all cores together; 0: none.
     pub cache: Size,
+    /// Bytes of memory for whose records were written lately, of all cores together: replacing one of them
+    /// needs no read; 0: none.
+    pub known_keys: Size,
     /// Memory of everything; nothing: as much as clients, cache and keys take.
     pub memory: Option<Size>,
     /// What an acknowledged write is worth.
@@ -280,6 +291,7 @@ impl Layer {
             enable_debug_command: self.enable_debug_command.or(below.enable_debug_command),
             nvme: self.nvme.or(below.nvme),
             cache: self.cache.or(below.cache),
+            known_keys: self.known_keys.or(below.known_keys),
             memory: self.memory.or(below.memory),
         }
     }
@@ -302,6 +314,13 @@ fn checked_cache(given: Option<Size>, memory: Option<Size>) -> Result<Size, Conf
         ))),
         size => Ok(size),
     }
+}
+
+/// Memory for keys that are known, if none is given: of all memory at most so large a part.
+fn known_keys_default(memory: Option<Size>) -> Size {
+    let part =
+        memory.map_or(KNOWN_KEYS_DEFAULT, |memory| KNOWN_KEYS_DEFAULT.min(Size(memory.0 / KNOWN_KEYS_PART)));
+    if part < KNOWN_KEYS_MIN { Size(0) } else { part }
 }
 
 impl Config {
@@ -346,6 +365,7 @@ impl Config {
             network,
             admin: layer.admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8379))),
             cache: checked_cache(layer.cache, layer.memory)?,
+            known_keys: layer.known_keys.unwrap_or_else(|| known_keys_default(layer.memory)),
             memory: layer.memory,
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
             on_full: layer.on_full.unwrap_or_default(),

@@ -58,6 +58,8 @@ pub(super) struct Plan {
     pub(super) cache_bytes: usize,
     pub(super) on_full: OnFull,
     pub(super) gate: GateName,
+    /// Bytes of memory for the known keys of one partition.
+    pub(super) known_bytes: usize,
     /// Objects of one partition.
     pub(super) objects_max: u64,
     pub(super) shared: Arc<Shared>,
@@ -70,7 +72,7 @@ const PUBLISH_NS: u64 = 1_000_000_000;
 /// I/Os of one core that are at the device at a time; others wait at the gate.
 const DEVICE_OUTSTANDING_MAX: usize = 256;
 
-const PARTITION_GAUGES: [&str; 28] = [
+const PARTITION_GAUGES: [&str; 29] = [
     "objects",
     "objects_max",
     "index_bytes",
@@ -81,6 +83,7 @@ const PARTITION_GAUGES: [&str; 28] = [
     "frames",
     "record_reads",
     "unreadable",
+    "known_overwrites",
     "checkpoints",
     "checkpoint_bytes",
     "cleaned_segments",
@@ -125,6 +128,7 @@ fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
         m.frames,
         m.record_reads,
         m.unreadable,
+        m.known_overwrites,
         m.checkpoints,
         m.checkpoint_bytes,
         m.cleaned_segments,
@@ -162,6 +166,7 @@ struct Task {
     cache_bytes: usize,
     on_full: OnFull,
     gate: GateName,
+    known_bytes: usize,
     objects_max: u64,
     events: UnboundedSender<Event>,
     commands: RefCell<VecDeque<Command>>,
@@ -179,6 +184,7 @@ pub(super) fn start(reactor: &Reactor, plan: &Plan) {
         cache_bytes: plan.cache_bytes,
         on_full: plan.on_full,
         gate: plan.gate,
+        known_bytes: plan.known_bytes,
         objects_max: plan.objects_max,
         events: plan.events.clone(),
         commands: RefCell::default(),
@@ -249,8 +255,12 @@ impl Task {
         let gated = Gated::new(&self.reactor, Rc::new(file.clone()), policy);
         let block: Rc<dyn Block> = Rc::new(gated.clone());
         for number in self.shared.geometry.owned(self.reactor.core(), self.reactor.cores()) {
-            let options =
-                Options { on_full: self.on_full, objects_max: self.objects_max, ..Options::default() };
+            let options = Options {
+                on_full: self.on_full,
+                objects_max: self.objects_max,
+                known_bytes: self.known_bytes,
+                ..Options::default()
+            };
             let opening = Partition::open(&self.reactor, block.clone(), superblock, number, options);
             let partition = opening.await.map_err(|error| words(&error))?;
             self.publish_partition(&partition);

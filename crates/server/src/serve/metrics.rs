@@ -11,10 +11,11 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Gauges that count, and so are told as counters.
-const COUNTING: [&str; 25] = [
+const COUNTING: [&str; 26] = [
     "frames",
     "record_reads",
     "unreadable",
+    "known_overwrites",
     "checkpoints",
     "checkpoint_bytes",
     "cleaned_segments",

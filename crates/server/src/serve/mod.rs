@@ -176,6 +176,7 @@ async fn prepare(
             OnFullName::Error => 0,
             OnFullName::Evict => plimsoll_flash::mark_bytes(file.size_bytes()),
         },
+        known_bytes: config.known_keys.0,
         slow_log_max: config.slowlog_max_len as u64,
         tls: tls.is_some(),
     };
@@ -368,6 +369,7 @@ fn start(config: &Config, superblock: &Superblock, settings: Settings) -> Result
         cache_bytes: (config.cache.0 / u64::from(superblock.partitions)) as usize,
         on_full: config.on_full.into(),
         gate: config.gate,
+        known_bytes: (config.known_keys.0 / u64::from(superblock.partitions)) as usize,
         objects_max: shared.settings.budget.objects_max,
         shared: shared.clone(),
         events: sender,

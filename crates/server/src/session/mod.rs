@@ -14,6 +14,7 @@
 //! Never: it waits for a device on behalf of another connection.
 
 mod account;
+mod ahead;
 mod filter;
 mod modes;
 mod queue;
@@ -75,8 +76,8 @@ pub struct Connection {
     pub(crate) replies: Cell<Replies>,
     /// The reply to the command that begins is not wanted.
     muted: Cell<bool>,
-    /// Commands of that kind one after the other.
-    muted_row: Cell<u32>,
+    /// Commands in a row since others had their turn.
+    row: Cell<u32>,
     /// It watches all commands.
     monitors: Cell<bool>,
     /// It has given the password, if there is one.
@@ -136,7 +137,7 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         standing_bytes: Cell::new(0),
         replies: Cell::default(),
         muted: Cell::new(false),
-        muted_row: Cell::new(0),
+        row: Cell::new(0),
         monitors: Cell::new(false),
         authenticated: Cell::new(core.shared.settings.password.is_none()),
         stream,
@@ -341,7 +342,8 @@ impl Connection {
     ) {
         let place = self.reserve();
         let connection = self.clone();
-        self.core.reactor.spawn(Work::Kv, async move {
+        // What memory answers ends here, without a turn of its own.
+        self.core.reactor.spawn_now(Work::Kv, async move {
             let own_time = Cell::new(0);
             let time = shared_time.as_deref().unwrap_or(&own_time);
             let reply = timed(&connection, future, time).await;

@@ -3,7 +3,7 @@
 //! Invariants: bytes are parsed where they were received; a command begins only if there is room
 //! for its reply; a broken protocol is answered and the connection closed.
 
-use super::{Account, Connection, modes, upload};
+use super::{Account, Connection, ahead, modes, upload};
 use crate::command::{self, Run};
 use crate::limits::{
     BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, LINGER_NS_MAX, QUERY_BUFFER_BYTES_MAX, RECEIVE_BYTES,
@@ -21,6 +21,9 @@ pub(super) struct Input {
     pub(super) parser: Parser,
     buffer: Vec<u8>,
     start: usize,
+    /// How far it was looked ahead: see `ahead`.
+    ahead: usize,
+    limits: Limits,
     /// The most that this buffer has held: that much of its capacity is memory.
     touched_bytes: usize,
 }
@@ -107,11 +110,22 @@ impl Input {
             query_buffer_bytes_max: QUERY_BUFFER_BYTES_MAX,
             ..Limits::DEFAULT
         };
-        Input { parser: Parser::new(limits), buffer: Vec::new(), start: 0, touched_bytes: 0 }
+        Input {
+            parser: Parser::new(limits),
+            buffer: Vec::new(),
+            start: 0,
+            ahead: 0,
+            limits,
+            touched_bytes: 0,
+        }
     }
 
     /// Parses one command and starts it off, as far as that needs no waiting.
     fn parse(&mut self, connection: &Rc<Connection>) -> Parsed {
+        // A command that came alone is not looked at twice.
+        if self.start > self.ahead && self.start < self.buffer.len() {
+            self.ahead = self.start + ahead::look(connection, &self.limits, &self.buffer[self.start..]) - 1;
+        }
         let step = self.parser.parse(&self.buffer[self.start..]);
         if let Step::Command(parsed) = &step
             && connection.is_held(Some(&parsed.args[0]))
@@ -163,7 +177,7 @@ impl Input {
         } else {
             buffer.drain(..self.start);
         }
-        self.start = 0;
+        (self.start, self.ahead) = (0, 0);
         if left + bytes_max > GROWING_BYTES_MAX {
             // Where so much address space is not to be had, it grows as it is filled.
             let most = QUERY_BUFFER_BYTES_MAX + RECEIVE_BYTES_MAX;

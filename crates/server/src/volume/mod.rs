@@ -25,7 +25,7 @@ pub use message::{Message, Question};
 use crate::limits::{LOCAL_IN_FLIGHT_MAX, REMOTE_IN_FLIGHT_MAX, STEPS_IN_FLIGHT_MAX, TRANSACTIONS_MAX};
 use futures_util::future::join_all;
 use message::Waiting;
-use plimsoll_kv::{Completion, Device, Error, LocalFuture, Op, Request, Result, Slot};
+use plimsoll_kv::{Completion, ContainerId, Device, Error, LocalFuture, Op, Request, Result, Slot};
 use plimsoll_reactor::sync::{Permit, Permits};
 use plimsoll_reactor::{CoreId, Mailbox, Port, Reactor, Work};
 use std::cell::{Cell, RefCell};
@@ -150,7 +150,7 @@ impl Volume {
             Message::Request { id, partition, request } => {
                 let device = self.local.get(&partition).expect("requests go to the owner").clone();
                 let (mailbox, reactor) = (self.mailbox.clone(), self.reactor.clone());
-                self.reactor.spawn(Work::Device, async move {
+                self.reactor.spawn_now(Work::Device, async move {
                     let start_ns = reactor.now_ns();
                     let result = device.execute(request).await;
                     let device_ns = reactor.now_ns().saturating_sub(start_ns);
@@ -211,6 +211,20 @@ impl Volume {
     /// for the key, the log and the drive is.
     pub(crate) fn device_ns(&self) -> u64 {
         self.device_ns.get()
+    }
+
+    /// Keys of which this connection's next commands ask for values. Those of other cores are left alone.
+    pub(crate) fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
+        for (partition, device) in &self.local {
+            if self.geometry.partitions == 1 {
+                return device.announce(container, keys);
+            }
+            let is_its = |key: &&&[u8]| Slot::of(key).partition(self.geometry.partitions) == *partition;
+            let own: Vec<&[u8]> = keys.iter().filter(is_its).copied().collect();
+            if !own.is_empty() {
+                device.announce(container, &own);
+            }
+        }
     }
 
     /// Asks every core, this one too; the answers in the order of the cores.

@@ -261,6 +261,7 @@ impl Life {
                 fingerprint_bits: self.shape.fingerprint_bits,
                 checkpoint_transitions_min: self.shape.checkpoint_transitions_min,
                 on_full: on_full(&self.shape),
+                known_bytes: self.shape.known_bytes,
                 ..Options::default()
             };
             let opened = Partition::open(reactor, block.clone(), &superblock, number, options).await;

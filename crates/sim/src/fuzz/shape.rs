@@ -90,6 +90,8 @@ pub(super) struct Shape {
     pub(super) steps_clock: bool,
     /// Bytes of each partition's cache; 0: there is none.
     pub(super) cache_bytes: usize,
+    /// Bytes of each partition's memory for keys that are known.
+    pub(super) known_bytes: usize,
     /// A full device makes room.
     pub(super) evicts: bool,
     /// Operations at least.
@@ -105,6 +107,11 @@ fn pick<T: Copy>(random: &mut Random, choices: &[T]) -> T {
 /// The cache of a partition in two of three worlds: mostly so small that it has to let go of much.
 pub(crate) fn cache_bytes(seed: u64) -> usize {
     pick(&mut Random::stream(seed, "cache"), &[0, 0, 16 << 10, 64 << 10, 64 << 10, 1 << 20])
+}
+
+/// The memory of a partition for keys that are known: none, too little, or enough.
+pub(crate) fn known_bytes(seed: u64) -> usize {
+    pick(&mut Random::stream(seed, "known"), &[0, 64, 512, 64 << 10, 64 << 10])
 }
 
 /// Whether a full device makes room: in half of the worlds that are full, and in some others.
@@ -170,6 +177,7 @@ impl Shape {
             extras: r.chance_ppm(500_000),
             steps_clock: class == FaultClass::Clock || r.chance_ppm(100_000),
             cache_bytes: cache_bytes(seed),
+            known_bytes: known_bytes(seed),
             evicts: evicts(seed, class),
             operations: r.range(1000, 1600),
             crashes: 3,

@@ -114,14 +114,16 @@ impl Values {
         let id = ValueId(self.written.len() as u64 + 1);
         assert!(changed.len() >= BLOCK_BYTES && changed.end <= length, "a change names its value");
         let base = &self.written[base.0 as usize - 1];
-        let old_end = base.length() / BLOCK_BYTES * BLOCK_BYTES;
+        // Of a value that grows the last block is new, if it was not whole.
+        let whole = base.length() / BLOCK_BYTES * BLOCK_BYTES;
+        let old_end = if length > base.length() { whole } else { length };
         let mut pieces = Vec::new();
         for (end, of) in &base.pieces {
-            pieces.push(((*end).min(changed.start), *of));
+            pieces.push(((*end).min(changed.start).min(old_end), *of));
         }
         pieces.push((changed.end, id.0));
         for (end, of) in base.pieces.iter().filter(|(end, _)| *end > changed.end) {
-            pieces.push(((*end).min(if length > base.length() { old_end } else { length }), *of));
+            pieces.push(((*end).min(old_end), *of));
         }
         pieces.push((length, id.0));
         let written = Written { key: key.clone(), pieces };
@@ -165,5 +167,28 @@ impl Values {
             ));
         }
         Ok(ValueId(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What changes may lie behind the end of what there was, which was not at a block's end (seed 1857).
+    #[test]
+    fn a_changed_value_is_known_by_its_bytes() {
+        let key = (0, b"k".to_vec());
+        let mut values = Values::default();
+        for (old, changed, length) in [
+            (25_902, 40_960..49_152, 70_959),
+            (25_902, 8192..16_384, 70_959),
+            (70_959, 65_536..70_959, 70_959),
+        ] {
+            let base = values.write(&key, old).0;
+            let (id, bytes) = values.change(&key, base, &changed, length);
+            assert_eq!((bytes.len(), values.read(&key, &bytes, 0, true)), (length, Ok(id)));
+            let (next, bytes) = values.change(&key, id, &(16..64), length + 5);
+            assert_eq!((bytes.len(), values.read(&key, &bytes, 0, true)), (length + 5, Ok(next)));
+        }
     }
 }

@@ -6,7 +6,7 @@
 use super::client::{Client, Shared};
 use super::graph;
 use super::history::History;
-use crate::fuzz::cache_bytes;
+use crate::fuzz::{cache_bytes, known_bytes};
 use crate::panics::catch;
 use plimsoll_cache::Cache;
 use plimsoll_flash::{FormatOptions, OnFull, Options, Partition, Superblock, format, inspect};
@@ -66,6 +66,8 @@ struct Shape {
     fills: bool,
     /// Bytes of each partition's cache; 0: there is none.
     cache_bytes: usize,
+    /// Bytes of each partition's memory for keys that are known.
+    known_bytes: usize,
 }
 
 impl Shape {
@@ -95,6 +97,7 @@ impl Shape {
             rates,
             fills: class == 3,
             cache_bytes: cache_bytes(seed),
+            known_bytes: known_bytes(seed),
         }
     }
 
@@ -178,6 +181,7 @@ async fn open(reactor: &Reactor, shape: Shape, shared: &plimsoll_server::Shared)
     let options = Options {
         fingerprint_bits: shape.fingerprint_bits,
         checkpoint_transitions_min: 300,
+        known_bytes: shape.known_bytes,
         ..Options::default()
     };
     let mut opened = Opened::new();

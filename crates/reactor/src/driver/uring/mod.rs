@@ -14,6 +14,7 @@
 //! Never: it retries nothing whose outcome the caller could tell apart.
 
 mod files;
+mod patience;
 mod receive;
 mod ring;
 
@@ -26,9 +27,10 @@ use super::wake::WakeCell;
 use crate::file::{FileOptions, Opened};
 use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MIN, SEND_BYTES_MAX};
 use crate::ops::{FileId, Op, Ops, SocketId, Token};
-use crate::reactor::{CoreId, SPIN_NS};
+use crate::reactor::CoreId;
 use files::Files;
 use io_uring::{cqueue, opcode, squeue, types};
+use patience::Patience;
 use receive::ReceiveBuffers;
 use ring::Ring;
 use std::io;
@@ -58,6 +60,9 @@ struct Flight {
     moved: usize,
 }
 
+/// `IORING_RECVSEND_POLL_FIRST`: whoever waits for a request has none yet, so to look at once is in vain.
+const POLL_FIRST: u16 = 1;
+
 pub(crate) struct Uring {
     /// First, so that it is dropped before the memory that it names.
     ring: Ring,
@@ -67,6 +72,7 @@ pub(crate) struct Uring {
     flights: Vec<Flight>,
     /// Entries whose completion has not been taken, those that cancel others apart.
     in_flight: usize,
+    patience: Patience,
     files: Files,
     sockets: Sockets<()>,
     receive: Option<ReceiveBuffers>,
@@ -93,6 +99,7 @@ impl Uring {
             wakes,
             flights: Vec::new(),
             in_flight: 0,
+            patience: Patience::default(),
             files,
             sockets: Sockets::default(),
             receive: receive.ok(),
@@ -125,6 +132,7 @@ impl Uring {
         let network = match op {
             Op::Read { file, .. } | Op::Write { file, .. } | Op::Flush { file } => {
                 self.files.hold(*file);
+                self.patience.begin();
                 false
             }
             Op::Accept { listener: socket } | Op::Receive { socket, .. } | Op::Send { socket, .. } => {
@@ -211,7 +219,7 @@ impl Uring {
         if shared {
             let len = bytes_max.min(receive::BUFFER_BYTES) as u32;
             let receive = opcode::Recv::new(descriptor, std::ptr::null_mut(), len);
-            let entry = receive.buf_group(receive::GROUP).build();
+            let entry = receive.buf_group(receive::GROUP).ioprio(POLL_FIRST).build();
             return entry.flags(squeue::Flags::BUFFER_SELECT);
         }
         let most = if bytes_max < RECEIVE_DIRECT_BYTES_MIN { RECEIVE_SPARE_BYTES } else { RECEIVE_BYTES_MAX };
@@ -272,6 +280,7 @@ impl Uring {
         self.flights[token.slot()].active = false;
         match op {
             Op::Read { file, .. } | Op::Write { file, .. } | Op::Flush { file } => {
+                self.patience.end(self.clock.now_ns());
                 self.files.release(&self.ring, *file);
             }
             Op::Accept { listener: socket } | Op::Receive { socket, .. } | Op::Send { socket, .. } => {
@@ -338,6 +347,7 @@ impl Uring {
     }
 
     pub(crate) fn park(&mut self, timeout_ns: Option<u64>) {
+        self.patience.sleep(self.clock.now_ns());
         self.ring.wait(timeout_ns);
     }
 
@@ -370,7 +380,7 @@ impl Uring {
     }
 
     pub(crate) fn spin_ns(&mut self) -> u64 {
-        SPIN_NS
+        self.patience.spin_ns(self.clock.now_ns())
     }
 
     pub(crate) fn look_at_clock(&mut self) -> u64 {

@@ -1,0 +1,151 @@
+//! Keys that are known: what is replaced without a read, what is read all the same, and that both come to
+//! the same.
+
+mod opening;
+
+use opening::{DISK_BYTES, live, open_with, run, world};
+use plimsoll_flash::{Options, Partition};
+use plimsoll_kv::{Condition, ContainerId, Expiry, Op, Output, UploadId, Value};
+use plimsoll_reactor::Reactor;
+use std::rc::Rc;
+
+const DATABASE: ContainerId = ContainerId(0);
+const SEGMENT_BYTES: u32 = 64 << 10;
+const KEYS: u64 = 200;
+
+async fn open(reactor: &Reactor, known_bytes: usize) -> Rc<Partition> {
+    open_with(reactor, SEGMENT_BYTES, Options { known_bytes, ..Options::default() }).await
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("k{number}").into_bytes()
+}
+
+fn store(number: u64, value: Value, expiry: Expiry) -> Op {
+    Op::Store {
+        container: DATABASE,
+        key: key(number),
+        value,
+        condition: Condition::None,
+        expiry,
+        retain: false,
+        want_previous: false,
+    }
+}
+
+/// Stores every key; how many were replaced without a read, and how many records were read.
+async fn put_all(partition: &Rc<Partition>, byte: u8, expiry: Expiry) -> (u64, u64) {
+    let before = partition.metrics();
+    for number in 0..KEYS {
+        run(partition, store(number, Value::Bytes(vec![byte; 300]), expiry)).await.expect("a store");
+    }
+    let after = partition.metrics();
+    partition.check_accounts().expect("the accounts agree");
+    (after.known_overwrites - before.known_overwrites, after.record_reads - before.record_reads)
+}
+
+async fn value(partition: &Rc<Partition>, number: u64) -> Vec<u8> {
+    let op = Op::Retrieve { container: DATABASE, key: key(number), range: None, pin: false };
+    match run(partition, op).await {
+        Ok(Output::Found(item)) => item.bytes,
+        other => panic!("key {number}: {other:?}"),
+    }
+}
+
+async fn counters(partition: &Rc<Partition>) -> (u64, u64) {
+    match run(partition, Op::Stats { container: DATABASE }).await {
+        Ok(Output::Stats(stats)) => (stats.keys, stats.expiring_keys),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_key_written_lately_is_replaced_without_a_read() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        assert_eq!(put_all(&partition, 1, Expiry::Never).await, (0, 0));
+        assert_eq!(put_all(&partition, 2, Expiry::Never).await, (KEYS, 0));
+        assert_eq!(counters(&partition).await, (KEYS, 0));
+        for number in 0..KEYS {
+            assert_eq!(value(&partition, number).await, [2; 300]);
+        }
+    });
+}
+
+#[test]
+fn without_memory_every_key_is_read() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 0).await;
+        put_all(&partition, 1, Expiry::Never).await;
+        let (known, read) = put_all(&partition, 2, Expiry::Never).await;
+        assert_eq!(known, 0);
+        assert!(read > KEYS * 9 / 10, "{read}: all but those that still stand in memory");
+    });
+}
+
+#[test]
+fn keys_that_expire_are_counted_right() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        let late = Expiry::At(reactor.wall_ms() + 1_000_000);
+        put_all(&partition, 1, late).await;
+        assert_eq!(counters(&partition).await, (KEYS, KEYS));
+        assert_eq!(put_all(&partition, 2, Expiry::Never).await.0, KEYS);
+        assert_eq!(counters(&partition).await, (KEYS, 0));
+        // A change of expiry is not in the record that was written: it makes the key unknown.
+        let persist =
+            Op::SetExpiry { container: DATABASE, key: key(3), expiry: late, condition: Condition::None };
+        run(&partition, store(3, Value::Bytes(vec![5; 9000]), Expiry::Never)).await.expect("a store");
+        run(&partition, persist).await.expect("it gets an expiry");
+        assert_eq!(counters(&partition).await, (KEYS, 1));
+        run(&partition, store(3, Value::Bytes(vec![6; 300]), Expiry::Never)).await.expect("a store");
+        assert_eq!(counters(&partition).await, (KEYS, 0));
+        // Keep needs the record.
+        put_all(&partition, 3, late).await;
+        assert_eq!(put_all(&partition, 4, Expiry::Keep).await.0, 0);
+        assert_eq!(counters(&partition).await, (KEYS, KEYS));
+    });
+}
+
+/// What a value in parts takes comes back when it is replaced: such a record is read.
+#[test]
+fn values_in_parts_are_not_replaced_unread() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        let bytes = vec![9; 20_000];
+        let begin =
+            Op::UploadBegin { container: DATABASE, key: key(1), length: bytes.len() as u64, shared_bytes: 0 };
+        let Ok(Output::Upload(UploadId(upload))) = run(&partition, begin).await else { panic!("begun") };
+        for part in bytes.chunks(SEGMENT_BYTES as usize / 8) {
+            let op = Op::UploadPart { upload: UploadId(upload), key: key(1), bytes: part.to_vec() };
+            run(&partition, op).await.expect("a part");
+        }
+        run(&partition, store(1, Value::Upload(UploadId(upload)), Expiry::Never)).await.expect("committed");
+        let before = partition.metrics();
+        run(&partition, store(1, Value::Bytes(vec![1; 10]), Expiry::Never)).await.expect("replaced");
+        assert_eq!(partition.metrics().known_overwrites, before.known_overwrites);
+        // The parts go in the background.
+        reactor.sleep_ns(1_000_000_000).await;
+        let metrics = partition.metrics();
+        assert!(metrics.live_bytes < 1000, "{} bytes are live", metrics.live_bytes);
+        partition.check_accounts().expect("the accounts agree");
+    });
+}
+
+/// Nothing is known after a restart, and nothing depends on it.
+#[test]
+fn after_a_restart_keys_are_read_once() {
+    let world = world(DISK_BYTES);
+    live(&world, |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        put_all(&partition, 1, Expiry::Never).await;
+        put_all(&partition, 2, Expiry::Never).await;
+        partition.close().await.expect("it stops in order");
+    });
+    live(&world, |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        assert_eq!(put_all(&partition, 3, Expiry::Never).await, (0, KEYS));
+        assert_eq!(put_all(&partition, 4, Expiry::Never).await, (KEYS, 0));
+        assert_eq!(value(&partition, 7).await, [4; 300]);
+    });
+}
