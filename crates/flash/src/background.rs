@@ -9,19 +9,13 @@
 use crate::clean::{Heads, Sweep};
 use crate::evict::Hand;
 use crate::partition::Partition;
-use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result};
-use plimsoll_reactor::Buf;
 use std::rc::Rc;
 
 /// Cleaning begins when fewer segments than this are free beyond those that stores leave alone.
 /// Every segment kept free is one that holds nothing live: at 80 % fullness one in a hundred costs
 /// about 5 % more writing.
 const FREE_LOW: u32 = 2;
-/// Segments written ahead of use, beyond those that stores leave to the background.
-const PREPARED_AHEAD: u32 = 10;
-/// Bytes of one write while segments are written ahead.
-const PREPARE_BYTES: usize = 1 << 20;
 /// A crowded device evicts before it writes a checkpoint, if that would make so small a part of it cleanable.
 const FEW_LOG_SEGMENTS_PART: u32 = 16;
 /// After a failed piece of work the background rests this long.
@@ -205,32 +199,5 @@ impl Partition {
         let long = log_segments > u64::from(self.layout.segments / 4).max(4)
             && log_segments * self.layout.segment_bytes > 4 * checkpoint_bytes;
         many || long
-    }
-
-    /// Writes the next segment ahead of its use; true if there may be more to write.
-    pub(crate) async fn prepare_ahead(&self) -> Result<bool> {
-        let (prepared, free) = {
-            let state = self.state.borrow();
-            (state.segments.prepared, state.segments.free_count())
-        };
-        if prepared >= self.layout.segments || free >= self.store_reserve() + PREPARED_AHEAD {
-            return Ok(false);
-        }
-        self.prepare(prepared).await?;
-        self.state.borrow_mut().segments.prepared = prepared + 1;
-        self.space.wake_all();
-        Ok(true)
-    }
-
-    /// Writes a segment with zeros, so that writing it later changes no file-system metadata.
-    async fn prepare(&self, segment: u32) -> Result<()> {
-        let zeros = Rc::new(Buf::zeroed(PREPARE_BYTES.min(self.layout.segment_bytes as usize)));
-        let start = self.layout.segment_offset(segment);
-        let failed = |error| Error::ReadOnly(format!("writing segment {segment} ahead: {error}"));
-        for offset in (0..self.layout.segment_bytes).step_by(zeros.len()) {
-            let write = self.block.write(Origin::BACKGROUND, start + offset, zeros.clone(), false);
-            write.await.map_err(failed)?;
-        }
-        self.block.flush(Origin::BACKGROUND).await.map_err(failed)
     }
 }

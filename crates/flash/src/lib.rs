@@ -13,6 +13,7 @@
 //! means durable), 3 (versions), 4 (nothing unverified leaves) and 5 (everything is bounded).
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod background;
 mod batch;
 mod checkpoint;

@@ -1,5 +1,6 @@
 //! Opening and closing a partition.
 
+use crate::ahead::prepare_first;
 use crate::format::Superblock;
 use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
@@ -14,13 +15,10 @@ use crate::recover::{OpenError, Recovered, recover};
 use crate::transaction::Transactions;
 use plimsoll_kv::{Block, Error, Result, WallClock};
 use plimsoll_reactor::sync::{Bell, WaitList};
-use plimsoll_reactor::{Buf, Reactor, Work};
+use plimsoll_reactor::{Reactor, Work};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-
-/// Prepared free segments that opening waits for: enough to begin with, within the first second.
-const PREPARED_AT_OPEN: u32 = 6;
 
 /// Checkpoints tried at the end, if the keys cannot be named.
 const CLOSING_ATTEMPTS: u32 = 3;
@@ -44,7 +42,9 @@ impl Partition {
         if superblock.written_ahead {
             recovered.state.segments.prepared = layout.segments;
         } else {
-            prepare_first(&*block, &layout, &mut recovered).await?;
+            let is_new = recovered.position.segment == 0 && recovered.anchor.epoch == 0;
+            let written = prepare_first(&*block, &layout, &mut recovered.state.segments, is_new).await;
+            written.map_err(|error| OpenError::Io { partition: layout.partition, error })?;
         }
         let full = |_| OpenError::Full(partition);
         let segments = &mut recovered.state.segments;
@@ -116,6 +116,7 @@ impl Partition {
             wanted: Default::default(),
             above: RefCell::default(),
             closing: Cell::new(false),
+            preparing: Cell::new(false),
             background_done: Cell::new(false),
             transactions: Transactions::default(),
             counts: crate::metrics::Counts::default(),
@@ -165,32 +166,4 @@ impl Partition {
         written?;
         self.log.close().await
     }
-}
-
-/// Writes the first free segments ahead, so that the log can begin.
-async fn prepare_first(
-    block: &dyn Block,
-    layout: &Layout,
-    recovered: &mut Recovered,
-) -> std::result::Result<(), OpenError> {
-    let io = |error| OpenError::Io { partition: layout.partition, error };
-    let step = (1 << 20).min(layout.segment_bytes as usize);
-    let zeros = Rc::new(Buf::zeroed(step));
-    let origin = plimsoll_kv::block::Origin::FOREGROUND;
-    // The segment in which the log goes on counts as prepared once it is below the mark.
-    recovered.state.segments.prepared = recovered.state.segments.prepared.min(layout.segments);
-    let mut first = recovered.position.segment == 0 && recovered.anchor.epoch == 0;
-    while recovered.state.segments.free_count() < PREPARED_AT_OPEN || first {
-        let segment = if first { 0 } else { recovered.state.segments.prepared };
-        if segment >= layout.segments {
-            break;
-        }
-        let start = layout.segment_offset(segment);
-        for offset in (0..layout.segment_bytes).step_by(step) {
-            block.write(origin, start + offset, zeros.clone(), false).await.map_err(io)?;
-        }
-        first = false;
-        recovered.state.segments.prepared = recovered.state.segments.prepared.max(segment + 1);
-    }
-    block.flush(origin).await.map_err(io)
 }

@@ -68,6 +68,8 @@ pub struct Partition {
     pub(crate) wanted: Wanted,
     /// Whoever keeps values of the keys.
     pub(crate) above: RefCell<Option<Weak<dyn Above>>>,
+    /// Somebody writes a segment ahead.
+    pub(crate) preparing: Cell<bool>,
     pub(crate) closing: Cell<bool>,
     pub(crate) background_done: Cell<bool>,
     /// What transactions hold and have prepared.

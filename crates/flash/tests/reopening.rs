@@ -2,8 +2,9 @@
 
 mod opening;
 
-use opening::{DISK_BYTES, disk, formatted, live, run, world};
-use plimsoll_flash::{OpenError, Options, Partition};
+use futures_util::future::join_all;
+use opening::{DISK_BYTES, disk, format_options, formatted, live, run, world};
+use plimsoll_flash::{FormatOptions, OpenError, Options, Partition, format, inspect};
 use plimsoll_kv::block::{IoFuture, Origin};
 use plimsoll_kv::{Block, Condition, ContainerId, Error, Expiry, Op, Output, Value};
 use plimsoll_reactor::{Buf, File, Reactor};
@@ -117,4 +118,37 @@ fn a_first_frame_that_is_torn_over_those_of_an_earlier_life_is_no_damage() {
             assert!(has(&partition, "kept").await && !has(&partition, "torn").await);
         });
     }
+}
+
+/// Stopped before the background had its first turn, with a log to name in a checkpoint that is longer than
+/// what the opening wrote ahead.
+#[test]
+fn a_life_that_ends_where_it_opened_has_room_for_its_checkpoint() {
+    const KEYS: u32 = 20_000;
+    async fn ahead_of_nothing(reactor: &Reactor) -> Rc<Partition> {
+        let block: Rc<dyn Block> = Rc::new(disk(reactor));
+        let options = FormatOptions { written_ahead: false, ..format_options(SEGMENT_BYTES) };
+        let superblock = match inspect(&*block).await {
+            Ok(superblock) => superblock,
+            Err(_) => format(&*block, &options).await.expect("a blank disk can be formatted"),
+        };
+        Partition::open(reactor, block, &superblock, 0, Options::default()).await.expect("it opens")
+    }
+    let world = world(16 << 20);
+    live(&world, |reactor| async move {
+        let partition = ahead_of_nothing(&reactor).await;
+        let stores = (0..KEYS).map(|number| {
+            let partition = partition.clone();
+            async move { run(&partition, set(&format!("key:{number:012}"), 1)).await.expect("it is stored") }
+        });
+        join_all(stores).await;
+    });
+    live(&world, |reactor| async move {
+        ahead_of_nothing(&reactor).await.close().await.expect("there is room");
+    });
+    live(&world, |reactor| async move {
+        let partition = ahead_of_nothing(&reactor).await;
+        assert_eq!(partition.metrics().objects, u64::from(KEYS));
+        assert!(has(&partition, "key:000000019999").await);
+    });
 }

@@ -7,6 +7,7 @@
 //! a chunk and the longest section.
 
 use super::room;
+use crate::ahead::Taken;
 use crate::format::anchor::Piece;
 use crate::format::checkpoint::{CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES_MAX, encode};
 use crate::format::{SegmentHeader, SegmentKind, round_up};
@@ -116,10 +117,8 @@ impl PieceWriter<'_> {
     async fn open_segment(&mut self) -> Result<()> {
         let partition = self.partition;
         let layout = partition.layout;
-        let (sequence, frame) = (partition.log.take_sequence(), partition.log.frame());
-        let allocated =
-            partition.state.borrow_mut().segments.allocate(SegmentKind::Checkpoint, sequence, frame, 0);
-        let segment = allocated.ok_or(Error::NoSpace)?;
+        let Taken { segment, sequence, frame } =
+            partition.take_segment(SegmentKind::Checkpoint, |_| 0).await?;
         if self.piece.segments.is_empty() {
             self.piece.offset = layout.block_bytes as u32;
         }

@@ -9,10 +9,12 @@
 use super::block::{BlockBuilder, BlockKind, BlockPlace, Extent};
 use super::run::{Held, Run};
 use super::sparse::{Sparse, separator};
+use crate::ahead::Taken;
 use crate::format::{SegmentHeader, SegmentKind};
 use crate::layout::Layout;
 use crate::metrics::add;
 use crate::partition::Partition;
+use crate::segments::SegmentTable;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result};
 use plimsoll_reactor::Buf;
@@ -103,7 +105,7 @@ impl RunWriter {
         let end = self.offset + self.pending.len() as u64 + length;
         if self.held.len() == 0 || end > layout.segment_bytes {
             self.write(partition).await?;
-            self.open_segment(partition)?;
+            self.open_segment(partition).await?;
         }
         let (segment, sequence) = self.held.last().expect("a segment was opened");
         let at = self.offset + self.pending.len() as u64;
@@ -123,15 +125,12 @@ impl RunWriter {
         Ok(extent)
     }
 
-    fn open_segment(&mut self, partition: &Partition) -> Result<()> {
+    async fn open_segment(&mut self, partition: &Partition) -> Result<()> {
         let (layout, log) = (&partition.layout, &partition.log);
-        let (sequence, frame) = (log.take_sequence(), log.frame());
-        let allocated = {
-            let segments = &mut partition.state.borrow_mut().segments;
-            let keep = if self.flush { partition.keys.kept_by_flush(segments.kept) } else { segments.kept };
-            segments.allocate(SegmentKind::Keys, sequence, frame, keep)
+        let keep = |segments: &SegmentTable| {
+            if self.flush { partition.keys.kept_by_flush(segments.kept) } else { segments.kept }
         };
-        let segment = allocated.ok_or(Error::NoSpace)?;
+        let Taken { segment, sequence, frame } = partition.take_segment(SegmentKind::Keys, keep).await?;
         self.held.push(segment, sequence);
         let header = SegmentHeader {
             kind: SegmentKind::Keys,
