@@ -92,14 +92,11 @@ impl Partition {
             return None;
         }
         let state = self.state.borrow();
-        if !state.known.is_kept() {
-            return None;
-        }
-        let identity = state.known.identity(place.generation, key);
         let found = state.index.find(place.slot, place.fingerprint).find_map(|entry| {
             let known = state.known.find(place.slot, place.fingerprint, entry.location)?;
-            let is_same = known.identity == identity || is_planted(Bug::FingerprintIsKey);
-            is_same.then_some(Replaced { entry, is_expiring: known.is_expiring })
+            let is_same = known.identity == state.known.identity(place.generation, key);
+            (is_same || is_planted(Bug::FingerprintIsKey))
+                .then_some(Replaced { entry, is_expiring: known.is_expiring })
         })?;
         (!state.retained.contains_key(&found.entry.location)).then_some(found)
     }

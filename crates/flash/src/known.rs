@@ -76,31 +76,35 @@ impl Known {
         Identity(self.hasher.hash_one((generation, key)) >> (64 - HASH_BITS))
     }
 
-    /// Says what the record at a location is, which was just written.
+    /// Says what the record at a location is, which was just written. The location was forgotten: by the
+    /// transition that points to it.
     pub(crate) fn note(&mut self, slot: Slot, fingerprint: u64, location: u64, record: KnownRecord) {
         if !self.is_kept() {
             return;
         }
         let (a, b) = self.buckets_of(slot, fingerprint);
-        let at = self.cell_of(a, b, location).unwrap_or_else(|| self.room_in(a, b));
+        let at = self.room_in(a, b);
         self.words[at..at + CELL_WORDS].copy_from_slice(&pack(location, record));
     }
 
-    /// Forgets what was known of a location.
-    pub(crate) fn forget(&mut self, slot: Slot, fingerprint: u64, location: u64) {
+    /// Forgets what was known of some locations.
+    pub(crate) fn forget(&mut self, slot: Slot, fingerprint: u64, locations: &[u64]) {
         if !self.is_kept() {
             return;
         }
         let (a, b) = self.buckets_of(slot, fingerprint);
-        if let Some(at) = self.cell_of(a, b, location) {
-            self.words[at..at + CELL_WORDS].fill(0);
+        for at in cells(a).chain(cells(b)) {
+            if locations.contains(&self.location(at)) {
+                self.words[at..at + CELL_WORDS].fill(0);
+            }
         }
     }
 
     /// A record was moved: what was known of it goes along.
     pub(crate) fn relocate(&mut self, slot: Slot, fingerprint: u64, from: u64, to: u64) {
-        if let Some(record) = self.find(slot, fingerprint, from) {
-            self.forget(slot, fingerprint, from);
+        let record = self.find(slot, fingerprint, from);
+        self.forget(slot, fingerprint, &[from, to]);
+        if let Some(record) = record {
             self.note(slot, fingerprint, to, record);
         }
     }
@@ -111,7 +115,7 @@ impl Known {
             return None;
         }
         let (a, b) = self.buckets_of(slot, fingerprint);
-        let at = self.cell_of(a, b, location)?;
+        let at = cells(a).chain(cells(b)).find(|at| self.location(*at) == location)?;
         let word = u64::from(self.words[at + 1]) | u64::from(self.words[at + 2]) << 32;
         let is_expiring = word >> LOCATION_HIGH_BITS & 1 == 1;
         Some(KnownRecord { identity: Identity(word >> (LOCATION_HIGH_BITS + 1)), is_expiring })
@@ -125,12 +129,6 @@ impl Known {
             self.first + (((hash & 0xffff_ffff) * self.buckets as u64) >> 32) as usize * BUCKET_WORDS
         };
         (bucket(mixed >> 32), bucket(mixed))
-    }
-
-    /// The word where the cell of a location begins.
-    fn cell_of(&self, a: usize, b: usize, location: u64) -> Option<usize> {
-        let is_of = |at: &usize| self.location(*at) == location;
-        cells(a).find(is_of).or_else(|| cells(b).find(is_of))
     }
 
     fn location(&self, at: usize) -> u64 {

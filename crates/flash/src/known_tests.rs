@@ -20,10 +20,10 @@ fn cells_keep_every_bit() {
                 let noted = record(identity, is_expiring);
                 known.note(Slot(3), 77, location, noted);
                 assert_eq!(known.find(Slot(3), 77, location), Some(noted));
+                known.forget(Slot(3), 77, &[location, 7]);
+                assert_eq!(known.find(Slot(3), 77, location), None);
             }
         }
-        known.forget(Slot(3), 77, location);
-        assert_eq!(known.find(Slot(3), 77, location), None);
     }
 }
 
@@ -43,18 +43,18 @@ fn what_is_known_is_what_was_noted_last() {
                 // Keys of different places have different identities.
                 let place_bits = u64::from(slot.0) << 5 | fingerprint;
                 let noted = record(scatter(random) << 7 | place_bits, random & 1 << 40 != 0);
-                known.forget(slot, fingerprint, location);
+                known.forget(slot, fingerprint, &[location]);
                 known.note(slot, fingerprint, location, noted);
                 there.insert(location, (slot.0, fingerprint, noted));
             }
             6..8 => {
                 if let Some((slot, fingerprint, _)) = there.remove(&location) {
-                    known.forget(Slot(slot), fingerprint, location);
+                    known.forget(Slot(slot), fingerprint, &[location]);
                 }
             }
             8..12 if to != location => {
                 if let Some(moved) = there.remove(&location) {
-                    known.forget(Slot(moved.0), moved.1, to);
+                    known.forget(Slot(moved.0), moved.1, &[to]);
                     known.relocate(Slot(moved.0), moved.1, location, to);
                     there.insert(to, moved);
                 }
@@ -98,6 +98,6 @@ fn without_memory_nothing_is_known() {
     let mut known = Known::of_bytes(BUCKET_BYTES - 1);
     known.note(Slot(1), 2, 3, record(4, true));
     known.relocate(Slot(1), 2, 3, 5);
-    known.forget(Slot(1), 2, 5);
+    known.forget(Slot(1), 2, &[5]);
     assert_eq!(known.find(Slot(1), 2, 3), None);
 }

@@ -281,7 +281,8 @@ impl Recovery<'_> {
         header: &crate::format::SegmentHeader,
     ) -> Result<Option<(u64, Vec<Framed>)>, OpenError> {
         let (block, layout, sequence) = (self.block, &self.layout, header.sequence);
-        let summary = read_summary(block, layout, segment, sequence, header.first_frame).await;
+        let summary =
+            read_summary(block, Origin::FOREGROUND, layout, segment, sequence, header.first_frame).await;
         let Some((footer, summary)) = summary.map_err(|error| self.io(error))? else { return Ok(None) };
         let needed = summary.into_iter().filter(|(frame, _)| *frame >= self.anchor.frame_number).collect();
         let resolved = resolve_notes(block, layout, sequence, needed).await;

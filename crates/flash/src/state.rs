@@ -199,14 +199,12 @@ impl State {
             return;
         }
         let slot = Slot(t.slot);
-        if let Some(entry) = next {
-            self.known.forget(slot, t.fingerprint, entry.location);
-        }
         match next {
             Some(entry) if t.kind == TransitionKind::Relocate => {
                 self.known.relocate(slot, t.fingerprint, t.previous, entry.location);
             }
-            _ => self.known.forget(slot, t.fingerprint, t.previous),
+            Some(entry) => self.known.forget(slot, t.fingerprint, &[t.previous, entry.location]),
+            None => self.known.forget(slot, t.fingerprint, &[t.previous]),
         }
     }
 
@@ -274,7 +272,7 @@ impl State {
 
     fn set_expiry(&mut self, t: &Transition) {
         if !is_planted(Bug::StaleKnown) {
-            self.known.forget(Slot(t.slot), t.fingerprint, t.location);
+            self.known.forget(Slot(t.slot), t.fingerprint, &[t.location]);
         }
         let version = Version { epoch: t.previous_length, clock: t.previous };
         self.expiry_overrides.insert(t.location, ExpiryOverride { expiry_ms: t.argument, version });

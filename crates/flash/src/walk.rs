@@ -60,6 +60,7 @@ pub async fn read_header(
 /// Reads the summary of a closed segment; nothing if it has none that is whole.
 pub async fn read_summary(
     block: &dyn Block,
+    origin: Origin,
     layout: &Layout,
     segment: u32,
     sequence: u64,
@@ -67,7 +68,7 @@ pub async fn read_summary(
 ) -> io::Result<Option<(SegmentFooter, Vec<Framed>)>> {
     let end = layout.segment_offset(segment) + layout.segment_bytes;
     let footer_offset = end - layout.block_bytes;
-    let buf = block.read(Origin::FOREGROUND, footer_offset, layout.block_bytes as usize).await?;
+    let buf = block.read(origin, footer_offset, layout.block_bytes as usize).await?;
     let Ok(footer) = SegmentFooter::decode(&buf, layout.identity, sequence) else { return Ok(None) };
     let summary_bytes = u64::from(footer.summary_bytes);
     if summary_bytes == 0 {
@@ -78,7 +79,7 @@ pub async fn read_summary(
     {
         return Ok(None);
     }
-    let buf = block.read(Origin::FOREGROUND, footer_offset - summary_bytes, summary_bytes as usize).await?;
+    let buf = block.read(origin, footer_offset - summary_bytes, summary_bytes as usize).await?;
     Ok(decode_summary(&buf, &footer, first_frame).map(|transitions| (footer, transitions)))
 }
 
@@ -229,7 +230,9 @@ pub async fn record_locations(
     if info.kind != SegmentKind::Log {
         return records_in_row(layout, segment, info.sequence, bytes);
     }
-    if let Ok(Some((_, transitions))) = read_summary(block, layout, segment, info.sequence, 0).await {
+    if let Ok(Some((_, transitions))) =
+        read_summary(block, Origin::BACKGROUND, layout, segment, info.sequence, 0).await
+    {
         return transitions.iter().filter(|(_, t)| stored(t)).map(|(_, t)| t.location).collect();
     }
     let mut locations = Vec::new();

@@ -1,11 +1,11 @@
 //! Aligned memory for direct I/O.
 //!
 //! Role: owns a block of memory that O_DIRECT accepts, from the first byte written by the engine
-//! to the completion of the operation. Freed blocks of the common sizes are kept a thread for
-//! reuse, so that a read costs no system allocation.
+//! to the completion of the operation. Freed blocks of a power of two of pages are kept a thread for
+//! reuse, so that reads and writes of up to 256 KiB cost no system allocation.
 //!
-//! Blocks of those sizes come from one arena of the process while it lasts: the rings register it
-//! with the kernel, which then need not pin a block's pages for every operation.
+//! Those of reads, up to 64 KiB, come from one arena of the process while it lasts: the rings register
+//! it with the kernel, which then need not pin a block's pages for every operation.
 //!
 //! Invariants: address and capacity are multiples of [`ALIGN_BYTES`]; memory is always
 //! initialised (a fresh block is zeroed, a reused one holds old bytes of this process); the arena
@@ -139,7 +139,7 @@ impl Block {
     fn new(capacity: usize) -> Block {
         assert!(capacity > 0 && capacity.is_multiple_of(ALIGN_BYTES));
         if capacity <= ARENA_BLOCK_BYTES_MAX
-            && class_of(capacity).is_some()
+            && class_of(capacity).is_some() // Else it would not come back into a pool.
             && let Some(arena) = ARENA.get().and_then(Option::as_ref)
             && let Some(block) = arena.cut(capacity)
         {

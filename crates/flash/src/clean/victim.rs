@@ -105,7 +105,8 @@ impl Partition {
         if info.kind != SegmentKind::Log {
             return None;
         }
-        let summary = read_summary(&*self.block, &self.layout, segment, info.sequence, 0).await;
+        let (block, layout) = (&*self.block, &self.layout);
+        let summary = read_summary(block, Origin::BACKGROUND, layout, segment, info.sequence, 0).await;
         let (_, transitions) = summary.ok()??;
         let live = transitions.iter().filter(|(_, transition)| self.may_be_live(transition));
         Some(live.map(|(_, transition)| (transition.location, transition.length)).collect())

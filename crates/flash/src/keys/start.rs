@@ -165,7 +165,8 @@ impl Partition {
             _ => None,
         };
         let mut window = Window { segment, sequence, start: 0, bytes: Vec::new() };
-        let summary = read_summary(&*self.block, &self.layout, segment, sequence, first).await;
+        let summary =
+            read_summary(&*self.block, Origin::BACKGROUND, &self.layout, segment, sequence, first).await;
         if let Some((footer, transitions)) = summary.map_err(io)? {
             if footer.last_frame + 1 != end {
                 return Err(self.keys_damaged("a log segment has another end than when it was walked"));
