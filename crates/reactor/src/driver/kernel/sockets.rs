@@ -55,6 +55,11 @@ impl<S: Default> Sockets<S> {
         self.0.get(socket.0)
     }
 
+    /// All sockets, those that are being closed too.
+    pub(in crate::driver) fn all(&mut self) -> impl Iterator<Item = (SocketId, &mut Kept<S>)> {
+        self.0.all().map(|(index, kept)| (SocketId(index), kept))
+    }
+
     /// The socket of that number, if there still is one.
     pub(in crate::driver) fn find(&mut self, socket: SocketId) -> Option<&mut Kept<S>> {
         self.0.find(socket.0)

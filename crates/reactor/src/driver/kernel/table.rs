@@ -50,6 +50,11 @@ impl<T> Table<T> {
         &mut self.slot(index).value
     }
 
+    /// All that is named.
+    pub(in crate::driver) fn all(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        (0..).zip(&mut self.slots).filter_map(|(index, slot)| Some((index, &mut slot.as_mut()?.value)))
+    }
+
     /// What the number names, if it names anything any more.
     pub(in crate::driver) fn find(&mut self, index: u32) -> Option<&mut T> {
         self.slots.get_mut(index as usize)?.as_mut().map(|slot| &mut slot.value)

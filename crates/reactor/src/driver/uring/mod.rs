@@ -13,10 +13,12 @@
 //!
 //! Never: it retries nothing whose outcome the caller could tell apart.
 
+mod buffers;
 mod files;
 mod patience;
 mod receive;
 mod ring;
+mod standing;
 
 pub(super) use ring::refusal;
 
@@ -25,14 +27,15 @@ use super::kernel::system::{Clock, Random};
 use super::kernel::transfer::{self, Retries, Step, Transfer};
 use super::wake::WakeCell;
 use crate::file::{FileOptions, Opened};
-use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MIN, SEND_BYTES_MAX};
+use crate::limits::{RECEIVE_DIRECT_BYTES_MIN, SEND_BYTES_MAX};
 use crate::ops::{FileId, Op, Ops, SocketId, Token};
 use crate::reactor::CoreId;
+use buffers::ReceiveBuffers;
 use files::Files;
 use io_uring::{cqueue, opcode, squeue, types};
 use patience::Patience;
-use receive::ReceiveBuffers;
 use ring::Ring;
+use standing::Inbox;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -42,9 +45,6 @@ use std::sync::Arc;
 const WAKE_DATA: u64 = u64::MAX;
 /// User data of entries that cancel others.
 const CANCEL_DATA: u64 = u64::MAX - 1;
-/// What a receive reserves of its own when the shared buffers have run out.
-const RECEIVE_SPARE_BYTES: usize = 4 << 10;
-
 /// What the driver knows of an operation that the kernel has.
 #[derive(Clone, Copy)]
 struct Flight {
@@ -55,13 +55,12 @@ struct Flight {
     network: bool,
     /// A receive that takes one of the shared buffers.
     shared: bool,
+    /// A receive that has no entry of its own: see `standing`.
+    stands: bool,
     retries: Retries,
     /// Bytes moved by earlier entries of a disk operation.
     moved: usize,
 }
-
-/// `IORING_RECVSEND_POLL_FIRST`: whoever waits for a request has none yet, so to look at once is in vain.
-const POLL_FIRST: u16 = 1;
 
 pub(crate) struct Uring {
     /// First, so that it is dropped before the memory that it names.
@@ -74,7 +73,11 @@ pub(crate) struct Uring {
     in_flight: usize,
     patience: Patience,
     files: Files,
-    sockets: Sockets<()>,
+    sockets: Sockets<Inbox>,
+    /// The kernel knows no receives that stand.
+    none_stand: bool,
+    /// Receives that may be served at once, or were given up.
+    ready: Vec<Token>,
     receive: Option<ReceiveBuffers>,
     /// Where the read that ends a sleep puts its count; leaked, so that it outlives the ring.
     wake_count: *mut u64,
@@ -102,6 +105,8 @@ impl Uring {
             patience: Patience::default(),
             files,
             sockets: Sockets::default(),
+            none_stand: false,
+            ready: Vec::new(),
             receive: receive.ok(),
             wake_count: Box::leak(Box::new(0)),
             draining: false,
@@ -148,6 +153,7 @@ impl Uring {
             cancelled: false,
             network,
             shared,
+            stands: false,
             retries: Retries::default(),
             moved: 0,
         };
@@ -158,7 +164,13 @@ impl Uring {
         }
         assert!(!self.flights[slot].active, "one operation a slot");
         self.flights[slot] = flight;
-        self.submit(token, op);
+        match op {
+            Op::Receive { socket, .. } => {
+                let socket = *socket;
+                self.begin_receive(token, socket, op);
+            }
+            _ => self.submit(token, op),
+        }
     }
 
     /// Pushes the next entry of an operation.
@@ -208,32 +220,15 @@ impl Uring {
         }
     }
 
-    fn receive_entry(
-        &mut self,
-        socket: SocketId,
-        into: &mut Vec<u8>,
-        bytes_max: usize,
-        shared: bool,
-    ) -> squeue::Entry {
-        let descriptor = types::Fd(self.descriptor(socket));
-        if shared {
-            let len = bytes_max.min(receive::BUFFER_BYTES) as u32;
-            let receive = opcode::Recv::new(descriptor, std::ptr::null_mut(), len);
-            let entry = receive.buf_group(receive::GROUP).ioprio(POLL_FIRST).build();
-            return entry.flags(squeue::Flags::BUFFER_SELECT);
-        }
-        let most = if bytes_max < RECEIVE_DIRECT_BYTES_MIN { RECEIVE_SPARE_BYTES } else { RECEIVE_BYTES_MAX };
-        let len = bytes_max.min(most);
-        into.reserve(len);
-        let spare = into.spare_capacity_mut().as_mut_ptr().cast();
-        opcode::Recv::new(descriptor, spare, len as u32).build()
-    }
-
     pub(crate) fn cancel(&mut self, token: Token) {
         let Some(flight) = self.flights.get_mut(token.slot()) else { return };
         if flight.active && flight.token == token && flight.network && !flight.cancelled {
             flight.cancelled = true;
-            self.push_cancel(token.0);
+            if flight.stands {
+                self.ready.push(token);
+            } else {
+                self.push_cancel(token.0);
+            }
         }
     }
 
@@ -247,11 +242,14 @@ impl Uring {
         self.ring.submit();
         let mut batch = std::mem::take(&mut self.batch);
         self.ring.take_completions(&mut batch);
-        let count = batch.len();
+        let count = batch.len() + self.ready.len();
         for completion in batch.drain(..) {
             self.complete(ops, &completion);
         }
         self.batch = batch;
+        for token in std::mem::take(&mut self.ready) {
+            self.serve(ops, token);
+        }
         count
     }
 
@@ -265,7 +263,12 @@ impl Uring {
                 }
                 return;
             }
-            _ => self.in_flight -= 1,
+            data => {
+                if let Some(socket) = standing::socket_of(data) {
+                    return self.brought(ops, socket, completion);
+                }
+                self.in_flight -= 1;
+            }
         }
         let token = Token(completion.user_data());
         let op = ops.op_mut(token);
@@ -277,8 +280,13 @@ impl Uring {
             Step::Again if flight.cancelled => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
             Step::Again => return self.submit(token, op),
         };
+        self.finish(ops, token, result);
+    }
+
+    /// The end of an operation.
+    fn finish(&mut self, ops: &mut Ops, token: Token, result: io::Result<u64>) {
         self.flights[token.slot()].active = false;
-        match op {
+        match ops.op_mut(token) {
             Op::Read { file, .. } | Op::Write { file, .. } | Op::Flush { file } => {
                 self.patience.end(self.clock.now_ns());
                 self.files.release(&self.ring, *file);
@@ -299,9 +307,10 @@ impl Uring {
             let block_bytes = self.files.block_bytes(file);
             return transfer::judge(result, len, block_bytes, &mut flight.moved, &mut flight.retries);
         }
-        if let Op::Receive { into, .. } = op {
+        if let Op::Receive { into, socket, .. } = op {
             let shared = flight.shared;
             self.take_received(into, result, flags, shared);
+            self.sockets.get(*socket).state.received(result.max(0) as usize);
         }
         let flight = &mut self.flights[token.slot()];
         match -result {
@@ -321,23 +330,6 @@ impl Uring {
         Step::Done(Ok(result as u64))
     }
 
-    /// Appends what a receive brought to `into`, and gives its buffer back.
-    fn take_received(&mut self, into: &mut Vec<u8>, result: i32, flags: u32, shared: bool) {
-        let count = result.max(0) as usize;
-        // A completion may own a buffer whatever its result.
-        if let Some(id) = cqueue::buffer_select(flags) {
-            let receive = self.receive.as_mut().expect("buffers are named only if registered");
-            into.extend_from_slice(receive.received(id, count));
-            receive.give_back(id);
-        } else if count > 0 {
-            assert!(!shared, "a shared receive that brought bytes names its buffer");
-            assert!(count <= into.capacity() - into.len(), "the kernel received more than asked");
-            // SAFETY: the kernel has initialised `count` bytes of the spare capacity, which was
-            // large enough when the entry was made; the vector has not been touched since.
-            unsafe { into.set_len(into.len() + count) };
-        }
-    }
-
     pub(crate) fn announce_sleep(&mut self) {
         self.cell().announce_sleep();
     }
@@ -347,8 +339,10 @@ impl Uring {
     }
 
     pub(crate) fn park(&mut self, timeout_ns: Option<u64>) {
-        self.patience.sleep(self.clock.now_ns());
-        self.ring.wait(timeout_ns);
+        if self.ready.is_empty() {
+            self.patience.sleep(self.clock.now_ns());
+            self.ring.wait(timeout_ns);
+        }
     }
 
     pub(crate) fn wake(&mut self, core: CoreId) {
@@ -366,6 +360,10 @@ impl Uring {
             if self.flights[slot].active {
                 self.cancel(self.flights[slot].token);
             }
+        }
+        let stand = self.sockets.all().filter(|(_, kept)| kept.state.stands());
+        for socket in stand.map(|(socket, _)| socket).collect::<Vec<_>>() {
+            self.push_cancel(standing::data_of(socket));
         }
         self.push_cancel(WAKE_DATA);
     }
@@ -417,6 +415,9 @@ impl Uring {
     }
 
     pub(crate) fn close_socket(&mut self, socket: SocketId) {
+        if let Some(buffers) = &mut self.receive {
+            self.sockets.get(socket).state.clear(buffers);
+        }
         self.sockets.close(socket);
     }
 
