@@ -66,8 +66,9 @@ pub struct Core {
     pub(crate) channels: RefCell<Channels>,
     /// Transactions that are applied and not forgotten.
     pub(crate) forgetting: Forgetting,
-    /// What all connections hold.
+    /// What all connections hold, and of that what those hold that were cut and have not ended yet.
     held_bytes: Cell<usize>,
+    doomed_bytes: Cell<usize>,
     /// Commands that took long.
     pub(crate) slow_log: SlowLog,
     /// The worst latencies of the last seconds that had one.
@@ -116,6 +117,7 @@ pub fn serve_core(
         channels: RefCell::default(),
         forgetting: Forgetting::default(),
         held_bytes: Cell::new(0),
+        doomed_bytes: Cell::new(0),
         slow_log: SlowLog::default(),
         latency: RefCell::default(),
         pausing: Pausing::default(),
@@ -231,11 +233,12 @@ impl Core {
     }
 
     /// A connection holds other bytes than before. If all together hold too many, the one that holds
-    /// the most is cut.
+    /// the most is cut. What is about to be given back counts no more: one is cut for it, not one after
+    /// the other until it has ended.
     pub(crate) fn hold(&self, before: usize, now: usize) {
-        self.held_bytes.set(self.held_bytes.get() - before + now);
-        self.shared.core(self.reactor.core()).held_bytes.set(self.held_bytes.get() as u64);
-        if now <= before || self.held_bytes.get() <= self.shared.settings.budget.client_bytes_max {
+        self.set_held_bytes(self.held_bytes.get() - before + now);
+        let staying_bytes = self.held_bytes.get() - self.doomed_bytes.get();
+        if now <= before || staying_bytes <= self.shared.settings.budget.client_bytes_max {
             return;
         }
         let known = self.known_connections();
@@ -249,6 +252,22 @@ impl Core {
             "clients hold too much memory: the connection that holds the most is cut"
         );
         largest.die();
+    }
+
+    /// A connection that holds so many bytes will end.
+    pub(crate) fn doom(&self, bytes: usize) {
+        self.doomed_bytes.set(self.doomed_bytes.get() + bytes);
+    }
+
+    /// What a doomed connection held is given back.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.doomed_bytes.set(self.doomed_bytes.get() - bytes);
+        self.set_held_bytes(self.held_bytes.get() - bytes);
+    }
+
+    fn set_held_bytes(&self, bytes: usize) {
+        self.held_bytes.set(bytes);
+        self.shared.core(self.reactor.core()).held_bytes.set(bytes as u64);
     }
 
     /// A connection has ended, on both of its ways.

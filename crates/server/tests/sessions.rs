@@ -394,6 +394,30 @@ fn a_server_that_dies_resets_its_clients() {
     });
 }
 
+/// What a connection held that was cut was reckoned until it had ended: one after the other was cut for it.
+#[test]
+fn for_what_one_holds_too_much_one_is_cut() {
+    run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
+        let mut clients = Vec::new();
+        for _ in 0..5 {
+            let client = bench.client().await;
+            send_in_background(&bench, &client, half_a_command(50));
+            clients.push(client);
+        }
+        bench.pause_ms(5_000).await;
+        // They come at the same instant: the first of them that is too much lets one be cut.
+        for _ in 0..30 {
+            clients.push(bench.client().await);
+        }
+        for client in &clients[5..] {
+            send_in_background(&bench, client, half_a_command(1));
+        }
+        bench.pause_ms(5_000).await;
+        let cut = bench.shared.sum(|counters| counters.evicted.get());
+        assert_eq!(cut, 1, "without one of 50 MiB the others fit 256 MiB");
+    });
+}
+
 /// The beginning of a command that is never ended, of so many MiB.
 fn half_a_command(mib: usize) -> Vec<u8> {
     let argument = [b"$1048576\r\n".as_slice(), &vec![b'x'; 1 << 20], b"\r\n"].concat();

@@ -194,11 +194,13 @@ impl Connection {
 
     /// Nothing can be sent any more: forgets what was to be.
     pub(crate) fn die(&self) {
-        self.dead.set(true);
         self.closing.set(true);
         let forgotten = self.queue.borrow_mut().forget();
         drop(forgotten);
         self.recount();
+        if !self.dead.replace(true) {
+            self.core.doom(self.counted_bytes.get());
+        }
         self.stream.shutdown();
         self.end.wake_all();
         self.room.wake_all();
@@ -241,8 +243,8 @@ impl Connection {
 
     /// Tells the core what it holds now.
     fn recount(&self) {
-        if self.loops.get() == 0 {
-            return; // It has ended, and is not reckoned with.
+        if self.loops.get() == 0 || self.dead.get() {
+            return; // It has ended, or will: what it held is given back as a whole.
         }
         let now = self.held_bytes();
         let before = self.counted_bytes.replace(now);
@@ -252,7 +254,12 @@ impl Connection {
     fn loop_ended(&self) {
         self.loops.set(self.loops.get() - 1);
         if self.loops.get() == 0 {
-            self.core.hold(self.counted_bytes.replace(0), 0);
+            let held_bytes = self.counted_bytes.replace(0);
+            if self.dead.get() {
+                self.core.give_back(held_bytes);
+            } else {
+                self.core.hold(held_bytes, 0);
+            }
             command::forget_subscriptions(self);
             self.set_monitor(false);
             self.core.ended(self.id);
