@@ -75,7 +75,7 @@ pub fn record(data: &[u8]) {
     let key = record::key(&bytes, &header).to_vec();
     let _ = header.transition(&key, 5, location);
     if let Ok(value) = verify_value(&bytes, &header) {
-        let mut again = Vec::new();
+        let mut again = vec![0xff; header.record_bytes() as usize];
         record::encode(&header, &key, value, SEQUENCE, location, &mut again);
         let reread = record::verify_head(&again, SEQUENCE, location).expect("just encoded");
         assert_eq!((reread, record::key(&again, &reread)), (header, key.as_slice()));

@@ -19,7 +19,7 @@ fn right_record() -> Vec<u8> {
         previous: 17,
         previous_length: 4,
     };
-    let mut bytes = Vec::new();
+    let mut bytes = vec![0xff; header.record_bytes() as usize];
     record::encode(&header, b"hello", &vec![7; 40_000], SEQUENCE, 4099, &mut bytes);
     bytes
 }

@@ -57,7 +57,10 @@ pub struct LogPosition {
 struct Building {
     /// Where it begins in its segment.
     offset: u64,
-    bytes: Vec<u8>,
+    /// The memory that it is written from: nothing is copied once more when it is closed.
+    bytes: Buf,
+    /// Bytes that there is room for when it is opened: of the frame before.
+    likely_bytes: usize,
     items: u32,
     /// Opened when its first item came.
     opened_ns: u64,
@@ -300,7 +303,8 @@ impl Log {
     ) -> Transition {
         let tail = &mut *self.tail.borrow_mut();
         let (sequence, location) = self.place(tail);
-        record::encode(header, key, value, sequence, location, &mut tail.building.bytes);
+        let out = tail.building.bytes.append(header.record_bytes() as usize);
+        record::encode(header, key, value, sequence, location, out);
         tail.building.items += 1;
         tail.building.urgency = tail.building.urgency.min(urgency);
         let transition = header.transition(key, fingerprint, location);
@@ -313,7 +317,7 @@ impl Log {
         let mut tail = self.tail.borrow_mut();
         let (sequence, location) = self.place(&tail);
         let note = encode_note(transitions, sequence, location);
-        tail.building.bytes.extend_from_slice(&note);
+        tail.building.bytes.append(note.len()).copy_from_slice(&note);
         tail.building.items += 1;
         tail.building.urgency = tail.building.urgency.min(urgency);
         if transitions.len() > NOTE_SUMMARISED_MAX {
@@ -429,18 +433,21 @@ impl Log {
         let place = u64::from(tail.segment) * layout.segment_bytes + start;
         let encoded = frame.encode(layout.identity, place);
         tail.building.bytes[..encoded.len()].copy_from_slice(&encoded);
-        let mut header = if tail.fresh { self.segment_header(tail).to_vec() } else { Vec::new() };
-        header.resize(head as usize, 0);
-        let buf = Buf::padded(&[&header, &tail.building.bytes], (head + length) as usize);
+        let mut buf = std::mem::take(&mut tail.building.bytes);
+        let likely_bytes = buf.len();
+        buf.append(length as usize - likely_bytes).fill(0);
+        if tail.fresh {
+            let mut header = self.segment_header(tail).to_vec();
+            header.resize(head as usize, 0);
+            buf = Buf::padded(&[&header, &buf], (head + length) as usize);
+        }
         let device_offset = layout.segment_offset(tail.segment) + start - head;
         tail.pending_bytes += buf.len();
         let buf = Rc::new(buf);
         let number = self.frame.get();
         tail.pending.push_back(Pending { number, device_offset, buf, started: false, written: false });
         tail.fresh = false;
-        let bytes = std::mem::take(&mut tail.building.bytes);
-        tail.building = Building::new(start + length);
-        tail.building.reuse(bytes);
+        tail.building = Building { likely_bytes, ..Building::new(start + length) };
         self.frame.set(number + 1);
     }
 
@@ -477,20 +484,20 @@ const NOTE_SUMMARISED_MAX: usize = 8;
 impl Building {
     fn new(offset: u64) -> Building {
         assert!(offset.is_multiple_of(UNIT_BYTES));
-        Building { offset, bytes: Vec::new(), items: 0, opened_ns: 0, urgency: Durability::Async }
-    }
-
-    /// Keeps the memory of the frame before.
-    fn reuse(&mut self, mut bytes: Vec<u8>) {
-        if bytes.capacity() <= 2 * FRAME_BYTES_MAX {
-            bytes.clear();
-            self.bytes = bytes;
+        Building {
+            offset,
+            bytes: Buf::default(),
+            likely_bytes: 0,
+            items: 0,
+            opened_ns: 0,
+            urgency: Durability::Async,
         }
     }
 
     /// Leaves room for the header.
     fn open(&mut self, now_ns: u64) {
-        self.bytes.resize(crate::format::frame::FRAME_HEADER_BYTES, 0);
+        self.bytes = Buf::with_capacity(self.likely_bytes.min(FRAME_BYTES_MAX));
+        self.bytes.append(crate::format::frame::FRAME_HEADER_BYTES).fill(0);
         self.opened_ns = now_ns;
     }
 }

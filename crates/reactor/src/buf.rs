@@ -169,6 +169,7 @@ fn class_of(capacity: usize) -> Option<usize> {
 }
 
 /// An aligned, initialised block of memory with a length.
+#[derive(Default)]
 pub struct Buf {
     block: Option<Block>,
     len: usize,
@@ -206,6 +207,28 @@ impl Buf {
         }
         buf[at..].fill(0);
         buf
+    }
+
+    /// An empty block with room for so many bytes, to be appended to.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Buf {
+        let mut buf = Buf::for_read(capacity);
+        buf.len = 0;
+        buf
+    }
+
+    /// Makes the block longer by `more` bytes of unspecified content, and gives those. Without room it moves to
+    /// one of twice the size.
+    pub fn append(&mut self, more: usize) -> &mut [u8] {
+        let (before, len) = (self.len, self.len + more);
+        let capacity = self.block.as_ref().map_or(0, |block| block.capacity);
+        if len > capacity {
+            let mut longer = Buf::for_read(len.max(2 * capacity));
+            longer[..before].copy_from_slice(self);
+            *self = longer;
+        }
+        self.len = len;
+        &mut self[before..]
     }
 
     /// Shortens the block to its first `len` bytes.
@@ -265,6 +288,22 @@ impl std::fmt::Debug for Buf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_appended_stays_where_it_is() {
+        let (mut buf, mut model) = (Buf::with_capacity(100), Vec::new());
+        for step in 0..400_usize {
+            let more = [0, 1, 700, 4096, 5000][step % 5];
+            buf.append(more).fill(step as u8);
+            model.resize(model.len() + more, step as u8);
+            assert!(buf.as_ptr().addr().is_multiple_of(ALIGN_BYTES));
+        }
+        assert!(*buf == *model);
+        let mut empty = Buf::default();
+        assert!(empty.append(0).is_empty() && empty.is_empty());
+        empty.append(3).copy_from_slice(b"abc");
+        assert_eq!(*empty, *b"abc");
+    }
 
     /// A block that is used again holds what was in it: nothing of that is written.
     #[test]

@@ -254,6 +254,11 @@ impl Core {
         largest.die();
     }
 
+    /// True if clients hold less than half of what they may.
+    pub(crate) fn holds_little(&self) -> bool {
+        self.held_bytes.get() < self.shared.settings.budget.client_bytes_max / 2
+    }
+
     /// A connection that holds so many bytes will end.
     pub(crate) fn doom(&self, bytes: usize) {
         self.doomed_bytes.set(self.doomed_bytes.get() + bytes);

@@ -50,6 +50,9 @@ pub const SEND_BYTES_MAX: usize = 256 << 10;
 /// Bytes of one receive when nothing larger is known to come.
 pub const RECEIVE_BYTES: usize = 16 << 10;
 
+/// After a command of so many bytes another long one is likely.
+pub const LONG_COMMAND_BYTES: usize = 8 << 10;
+
 /// Bytes of one receive at most: the kernel copies them while the core waits.
 pub const RECEIVE_BYTES_MAX: usize = 128 << 10;
 

@@ -209,28 +209,24 @@ pub fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
     round_up((head_bytes(key_bytes, value_bytes as u32) + value_bytes) as u64, UNIT_BYTES)
 }
 
-/// Appends a record to `out` for its place: the sequence of its segment and its location in units.
-pub fn encode(
-    header: &RecordHeader,
-    key: &[u8],
-    value: &[u8],
-    sequence: u64,
-    location: u64,
-    out: &mut Vec<u8>,
-) {
+/// Encodes a record for its place: the sequence of its segment and its location in units. `out` has the
+/// record's bytes ([`record_bytes`]); whatever stands in it is written over.
+pub fn encode(header: &RecordHeader, key: &[u8], value: &[u8], sequence: u64, location: u64, out: &mut [u8]) {
     assert_eq!(header.key_bytes as usize, key.len());
     assert_eq!(header.value_bytes as usize, value.len());
-    let start = out.len();
-    out.extend_from_slice(header.raw().as_bytes());
-    out.extend_from_slice(key);
-    out.resize(start + round_up((RECORD_HEADER_BYTES + key.len()) as u64, 4) as usize, 0);
-    for span in value.chunks(CHECKSUM_SPAN_BYTES) {
-        out.extend_from_slice(&crc32c(span).to_le_bytes());
+    assert_eq!(header.record_bytes(), out.len() as u64);
+    let (head, rest) = out.split_at_mut(header.head_bytes());
+    let (raw, keyed) = head.split_at_mut(RECORD_HEADER_BYTES);
+    raw.copy_from_slice(header.raw().as_bytes());
+    let (named, sums) = keyed.split_at_mut(keyed.len() - 4 * checksums(header.value_bytes));
+    named[..key.len()].copy_from_slice(key);
+    named[key.len()..].fill(0);
+    for (sum, span) in sums.chunks_exact_mut(4).zip(value.chunks(CHECKSUM_SPAN_BYTES)) {
+        sum.copy_from_slice(&crc32c(span).to_le_bytes());
     }
-    let head_end = out.len();
-    out.extend_from_slice(value);
-    out.resize(start + header.record_bytes() as usize, 0);
-    seal(&mut out[start..head_end], sequence, location);
+    rest[..value.len()].copy_from_slice(value);
+    rest[value.len()..].fill(0);
+    seal(head, sequence, location);
 }
 
 fn head_checksum(head: &[u8], sequence: u64, location: u64) -> u32 {

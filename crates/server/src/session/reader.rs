@@ -6,12 +6,13 @@
 use super::{Account, Connection, ahead, modes, upload};
 use crate::command::{self, Run};
 use crate::limits::{
-    BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, LINGER_NS_MAX, QUERY_BUFFER_BYTES_MAX, RECEIVE_BYTES,
-    RECEIVE_BYTES_MAX,
+    BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, LINGER_NS_MAX, LONG_COMMAND_BYTES, QUERY_BUFFER_BYTES_MAX,
+    RECEIVE_BYTES, RECEIVE_BYTES_MAX,
 };
 use crate::reply::Reply;
 use futures_util::future::{Either, select};
 use plimsoll_kv::Device;
+use plimsoll_reactor::limits::RECEIVE_DIRECT_BYTES_MIN;
 use plimsoll_resp::{Limits, Parser, ProtocolError, Step};
 use std::pin::pin;
 use std::rc::Rc;
@@ -26,6 +27,10 @@ pub(super) struct Input {
     limits: Limits,
     /// The most that this buffer has held: that much of its capacity is memory.
     touched_bytes: usize,
+    /// Bytes of the last command.
+    command_bytes: usize,
+    /// What the last receive was given room for, if it filled that.
+    filled_bytes: usize,
 }
 
 /// What the next bytes were.
@@ -117,6 +122,8 @@ impl Input {
             ahead: 0,
             limits,
             touched_bytes: 0,
+            command_bytes: 0,
+            filled_bytes: 0,
         }
     }
 
@@ -135,6 +142,9 @@ impl Input {
         }
         let consumed = step.consumed();
         self.start += consumed;
+        if matches!(step, Step::Command(_)) {
+            self.command_bytes = consumed;
+        }
         match step {
             Step::Incomplete { wanted, .. } => Parsed::Incomplete { wanted },
             Step::Command(parsed) => {
@@ -171,7 +181,7 @@ impl Input {
     fn make_room(&mut self, bytes_max: usize) -> Vec<u8> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let left = buffer.len() - self.start;
-        if buffer.capacity() > BUFFER_BYTES_KEPT && left <= RECEIVE_BYTES {
+        if buffer.capacity() > BUFFER_BYTES_KEPT.max(left + bytes_max) && left <= RECEIVE_BYTES {
             buffer = buffer[self.start..].to_vec();
             self.touched_bytes = left;
         } else {
@@ -189,12 +199,26 @@ impl Input {
         buffer
     }
 
+    /// Bytes to receive at once: what is wanted, or what is likely to come. After a long command there is room
+    /// for another and half of the next, and where more came than there was room for, for twice as much: each
+    /// then comes with one receive, straight to where it is parsed. As long as clients hold little: who waits
+    /// holds that room.
+    fn likely_bytes(&self, connection: &Connection, wanted: usize) -> usize {
+        let long = if self.command_bytes >= LONG_COMMAND_BYTES { 2 * self.command_bytes } else { 0 };
+        let likely = if connection.core.holds_little() { long.max(2 * self.filled_bytes) } else { 0 };
+        wanted.max(likely).clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX)
+    }
+
     /// Receives more; false at the end of the stream.
     pub(super) async fn receive(&mut self, connection: &Connection, wanted: usize) -> bool {
-        let bytes_max = wanted.clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX);
+        let bytes_max = self.likely_bytes(connection, wanted);
         let buffer = self.make_room(bytes_max);
         let before = buffer.len();
+        if bytes_max >= RECEIVE_DIRECT_BYTES_MIN {
+            self.touched_bytes = self.touched_bytes.max(before + bytes_max);
+        }
         connection.received_bytes.set(self.touched_bytes);
+        connection.recount();
         connection.reader_rests.set(true);
         if connection.closing.get() {
             connection.ready.wake_all();
@@ -212,6 +236,7 @@ impl Input {
         connection.received_bytes.set(self.touched_bytes);
         connection.recount();
         let received = self.buffer.len() - before;
+        self.filled_bytes = if received == bytes_max { bytes_max } else { 0 };
         let counters = connection.core.shared.core(connection.core.reactor.core());
         counters.received_bytes.add(received as u64);
         counters.receives.add(u64::from(received > 0));

@@ -63,7 +63,7 @@ impl Uring {
         let len = bytes_max.min(most);
         into.reserve(len);
         let spare = into.spare_capacity_mut().as_mut_ptr().cast();
-        opcode::Recv::new(descriptor, spare, len as u32).build()
+        opcode::Recv::new(descriptor, spare, len as u32).ioprio(POLL_FIRST).build()
     }
 
     /// A standing receive completed, perhaps not for the last time.
