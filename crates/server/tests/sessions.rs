@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Client, SERVER, Setup, encoded, run, show};
+use common::{Bench, SERVER, Setup, encoded, run, send_in_background, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_reactor::Work;
@@ -15,13 +15,6 @@ const SLOW: Delay = Delay { fixed_ns: 100_000, byte_ps: 0 };
 /// Values above 4 KiB go in parts of 1 KiB.
 const PARTS: MemoryOptions =
     MemoryOptions { capacity_bytes: 64 << 20, value_bytes_max: 4096, part_bytes: 1024 };
-
-fn send_in_background(bench: &Bench, client: &Client, bytes: Vec<u8>) {
-    let socket = client.socket.clone();
-    bench.reactor.spawn(Work::Network, async move {
-        let (_, _) = socket.send(bytes).await;
-    });
-}
 
 #[test]
 fn a_pipeline_of_ten_thousand_commands_is_answered_in_order() {
@@ -391,66 +384,6 @@ fn a_server_that_dies_resets_its_clients() {
         // Not from within a turn of that process: this is a task of the clients'.
         world.kill(SERVER, true);
         assert!(c.next().await.is_none());
-    });
-}
-
-/// What a connection held that was cut was reckoned until it had ended: one after the other was cut for it.
-#[test]
-fn for_what_one_holds_too_much_one_is_cut() {
-    run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
-        let mut clients = Vec::new();
-        for _ in 0..5 {
-            let client = bench.client().await;
-            send_in_background(&bench, &client, half_a_command(50));
-            clients.push(client);
-        }
-        bench.pause_ms(5_000).await;
-        // They come at the same instant: the first of them that is too much lets one be cut.
-        for _ in 0..30 {
-            clients.push(bench.client().await);
-        }
-        for client in &clients[5..] {
-            send_in_background(&bench, client, half_a_command(1));
-        }
-        bench.pause_ms(5_000).await;
-        let cut = bench.shared.sum(|counters| counters.evicted.get());
-        assert_eq!(cut, 1, "without one of 50 MiB the others fit 256 MiB");
-    });
-}
-
-/// The beginning of a command that is never ended, of so many MiB.
-fn half_a_command(mib: usize) -> Vec<u8> {
-    let argument = [b"$1048576\r\n".as_slice(), &vec![b'x'; 1 << 20], b"\r\n"].concat();
-    [b"*1000\r\n$3\r\nDEL\r\n".to_vec(), argument.repeat(mib)].concat()
-}
-
-#[test]
-fn clients_that_hold_too_much_together_are_cut_and_others_go_on() {
-    run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
-        let mut honest = bench.client().await;
-        let mut hostile = Vec::new();
-        for _ in 0..6 {
-            let client = bench.client().await;
-            send_in_background(&bench, &client, half_a_command(55));
-            hostile.push(client);
-        }
-        bench.pause_ms(5_000).await;
-        let cut = bench.shared.sum(|counters| counters.evicted.get());
-        assert_eq!(cut, 2, "four times 55 MiB fit 256 MiB");
-        honest.expect("SET k v", "+OK").await;
-        honest.expect("GET k", "v").await;
-        let list = show(&honest.call(&["CLIENT", "LIST"]).await);
-        let held = list.split("tot-mem=").skip(1).map(|rest| rest.split(' ').next().unwrap());
-        let held: usize = held.map(|bytes| bytes.parse::<usize>().unwrap()).sum();
-        assert!((150 << 20..257 << 20).contains(&held), "{held}");
-        drop(hostile);
-        bench.pause_ms(20_000).await;
-        honest
-            .expect(
-                &format!("CLIENT SETNAME {}", "n".repeat(513)),
-                "-ERR Client names have at most 512 bytes",
-            )
-            .await;
     });
 }
 

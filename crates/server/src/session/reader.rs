@@ -181,7 +181,8 @@ impl Input {
     fn make_room(&mut self, bytes_max: usize) -> Vec<u8> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let left = buffer.len() - self.start;
-        if buffer.capacity() > BUFFER_BYTES_KEPT.max(left + bytes_max) && left <= RECEIVE_BYTES {
+        let taken = buffer.capacity().max(self.touched_bytes);
+        if taken > BUFFER_BYTES_KEPT.max(left + bytes_max) && left <= RECEIVE_BYTES {
             buffer = buffer[self.start..].to_vec();
             self.touched_bytes = left;
         } else {

@@ -237,3 +237,11 @@ pub fn show(reply: &Reply) -> String {
         other => format!("{other:?}"),
     }
 }
+
+/// Sends without waiting for the peer to take it.
+pub fn send_in_background(bench: &Bench, client: &Client, bytes: Vec<u8>) {
+    let socket = client.socket.clone();
+    bench.reactor.spawn(Work::Network, async move {
+        let (_, _) = socket.send(bytes).await;
+    });
+}

@@ -1,0 +1,90 @@
+//! What clients hold: it is bounded, and little where there is little to do.
+
+mod common;
+
+use common::{Bench, Setup, run, send_in_background, show};
+
+/// The beginning of a command that is never ended, of so many MiB.
+fn half_a_command(mib: usize) -> Vec<u8> {
+    let argument = [b"$1048576\r\n".as_slice(), &vec![b'x'; 1 << 20], b"\r\n"].concat();
+    [b"*1000\r\n$3\r\nDEL\r\n".to_vec(), argument.repeat(mib)].concat()
+}
+
+/// What a connection held that was cut was reckoned until it had ended: one after the other was cut for it.
+#[test]
+fn for_what_one_holds_too_much_one_is_cut() {
+    run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
+        let mut clients = Vec::new();
+        for _ in 0..5 {
+            let client = bench.client().await;
+            send_in_background(&bench, &client, half_a_command(50));
+            clients.push(client);
+        }
+        bench.pause_ms(5_000).await;
+        // They come at the same instant: the first of them that is too much lets one be cut.
+        for _ in 0..30 {
+            clients.push(bench.client().await);
+        }
+        for client in &clients[5..] {
+            send_in_background(&bench, client, half_a_command(1));
+        }
+        bench.pause_ms(5_000).await;
+        let cut = bench.shared.sum(|counters| counters.evicted.get());
+        assert_eq!(cut, 1, "without one of 50 MiB the others fit 256 MiB");
+    });
+}
+
+/// A long command used to come in two receives: what a usual one brings, and the rest.
+#[test]
+fn long_commands_come_with_one_receive_each_and_leave_no_memory_behind() {
+    run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
+        let mut client = bench.client().await;
+        let value = "v".repeat(16 << 10);
+        let receives = |bench: &Bench| bench.shared.sum(|counters| counters.receives.get());
+        let held = |bench: &Bench| bench.shared.sum(|counters| counters.held_bytes.get());
+        client.expect("PING", "+PONG").await;
+        let held_before = held(&bench);
+        client.call(&["SET", "k", &value]).await;
+        let before = receives(&bench);
+        for _ in 0..20 {
+            assert_eq!(show(&client.call(&["SET", "k", &value]).await), "+OK");
+        }
+        let receives = receives(&bench) - before;
+        assert!(receives < 30, "{receives}: the network tears some of them");
+        assert!(held(&bench) - held_before >= 32 << 10, "what waits with room of its own is reckoned");
+        for _ in 0..2 {
+            client.expect("PING", "+PONG").await;
+        }
+        assert!(held(&bench) - held_before < 1 << 10, "{} bytes", held(&bench) - held_before);
+    });
+}
+
+#[test]
+fn clients_that_hold_too_much_together_are_cut_and_others_go_on() {
+    run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
+        let mut honest = bench.client().await;
+        let mut hostile = Vec::new();
+        for _ in 0..6 {
+            let client = bench.client().await;
+            send_in_background(&bench, &client, half_a_command(55));
+            hostile.push(client);
+        }
+        bench.pause_ms(5_000).await;
+        let cut = bench.shared.sum(|counters| counters.evicted.get());
+        assert_eq!(cut, 2, "four times 55 MiB fit 256 MiB");
+        honest.expect("SET k v", "+OK").await;
+        honest.expect("GET k", "v").await;
+        let list = show(&honest.call(&["CLIENT", "LIST"]).await);
+        let held = list.split("tot-mem=").skip(1).map(|rest| rest.split(' ').next().unwrap());
+        let held: usize = held.map(|bytes| bytes.parse::<usize>().unwrap()).sum();
+        assert!((150 << 20..257 << 20).contains(&held), "{held}");
+        drop(hostile);
+        bench.pause_ms(20_000).await;
+        honest
+            .expect(
+                &format!("CLIENT SETNAME {}", "n".repeat(513)),
+                "-ERR Client names have at most 512 bytes",
+            )
+            .await;
+    });
+}
