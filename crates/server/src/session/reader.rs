@@ -182,7 +182,10 @@ impl Input {
         let mut buffer = std::mem::take(&mut self.buffer);
         let left = buffer.len() - self.start;
         let taken = buffer.capacity().max(self.touched_bytes);
-        if taken > BUFFER_BYTES_KEPT.max(left + bytes_max) && left <= RECEIVE_BYTES {
+        // Where long commands come, the next needs it again.
+        let is_long = self.command_bytes >= LONG_COMMAND_BYTES;
+        let kept = if is_long { 2 * RECEIVE_BYTES_MAX } else { BUFFER_BYTES_KEPT };
+        if taken > kept && left <= RECEIVE_BYTES {
             buffer = buffer[self.start..].to_vec();
             self.touched_bytes = left;
         } else {
