@@ -12,6 +12,7 @@
 //!
 //! Never: it does not know keys, and does not touch the index.
 
+mod building;
 mod segment;
 mod writer;
 
@@ -23,6 +24,7 @@ use crate::format::{
 use crate::layout::Layout;
 use crate::planted::{Bug, is_planted};
 use crate::segments::SegmentTable;
+use building::Building;
 use plimsoll_kv::block::Block;
 use plimsoll_kv::{Durability, Error, Result};
 use plimsoll_reactor::sync::WaitList;
@@ -51,21 +53,6 @@ pub struct LogPosition {
     pub segment: u32,
     /// The segment after that, if one was reserved by an earlier life.
     pub reserved: Option<u32>,
-}
-
-/// The frame that is being filled.
-struct Building {
-    /// Where it begins in its segment.
-    offset: u64,
-    /// The memory that it is written from: nothing is copied once more when it is closed.
-    bytes: Buf,
-    /// Bytes that there is room for when it is opened: of the frame before.
-    likely_bytes: usize,
-    items: u32,
-    /// Opened when its first item came.
-    opened_ns: u64,
-    /// The most urgent durability asked of it.
-    urgency: Durability,
 }
 
 /// A frame closed and not yet durable.
@@ -480,24 +467,3 @@ impl Log {
 const SUMMARY_ENTRY_BYTES_MAX: usize = 10 + TRANSITION_BYTES_MAX;
 /// Notes of more transitions than this stand in the summary by their place.
 const NOTE_SUMMARISED_MAX: usize = 8;
-
-impl Building {
-    fn new(offset: u64) -> Building {
-        assert!(offset.is_multiple_of(UNIT_BYTES));
-        Building {
-            offset,
-            bytes: Buf::default(),
-            likely_bytes: 0,
-            items: 0,
-            opened_ns: 0,
-            urgency: Durability::Async,
-        }
-    }
-
-    /// Leaves room for the header.
-    fn open(&mut self, now_ns: u64) {
-        self.bytes = Buf::with_capacity(self.likely_bytes.min(FRAME_BYTES_MAX));
-        self.bytes.append(crate::format::frame::FRAME_HEADER_BYTES).fill(0);
-        self.opened_ns = now_ns;
-    }
-}

@@ -217,8 +217,8 @@ impl Buf {
         buf
     }
 
-    /// Makes the block longer by `more` bytes of unspecified content, and gives those. Without room it moves to
-    /// one of twice the size.
+    /// Makes the block longer by `more` bytes of unspecified content, and gives those. Without room it
+    /// moves to one of twice the size.
     pub fn append(&mut self, more: usize) -> &mut [u8] {
         let (before, len) = (self.len, self.len + more);
         let capacity = self.block.as_ref().map_or(0, |block| block.capacity);

@@ -203,9 +203,9 @@ impl Input {
         buffer
     }
 
-    /// Bytes to receive at once: what is wanted, or what is likely to come. After a long command there is room
-    /// for another and half of the next, and where more came than there was room for, for twice as much: each
-    /// then comes with one receive, straight to where it is parsed. As long as clients hold little: who waits
+    /// Bytes to receive at once: what is wanted, or what is likely to come. After a long command there is
+    /// room for another and half of the next, and where all of it was filled, for twice as much: each then
+    /// comes with one receive, straight to where it is parsed. As long as clients hold little: who waits
     /// holds that room.
     fn likely_bytes(&self, connection: &Connection, wanted: usize) -> usize {
         let long = if self.command_bytes >= LONG_COMMAND_BYTES { 2 * self.command_bytes } else { 0 };
