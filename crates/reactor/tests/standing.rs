@@ -5,7 +5,10 @@ mod common;
 use common::block_on;
 use plimsoll_reactor::{DriverChoice, Listener, Reactor, Socket, Work};
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 /// So many short requests make a connection one of short requests.
 const SHORT_REQUESTS: usize = 10;
@@ -88,6 +91,30 @@ fn who_is_not_listened_to_holds_nobody_up(driver: DriverChoice) {
     });
 }
 
+/// A receive is given up, and the next one begins before anybody could be told.
+fn a_receive_given_up_is_followed_by_another(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (client, server) = acquainted(&reactor, &listener).await;
+        for round in 0..200 {
+            for _ in 0..round % 3 {
+                let given_up = pin!(server.receive(Vec::new(), 4096));
+                assert!(given_up.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            }
+            if round % 2 == 0 {
+                reactor.yield_now().await;
+            }
+            let (sender, own) = (client.clone(), reactor.clone());
+            reactor.spawn(Work::Network, async move {
+                // What was given up may take what comes while it is called back.
+                own.sleep_ns(200_000).await;
+                sender.send(pattern(round, 50)).await.0.unwrap();
+            });
+            assert!(receive(&server, 50, 4096).await == pattern(round, 50), "round {round}");
+        }
+    });
+}
+
 /// Closed while something stands that was brought and not asked for; whoever comes next gets nothing of it.
 fn closing_with_bytes_left_leaves_nothing_behind(driver: DriverChoice) {
     block_on(driver, |reactor| async move {
@@ -108,5 +135,6 @@ fn closing_with_bytes_left_leaves_nothing_behind(driver: DriverChoice) {
 on_every_driver! {
     bytes_keep_their_order_however_they_are_received,
     who_is_not_listened_to_holds_nobody_up,
+    a_receive_given_up_is_followed_by_another,
     closing_with_bytes_left_leaves_nothing_behind,
 }

@@ -55,8 +55,8 @@ struct Flight {
     network: bool,
     /// A receive that takes one of the shared buffers.
     shared: bool,
-    /// A receive that has no entry of its own: see `standing`.
-    stands: bool,
+    /// A receive of this socket that has no entry of its own: see `standing`.
+    stands: Option<SocketId>,
     retries: Retries,
     /// Bytes moved by earlier entries of a disk operation.
     moved: usize,
@@ -153,7 +153,7 @@ impl Uring {
             cancelled: false,
             network,
             shared,
-            stands: false,
+            stands: None,
             retries: Retries::default(),
             moved: 0,
         };
@@ -224,10 +224,12 @@ impl Uring {
         let Some(flight) = self.flights.get_mut(token.slot()) else { return };
         if flight.active && flight.token == token && flight.network && !flight.cancelled {
             flight.cancelled = true;
-            if flight.stands {
-                self.ready.push(token);
-            } else {
-                self.push_cancel(token.0);
+            match flight.stands {
+                Some(socket) => {
+                    self.sockets.get(socket).state.forget(token);
+                    self.ready.push(token);
+                }
+                None => self.push_cancel(token.0),
             }
         }
     }

@@ -24,7 +24,7 @@ impl Uring {
         let flight = &mut self.flights[token.slot()];
         let single = self.none_stand || !flight.shared;
         let ask = self.sockets.get(socket).state.ask(token, single);
-        flight.stands = ask != Ask::Single;
+        flight.stands = (ask != Ask::Single).then_some(socket);
         match ask {
             Ask::Single => self.submit(token, op),
             Ask::Stand => self.stand(socket),
@@ -92,7 +92,7 @@ impl Uring {
     /// Gives a receive that waits what was brought, if anything was.
     pub(super) fn serve(&mut self, ops: &mut Ops, token: Token) {
         let flight = &mut self.flights[token.slot()];
-        if !flight.active || flight.token != token || !flight.stands {
+        if !flight.active || flight.token != token || flight.stands.is_none() {
             return; // It was served by what came meanwhile.
         }
         let op = ops.op_mut(token);
@@ -103,13 +103,13 @@ impl Uring {
             if flight.cancelled { Some(-libc::ECANCELED) } else { inbox.take(buffers, into, *bytes_max) };
         match taken {
             Some(result) => {
-                inbox.forget_waiting();
+                inbox.forget(token);
                 let code = || io::Error::from_raw_os_error(-result);
                 self.finish(ops, token, u64::try_from(result).map_err(|_| code()));
             }
             None if inbox.stands() => {}
             None => {
-                inbox.forget_waiting();
+                inbox.forget(token);
                 self.begin_receive(token, socket, op);
             }
         }

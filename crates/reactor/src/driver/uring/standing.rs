@@ -128,9 +128,9 @@ impl Inbox {
         self.waiting
     }
 
-    /// Nobody waits any more.
-    pub(super) fn forget_waiting(&mut self) {
-        self.waiting = None;
+    /// A receive does not wait any more.
+    pub(super) fn forget(&mut self, token: Token) {
+        self.waiting = self.waiting.filter(|waiting| *waiting != token);
     }
 
     /// True if the kernel has an entry that stands.

@@ -22,7 +22,7 @@ fn take(inbox: &mut Inbox, buffers: &mut ReceiveBuffers, bytes_max: usize) -> Op
     let taken = inbox.take(buffers, &mut into, bytes_max);
     assert_eq!(into.len(), taken.unwrap_or(0).max(0) as usize);
     if taken.is_some() {
-        inbox.forget_waiting();
+        inbox.forget(TOKEN);
     }
     taken
 }
@@ -76,11 +76,11 @@ fn long_ones_and_a_lack_of_buffers_end_it() {
         let mut inbox = standing();
         assert!(!inbox.brought(-lack, None, false));
         assert_eq!(take(&mut inbox, &mut buffers, 100), None);
-        inbox.forget_waiting();
+        inbox.forget(TOKEN);
         assert_eq!(inbox.ask(TOKEN, false), Ask::Single, "by itself");
     }
     let mut inbox = standing();
-    inbox.forget_waiting();
+    inbox.forget(TOKEN);
     assert_eq!(inbox.ask(TOKEN, true), Ask::Recall, "it has memory of its own");
 }
 
@@ -88,7 +88,7 @@ fn long_ones_and_a_lack_of_buffers_end_it() {
 fn the_end_comes_after_the_bytes() {
     for end in [0, -libc::ECONNRESET] {
         let (mut inbox, mut buffers) = (standing(), ReceiveBuffers::new());
-        inbox.forget_waiting();
+        inbox.forget(TOKEN);
         assert!(!inbox.brought(SHORT, Some(1), true));
         assert!(!inbox.brought(end, None, false));
         assert_eq!(inbox.ask(TOKEN, false), Ask::Ready);
@@ -101,7 +101,7 @@ fn the_end_comes_after_the_bytes() {
 #[test]
 fn a_closed_socket_gives_all_buffers_back() {
     let (mut inbox, mut buffers) = (standing(), ReceiveBuffers::new());
-    inbox.forget_waiting();
+    inbox.forget(TOKEN);
     assert!(!inbox.brought(SHORT, Some(1), true));
     inbox.clear(&mut buffers);
     assert!(inbox.is_closed());
