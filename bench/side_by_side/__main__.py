@@ -101,11 +101,13 @@ class Run:
         """True if so much memory is there; tells if not."""
         is_there = machine.memory_available() > size
         if not is_there:
-            self.say(f"{program}: {size / MIB:,.0f} MiB of memory are not there; left out")
-            self.missing.setdefault(
-                program, {"package": None, "purpose": f"{size / MIB:,.0f} MiB of memory for it"}
-            )
+            self.leave_out(program, f"want of {size / MIB:,.0f} MiB of memory")
         return is_there
+
+    def leave_out(self, program, why):
+        """Goes on without a peer, and lets the pages say so."""
+        self.say(f"{program} is left out for {why}")
+        self.missing.setdefault(program, {"package": None, "purpose": why})
 
     def written(self):
         """Bytes that the drive was given so far; nothing if it does not tell."""
