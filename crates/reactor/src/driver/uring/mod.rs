@@ -15,6 +15,7 @@
 
 mod buffers;
 mod files;
+mod held;
 mod patience;
 mod receive;
 mod ring;
@@ -32,6 +33,7 @@ use crate::ops::{FileId, Op, Ops, SocketId, Token};
 use crate::reactor::CoreId;
 use buffers::ReceiveBuffers;
 use files::Files;
+use held::HeldReads;
 use io_uring::{cqueue, opcode, squeue, types};
 use patience::Patience;
 use ring::Ring;
@@ -72,6 +74,9 @@ pub(crate) struct Uring {
     /// Entries whose completion has not been taken, those that cancel others apart.
     in_flight: usize,
     patience: Patience,
+    held: HeldReads,
+    /// The last look at the ring found nothing.
+    is_idle: bool,
     files: Files,
     sockets: Sockets<Inbox>,
     /// The kernel knows no receives that stand.
@@ -103,6 +108,8 @@ impl Uring {
             flights: Vec::new(),
             in_flight: 0,
             patience: Patience::default(),
+            held: HeldReads::default(),
+            is_idle: true,
             files,
             sockets: Sockets::default(),
             none_stand: false,
@@ -177,11 +184,23 @@ impl Uring {
     fn submit(&mut self, token: Token, op: &mut Op) {
         let flight = self.flights[token.slot()];
         let entry = self.entry(flight, op).user_data(token.0);
+        self.in_flight += 1;
+        if matches!(op, Op::Read { .. }) {
+            return self.held.hold(entry);
+        }
         // SAFETY: the entry names memory owned by the operation in its slot, which stays there
         // until `Ops::complete`, called only once this entry's completion was taken; nobody else
         // reaches that memory meanwhile. `hold` keeps the descriptor open as long.
         unsafe { self.ring.push(entry) };
-        self.in_flight += 1;
+    }
+
+    /// Pushes the reads that go out now: all of them before the core rests.
+    fn let_go(&mut self, rests: bool) {
+        let due = if rests { self.held.all() } else { self.held.due(self.patience.at_disk(), self.is_idle) };
+        for entry in due {
+            // SAFETY: as in `submit`, which held it.
+            unsafe { self.ring.push(entry) };
+        }
     }
 
     fn descriptor(&mut self, socket: SocketId) -> RawFd {
@@ -241,6 +260,7 @@ impl Uring {
     }
 
     pub(crate) fn reap(&mut self, ops: &mut Ops) -> usize {
+        self.let_go(false);
         self.ring.submit();
         let mut batch = std::mem::take(&mut self.batch);
         self.ring.take_completions(&mut batch);
@@ -252,6 +272,7 @@ impl Uring {
         for token in std::mem::take(&mut self.ready) {
             self.serve(ops, token);
         }
+        self.is_idle = count == 0;
         count
     }
 
@@ -342,6 +363,7 @@ impl Uring {
 
     pub(crate) fn park(&mut self, timeout_ns: Option<u64>) {
         if self.ready.is_empty() {
+            self.let_go(true);
             self.patience.sleep(self.clock.now_ns());
             self.ring.wait(timeout_ns);
         }

@@ -33,6 +33,11 @@ pub(super) struct Patience {
 }
 
 impl Patience {
+    /// Operations of files that are under way.
+    pub(super) fn at_disk(&self) -> usize {
+        self.at_disk
+    }
+
     /// An operation of a file began.
     pub(super) fn begin(&mut self) {
         if self.at_disk == 0 {
