@@ -148,6 +148,12 @@ impl Device for Partition {
         })
     }
 
+    fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
+        let places = keys.iter().map(|key| self.place(container, key));
+        let keys: Vec<_> = places.map(|place| (place.slot, place.fingerprint)).collect();
+        self.state.borrow().index.touch(&keys);
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.layout.record_value_bytes_max()
     }

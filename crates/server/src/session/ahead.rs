@@ -1,5 +1,5 @@
 //! Looking ahead: of commands that came together, the keys that they will read are announced before the first
-//! of them runs, so that the processor waits for memory once for all of them.
+//! of them runs, so that the processor waits once for all that memory has of them, in the cache or the index.
 //!
 //! Place on the path: in the reader, between what was received and the parser.
 //!
