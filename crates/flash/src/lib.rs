@@ -4,16 +4,15 @@
 //! above the gate and the block device; `docs/on-flash-format.md` draws what it writes.
 //!
 //! A reader's order: `format` (bytes), `layout` (where), `index`, `known`, `segments`, `state`, `uploads`
-//! (what is known), `log` (how it becomes durable), `partition`, `read`, `part`, `held`, `store`, `delete`,
-//! `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests do), `checkpoint`, `recover`,
-//! `load`, `walk` (what a restart does), `space`, `background`, `clean`, `marks`, `evict` (what keeps it
-//! going), `device` (formatting).
+//! (what is known), `prepare`, `log` (how it becomes durable), `partition`, `read`, `part`, `held`, `store`,
+//! `delete`, `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests do), `checkpoint`,
+//! `recover`, `load`, `walk` (what a restart does), `space`, `background`, `clean`, `marks`, `evict` (what
+//! keeps it going), `device` (formatting).
 //!
 //! Invariants: `docs/architecture.md` names the seven of the whole; the engine keeps 2 (acknowledged
 //! means durable), 3 (versions), 4 (nothing unverified leaves) and 5 (everything is bounded).
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod background;
 mod batch;
 mod checkpoint;
@@ -39,6 +38,7 @@ mod options;
 mod part;
 mod partition;
 pub mod planted;
+mod prepare;
 mod read;
 mod recover;
 mod retained;

@@ -1,6 +1,5 @@
 //! Opening and closing a partition.
 
-use crate::ahead::prepare_first;
 use crate::format::Superblock;
 use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
@@ -11,6 +10,7 @@ use crate::marks::Marks;
 use crate::options::{OnFull, Options};
 use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
+use crate::prepare::prepare_first;
 use crate::recover::{OpenError, Recovered, recover};
 use crate::transaction::Transactions;
 use plimsoll_kv::{Block, Error, Result, WallClock};

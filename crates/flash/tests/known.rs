@@ -3,13 +3,12 @@
 
 mod opening;
 
-use opening::{DISK_BYTES, live, open_with, run, world};
+use opening::{DATABASE, DISK_BYTES, live, open_with, run, store, world};
 use plimsoll_flash::{Options, Partition};
-use plimsoll_kv::{Condition, ContainerId, Expiry, Op, Output, UploadId, Value};
+use plimsoll_kv::{Condition, Expiry, Op, Output, UploadId, Value};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
-const DATABASE: ContainerId = ContainerId(0);
 const SEGMENT_BYTES: u32 = 64 << 10;
 const KEYS: u64 = 200;
 
@@ -21,23 +20,11 @@ fn key(number: u64) -> Vec<u8> {
     format!("k{number}").into_bytes()
 }
 
-fn store(number: u64, value: Value, expiry: Expiry) -> Op {
-    Op::Store {
-        container: DATABASE,
-        key: key(number),
-        value,
-        condition: Condition::None,
-        expiry,
-        retain: false,
-        want_previous: false,
-    }
-}
-
 /// Stores every key; how many were replaced without a read, and how many records were read.
 async fn put_all(partition: &Rc<Partition>, byte: u8, expiry: Expiry) -> (u64, u64) {
     let before = partition.metrics();
     for number in 0..KEYS {
-        run(partition, store(number, Value::Bytes(vec![byte; 300]), expiry)).await.expect("a store");
+        run(partition, store(key(number), Value::Bytes(vec![byte; 300]), expiry)).await.expect("a store");
     }
     let after = partition.metrics();
     partition.check_accounts().expect("the accounts agree");
@@ -95,10 +82,10 @@ fn keys_that_expire_are_counted_right() {
         // A change of expiry is not in the record that was written: it makes the key unknown.
         let persist =
             Op::SetExpiry { container: DATABASE, key: key(3), expiry: late, condition: Condition::None };
-        run(&partition, store(3, Value::Bytes(vec![5; 9000]), Expiry::Never)).await.expect("a store");
+        run(&partition, store(key(3), Value::Bytes(vec![5; 9000]), Expiry::Never)).await.expect("a store");
         run(&partition, persist).await.expect("it gets an expiry");
         assert_eq!(counters(&partition).await, (KEYS, 1));
-        run(&partition, store(3, Value::Bytes(vec![6; 300]), Expiry::Never)).await.expect("a store");
+        run(&partition, store(key(3), Value::Bytes(vec![6; 300]), Expiry::Never)).await.expect("a store");
         assert_eq!(counters(&partition).await, (KEYS, 0));
         // Keep needs the record.
         put_all(&partition, 3, late).await;
@@ -120,9 +107,11 @@ fn values_in_parts_are_not_replaced_unread() {
             let op = Op::UploadPart { upload: UploadId(upload), key: key(1), bytes: part.to_vec() };
             run(&partition, op).await.expect("a part");
         }
-        run(&partition, store(1, Value::Upload(UploadId(upload)), Expiry::Never)).await.expect("committed");
+        run(&partition, store(key(1), Value::Upload(UploadId(upload)), Expiry::Never))
+            .await
+            .expect("committed");
         let before = partition.metrics();
-        run(&partition, store(1, Value::Bytes(vec![1; 10]), Expiry::Never)).await.expect("replaced");
+        run(&partition, store(key(1), Value::Bytes(vec![1; 10]), Expiry::Never)).await.expect("replaced");
         assert_eq!(partition.metrics().known_overwrites, before.known_overwrites);
         // The parts go in the background.
         reactor.sleep_ns(1_000_000_000).await;

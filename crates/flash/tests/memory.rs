@@ -2,13 +2,12 @@
 
 mod opening;
 
-use opening::{DISK_BYTES, live, open_with, run, world};
+use opening::{DATABASE, DISK_BYTES, live, open_with, run, store, world};
 use plimsoll_flash::{OnFull, Options, Partition};
-use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Op, Result, Value};
+use plimsoll_kv::{Condition, Error, Expiry, Op, Result, Value};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
-const DATABASE: ContainerId = ContainerId(0);
 const SEGMENT_BYTES: u32 = 64 << 10;
 const OBJECTS_MAX: u64 = 1000;
 
@@ -17,15 +16,7 @@ async fn open(reactor: &Reactor, objects_max: u64, on_full: OnFull) -> Rc<Partit
 }
 
 async fn put(partition: &Rc<Partition>, number: u64) -> Result<()> {
-    let op = Op::Store {
-        container: DATABASE,
-        key: format!("k{number}").into_bytes(),
-        value: Value::Bytes(vec![7; 100]),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-    };
+    let op = store(format!("k{number}"), Value::Bytes(vec![7; 100]), Expiry::Never);
     run(partition, op).await.map(|_| ())
 }
 

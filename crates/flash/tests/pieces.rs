@@ -109,15 +109,7 @@ async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output, Error> {
 }
 
 async fn store(partition: &Rc<Partition>, key: String, fill: u8) -> Result<(), Error> {
-    let op = Op::Store {
-        container: ContainerId(0),
-        key: key.into_bytes(),
-        value: Value::Bytes(vec![fill; 8]),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-    };
+    let op = opening::store(key, Value::Bytes(vec![fill; 8]), Expiry::Never);
     run(partition, op).await.map(|_| ())
 }
 

@@ -3,10 +3,10 @@
 mod opening;
 
 use futures_util::future::join_all;
-use opening::{DISK_BYTES, disk, format_options, formatted, live, run, world};
+use opening::{DISK_BYTES, disk, format_options, formatted, live, run, store, world};
 use plimsoll_flash::{FormatOptions, OpenError, Options, Partition, format, inspect};
 use plimsoll_kv::block::{IoFuture, Origin};
-use plimsoll_kv::{Block, Condition, ContainerId, Error, Expiry, Op, Output, Value};
+use plimsoll_kv::{Block, ContainerId, Error, Expiry, Op, Output, Value};
 use plimsoll_reactor::{Buf, File, Reactor};
 use std::cell::Cell;
 use std::io;
@@ -75,15 +75,7 @@ fn tearing(reactor: &Reactor) -> Rc<Tearing> {
 }
 
 fn set(key: &str, bytes: usize) -> Op {
-    Op::Store {
-        container: ContainerId(0),
-        key: key.into(),
-        value: Value::Bytes(vec![7; bytes]),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-    }
+    store(key, Value::Bytes(vec![7; bytes]), Expiry::Never)
 }
 
 async fn has(partition: &Rc<Partition>, key: &str) -> bool {

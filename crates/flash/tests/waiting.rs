@@ -4,7 +4,7 @@ mod opening;
 
 use opening::{live, open_with, run, world};
 use plimsoll_flash::Options;
-use plimsoll_kv::{Condition, ContainerId, Expiry, Op, Value};
+use plimsoll_kv::{Expiry, Op, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -15,15 +15,7 @@ const CLIENTS: u64 = 400;
 const STORES: u64 = 100;
 
 fn store(number: u64) -> Op {
-    Op::Store {
-        container: ContainerId(0),
-        key: format!("k{number}").into_bytes(),
-        value: Value::Bytes(vec![1; 12_000]),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-    }
+    opening::store(format!("k{number}"), Value::Bytes(vec![1; 12_000]), Expiry::Never)
 }
 
 /// More stores waited than the space that had come free was for. Those that it was not for were told that

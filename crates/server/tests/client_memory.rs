@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Setup, run, send_in_background, show};
+use common::{Bench, Client, Setup, run, send_in_background, show};
 
 /// The beginning of a command that is never ended, of so many MiB.
 fn half_a_command(mib: usize) -> Vec<u8> {
@@ -10,27 +10,31 @@ fn half_a_command(mib: usize) -> Vec<u8> {
     [b"*1000\r\n$3\r\nDEL\r\n".to_vec(), argument.repeat(mib)].concat()
 }
 
+/// So many clients more, each of which sends the beginning of a command at the same instant and stays.
+async fn hold(bench: &Bench, clients: &mut Vec<Client>, count: usize, mib: usize) {
+    let first = clients.len();
+    for _ in 0..count {
+        clients.push(bench.client().await);
+    }
+    for client in &clients[first..] {
+        send_in_background(bench, client, half_a_command(mib));
+    }
+    bench.pause_ms(5_000).await;
+}
+
+fn cut(bench: &Bench) -> u64 {
+    bench.shared.sum(|counters| counters.evicted.get())
+}
+
 /// What a connection held that was cut was reckoned until it had ended: one after the other was cut for it.
 #[test]
 fn for_what_one_holds_too_much_one_is_cut() {
     run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
         let mut clients = Vec::new();
-        for _ in 0..5 {
-            let client = bench.client().await;
-            send_in_background(&bench, &client, half_a_command(50));
-            clients.push(client);
-        }
-        bench.pause_ms(5_000).await;
+        hold(&bench, &mut clients, 5, 50).await;
         // They come at the same instant: the first of them that is too much lets one be cut.
-        for _ in 0..30 {
-            clients.push(bench.client().await);
-        }
-        for client in &clients[5..] {
-            send_in_background(&bench, client, half_a_command(1));
-        }
-        bench.pause_ms(5_000).await;
-        let cut = bench.shared.sum(|counters| counters.evicted.get());
-        assert_eq!(cut, 1, "without one of 50 MiB the others fit 256 MiB");
+        hold(&bench, &mut clients, 30, 1).await;
+        assert_eq!(cut(&bench), 1, "without one of 50 MiB the others fit 256 MiB");
     });
 }
 
@@ -64,14 +68,8 @@ fn clients_that_hold_too_much_together_are_cut_and_others_go_on() {
     run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
         let mut honest = bench.client().await;
         let mut hostile = Vec::new();
-        for _ in 0..6 {
-            let client = bench.client().await;
-            send_in_background(&bench, &client, half_a_command(55));
-            hostile.push(client);
-        }
-        bench.pause_ms(5_000).await;
-        let cut = bench.shared.sum(|counters| counters.evicted.get());
-        assert_eq!(cut, 2, "four times 55 MiB fit 256 MiB");
+        hold(&bench, &mut hostile, 6, 55).await;
+        assert_eq!(cut(&bench), 2, "four times 55 MiB fit 256 MiB");
         honest.expect("SET k v", "+OK").await;
         honest.expect("GET k", "v").await;
         let list = show(&honest.call(&["CLIENT", "LIST"]).await);

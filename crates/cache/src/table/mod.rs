@@ -48,14 +48,19 @@ pub(crate) struct Place<'a> {
 
 /// A value that is kept is one run of bytes: this head, the key, the value. So a hit waits for memory once.
 ///
-/// | offset | size | field |
-/// |---|---|---|
-/// | 0 | 8 | the space |
-/// | 8 | 8 | when it expires in milliseconds; 0: never |
-/// | 16 | 8 | clock of its version |
-/// | 24 | 4 | epoch of its version |
-/// | 28 | 4 | bytes of the key |
-/// | 32 | 8 | bytes on flash |
+/// These are the offsets of the head's fields, in little-endian order.
+const SPACE: usize = 0;
+/// Eight bytes: when it expires in milliseconds; 0: never.
+const EXPIRY_MS: usize = 8;
+/// Eight bytes: the clock of its version.
+const CLOCK: usize = 16;
+/// Four bytes: the epoch of its version.
+const EPOCH: usize = 24;
+/// Four bytes: the key's length.
+const KEY_BYTES: usize = 28;
+/// Eight bytes: what it takes on flash.
+const STORED_BYTES: usize = 32;
+/// Where the key begins.
 const HEAD_BYTES: usize = 40;
 
 /// A value that is kept, as a reader sees it.
@@ -93,14 +98,16 @@ pub(crate) struct Table {
 impl<'a> Entry<'a> {
     /// Puts a head, a key and a value together.
     fn encode(place: Place<'_>, item: &Item) -> Box<[u8]> {
+        let mut head = [0; HEAD_BYTES];
+        let mut put = |at: usize, field: &[u8]| head[at..at + field.len()].copy_from_slice(field);
+        put(SPACE, &place.space.to_le_bytes());
+        put(EXPIRY_MS, &item.expiry_ms.unwrap_or(0).to_le_bytes());
+        put(CLOCK, &item.version.clock.to_le_bytes());
+        put(EPOCH, &item.version.epoch.to_le_bytes());
+        put(KEY_BYTES, &(place.key.len() as u32).to_le_bytes());
+        put(STORED_BYTES, &item.stored_bytes.to_le_bytes());
         let mut bytes = Vec::with_capacity(Table::entry_bytes(place.key.len(), item.bytes.len()));
-        bytes.extend_from_slice(&place.space.to_le_bytes());
-        bytes.extend_from_slice(&item.expiry_ms.unwrap_or(0).to_le_bytes());
-        bytes.extend_from_slice(&item.version.clock.to_le_bytes());
-        bytes.extend_from_slice(&item.version.epoch.to_le_bytes());
-        bytes.extend_from_slice(&(place.key.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&item.stored_bytes.to_le_bytes());
-        assert_eq!(bytes.len(), HEAD_BYTES);
+        bytes.extend_from_slice(&head);
         bytes.extend_from_slice(place.key);
         bytes.extend_from_slice(&item.bytes);
         bytes.into_boxed_slice()
@@ -115,24 +122,24 @@ impl<'a> Entry<'a> {
     }
 
     fn is_at(&self, place: Place<'_>) -> bool {
-        self.u64_at(0) == place.space && self.key() == place.key
+        self.u64_at(SPACE) == place.space && self.key() == place.key
     }
 
     fn key(&self) -> &'a [u8] {
-        &self.0[HEAD_BYTES..][..self.u32_at(28) as usize]
+        &self.0[HEAD_BYTES..][..self.u32_at(KEY_BYTES) as usize]
     }
 
     fn value(&self) -> &'a [u8] {
-        &self.0[HEAD_BYTES + self.u32_at(28) as usize..]
+        &self.0[HEAD_BYTES + self.u32_at(KEY_BYTES) as usize..]
     }
 
     pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
-        self.expires() && self.u64_at(8) <= now_ms
+        self.expires() && self.u64_at(EXPIRY_MS) <= now_ms
     }
 
     /// True if it expires at some time.
     pub(crate) fn expires(&self) -> bool {
-        self.u64_at(8) != 0
+        self.u64_at(EXPIRY_MS) != 0
     }
 
     /// What a read gives, with the bytes of a range: first byte and number of bytes.
@@ -141,11 +148,11 @@ impl<'a> Entry<'a> {
         let length = value.len() as u64;
         let end = first.saturating_add(count).min(length);
         Item {
-            version: Version { epoch: self.u32_at(24), clock: self.u64_at(16) },
+            version: Version { epoch: self.u32_at(EPOCH), clock: self.u64_at(CLOCK) },
             length,
-            expiry_ms: self.expires().then(|| self.u64_at(8)),
+            expiry_ms: self.expires().then(|| self.u64_at(EXPIRY_MS)),
             bytes: value[first.min(end) as usize..end as usize].to_vec(),
-            stored_bytes: self.u64_at(32),
+            stored_bytes: self.u64_at(STORED_BYTES),
             upload: None,
         }
     }

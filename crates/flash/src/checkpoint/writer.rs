@@ -7,12 +7,12 @@
 //! a chunk and the longest section.
 
 use super::room;
-use crate::ahead::Taken;
 use crate::format::anchor::Piece;
 use crate::format::checkpoint::{CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES_MAX, encode};
 use crate::format::{SegmentHeader, SegmentKind, round_up};
 use crate::metrics::add;
 use crate::partition::Partition;
+use crate::prepare::Taken;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result};
 use plimsoll_reactor::Buf;

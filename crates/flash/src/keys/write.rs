@@ -9,11 +9,11 @@
 use super::block::{BlockBuilder, BlockKind, BlockPlace, Extent};
 use super::run::{Held, Run};
 use super::sparse::{Sparse, separator};
-use crate::ahead::Taken;
 use crate::format::{SegmentHeader, SegmentKind};
 use crate::layout::Layout;
 use crate::metrics::add;
 use crate::partition::Partition;
+use crate::prepare::Taken;
 use crate::segments::SegmentTable;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result};

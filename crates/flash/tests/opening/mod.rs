@@ -2,7 +2,9 @@
 #![allow(dead_code, unreachable_pub)] // Each test binary uses a part.
 
 use plimsoll_flash::{FormatOptions, Options, Partition, Superblock, format, inspect};
-use plimsoll_kv::{Block, Device, Durability, Op, Output, Request, Result};
+use plimsoll_kv::{
+    Block, Condition, ContainerId, Device, Durability, Expiry, Op, Output, Request, Result, Value,
+};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{FileOptions, Reactor, Work};
 use std::cell::Cell;
@@ -11,6 +13,7 @@ use std::rc::Rc;
 
 pub const SERVER: ProcessId = ProcessId(1);
 pub const DISK_BYTES: usize = 4 << 20;
+pub const DATABASE: ContainerId = ContainerId(0);
 
 pub fn format_options(segment_bytes: u32) -> FormatOptions {
     FormatOptions {
@@ -76,6 +79,19 @@ pub fn live<F: Future<Output = ()> + 'static>(world: &World, life: impl Fn(React
     });
     assert!(world.run_until(world.now_ns() + 3_600_000_000_000, || done.get()), "the life does not end");
     world.kill(SERVER, true);
+}
+
+/// Stores a value, whatever is there.
+pub fn store(key: impl Into<Vec<u8>>, value: Value, expiry: Expiry) -> Op {
+    Op::Store {
+        container: DATABASE,
+        key: key.into(),
+        value,
+        condition: Condition::None,
+        expiry,
+        retain: false,
+        want_previous: false,
+    }
 }
 
 pub async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output> {

@@ -25,7 +25,7 @@ pub(super) struct Input {
     /// How far it was looked ahead: see `ahead`.
     ahead: usize,
     limits: Limits,
-    /// The most that this buffer has held: that much of its capacity is memory.
+    /// The most that this buffer has held, or a receive may fill of it: that much of its capacity is memory.
     touched_bytes: usize,
     /// Bytes of the last command.
     command_bytes: usize,
@@ -204,9 +204,8 @@ impl Input {
     }
 
     /// Bytes to receive at once: what is wanted, or what is likely to come. After a long command there is
-    /// room for another and half of the next, and where all of it was filled, for twice as much: each then
-    /// comes with one receive, straight to where it is parsed. As long as clients hold little: who waits
-    /// holds that room.
+    /// room for two like it, and where all of that was filled, for twice as much: each then comes with one
+    /// receive, straight to where it is parsed. As long as clients hold little: who waits holds that room.
     fn likely_bytes(&self, connection: &Connection, wanted: usize) -> usize {
         let long = if self.command_bytes >= LONG_COMMAND_BYTES { 2 * self.command_bytes } else { 0 };
         let likely = if connection.core.holds_little() { long.max(2 * self.filled_bytes) } else { 0 };
@@ -221,8 +220,10 @@ impl Input {
         if bytes_max >= RECEIVE_DIRECT_BYTES_MIN {
             self.touched_bytes = self.touched_bytes.max(before + bytes_max);
         }
-        connection.received_bytes.set(self.touched_bytes);
-        connection.recount();
+        if self.touched_bytes != connection.received_bytes.get() {
+            connection.received_bytes.set(self.touched_bytes);
+            connection.recount();
+        }
         connection.reader_rests.set(true);
         if connection.closing.get() {
             connection.ready.wake_all();

@@ -19,8 +19,8 @@ use std::rc::Rc;
 const PREPARED_AHEAD: u32 = 10;
 /// Free segments written ahead before a partition is open.
 const PREPARED_AT_OPEN: u32 = 6;
-/// Bytes of one write.
-const PREPARE_BYTES: usize = 1 << 20;
+/// Bytes of one write: few enough that filling them with zeros, once for all writes of a segment, is cheap.
+const PREPARE_BYTES: usize = 256 << 10;
 
 /// A segment that was taken.
 pub(crate) struct Taken {
