@@ -179,8 +179,7 @@ def measured(run, rows):
     for section, gives in SECTIONS:
         wanted = gives & rows
         if wanted == {8} and not has_driver(run.binary):
-            run.say("row 8: this plimsoll has no --driver; left out")
-            run.missing["plimsoll serve --driver"] = {"package": None, "purpose": "row 8"}
+            run.leave_out("row 8", "want of --driver in this plimsoll")
         elif wanted:
             section(run, wanted)
             run.clear()

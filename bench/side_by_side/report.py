@@ -173,13 +173,21 @@ def machine_words(told):
 
 
 def missing_words(told):
-    if not told["missing"]:
-        return []
-    lacks = [
-        f"{program}{' (package ' + lack['package'] + ')' if lack['package'] else ''}, for {lack['purpose']}"
-        for program, lack in sorted(told["missing"].items())
+    """What was not there, and what was but could not be compared."""
+    lacks = sorted(told["missing"].items())
+    packages = {name: lack["package"] for name, lack in lacks}
+    absent = [
+        f"{name} (package {packages[name]}), for {lack['purpose']}"
+        for name, lack in lacks
+        if packages[name]
     ]
-    return ["", "Not there, and so not compared: " + "; ".join(lacks) + "."]
+    left_out = [f"{name}, for {lack['purpose']}" for name, lack in lacks if not packages[name]]
+    lines = []
+    if absent:
+        lines += ["", "Not there, and so not compared: " + "; ".join(absent) + "."]
+    if left_out:
+        lines += ["", "Left out: " + "; ".join(left_out) + "."]
+    return lines
 
 
 def readme(told):

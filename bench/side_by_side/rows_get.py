@@ -94,6 +94,19 @@ def loaded(context, server, keys, value_bytes, rate=None):
     return costs
 
 
+def forgets(server):
+    """True of a server that has let go of keys."""
+    return isinstance(server, Memcached) and server.statistic("evictions") > 0
+
+
+def leave_out_forgetful(context, servers):
+    """Stops servers that let go of keys: what they answer quickly is that they have nothing."""
+    for key, server in list(servers.items()):
+        if forgets(server):
+            context.leave_out(key, "what it forgot while it was loaded")
+            servers.pop(key).stop()
+
+
 def flash(context, wanted, value_bytes):
     """GETs of one length: what `wanted` has of rows 1, 2, 3, and of 9 at 1 KiB."""
     keys = context.keys * 1024 // value_bytes
@@ -108,14 +121,12 @@ def flash(context, wanted, value_bytes):
         servers["redis"] = Redis(context, f"redis-{value_bytes}").start()
     if first and context.has("memcached") and wanted & {1, 9}:
         servers["memcached"] = memcached(context, keys, value_bytes)
-    for key, server in list(servers.items()):
+    for key, server in servers.items():
         # A flood would make memcached forget what it has no time to write.
         costs = loaded(context, server, keys, value_bytes, MEMCACHED_RATE if key == "memcached" else None)
-        if key == "memcached" and server.statistic("evictions"):
-            context.leave_out("memcached", "what it forgot while it was loaded")
-            servers.pop(key).stop()
-        elif first and 9 in wanted:
+        if first and 9 in wanted and not forgets(server):
             context.costs().take(f"load_{key}", server.name, "load of 1 KiB values", costs)
+    leave_out_forgetful(context, servers)
     read_over(ours.device)
     counts = "plimsoll_partition_record_reads_total", "plimsoll_key_hits_total"
     before = [ours.metric(name) for name in counts]

@@ -3,6 +3,7 @@
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 from side_by_side import load, report, rows_get, servers, summary
 from side_by_side.children import Children, Failed, run
@@ -142,6 +143,40 @@ class Programs(unittest.TestCase):
             servers.read_over(path)  # It ends at the end of the file, and leaves it as it is.
             with open(path, "rb") as file:
                 self.assertEqual(file.read(), data)
+
+
+class Forgetful(servers.Memcached):
+    """A memcached that has let go of so many keys."""
+
+    def __init__(self, evictions):
+        self.evictions, self.is_stopped = evictions, False
+
+    def statistic(self, name):
+        return {"evictions": self.evictions}[name]
+
+    def stop(self):
+        self.is_stopped = True
+
+
+class LeftOut(unittest.TestCase):
+    def test_a_server_that_forgets_keys_is_stopped_and_said_to_be_left_out(self):
+        context = mock.Mock()
+        for evictions, stays in ((0, True), (3, False)):
+            peer, there = Forgetful(evictions), {"ours": object()}
+            there["memcached"] = peer
+            rows_get.leave_out_forgetful(context, there)
+            self.assertEqual(("memcached" in there, peer.is_stopped), (stays, not stays))
+        context.leave_out.assert_called_once_with("memcached", "what it forgot while it was loaded")
+
+    def test_the_pages_tell_what_was_absent_from_what_was_left_out(self):
+        lacks = {
+            "fio": {"package": "fio", "purpose": "the drive's limits"},
+            "memcached": {"package": None, "purpose": "what it forgot"},
+        }
+        absent = "Not there, and so not compared: fio (package fio), for the drive's limits."
+        left_out = "Left out: memcached, for what it forgot."
+        self.assertEqual(report.missing_words({"missing": lacks}), ["", absent, "", left_out])
+        self.assertEqual(report.missing_words({"missing": {}}), [])
 
 
 class Markers(unittest.TestCase):
