@@ -144,7 +144,7 @@ impl Uring {
         let network = match op {
             Op::Read { file, .. } | Op::Write { file, .. } | Op::Flush { file } => {
                 self.files.hold(*file);
-                self.patience.begin();
+                self.patience.begin(self.clock.now_ns());
                 false
             }
             Op::Accept { listener: socket } | Op::Receive { socket, .. } | Op::Send { socket, .. } => {
