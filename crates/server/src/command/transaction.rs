@@ -112,7 +112,7 @@ pub(super) fn discard_all(connection: &Connection) {
 /// What was watched until now.
 pub(super) fn watched_no_more(connection: &Connection) -> Watched {
     let watched = std::mem::take(&mut *connection.watched.borrow_mut());
-    connection.stands_no_more(watched.len(), watched.keys().map(|(_, key)| key.len()).sum());
+    connection.stands_no_more(watched.len(), connection.watched_bytes.take());
     watched
 }
 
@@ -146,8 +146,7 @@ pub(super) fn watch(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         return Run::Now(Reply::error("ERR WATCH inside MULTI is not allowed"));
     }
     let given: usize = args.iter().skip(1).map(<[u8]>::len).sum();
-    let held: usize = connection.watched.borrow().keys().map(|key| key.1.len()).sum();
-    if given + held > WATCHED_BYTES_MAX {
+    if given + connection.watched_bytes.get() > WATCHED_BYTES_MAX {
         let words = "ERR the keys that one client watches may have";
         return Run::Now(Reply::error(format!("{words} {WATCHED_BYTES_MAX} bytes at most")));
     }
@@ -164,6 +163,7 @@ pub(super) fn watch(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
             let bytes = key.1.len();
             if let Entry::Vacant(entry) = connection.watched.borrow_mut().entry(key) {
                 entry.insert(version);
+                connection.watched_bytes.set(connection.watched_bytes.get() + bytes);
                 connection.stands(1, bytes);
             }
         }
