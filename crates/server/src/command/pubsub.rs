@@ -142,15 +142,15 @@ pub(super) fn numsub(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 const WHILE_LISTENING: [&str; 7] =
     ["ping", "psubscribe", "punsubscribe", "quit", "reset", "subscribe", "unsubscribe"];
 
-/// Refuses a command that a listening client must not send.
-pub(super) fn check_listening(connection: &Connection, name: &str) -> Result<(), Reply> {
+/// Refuses a command that a listening client must not send; `full_name` tells its subcommand too.
+pub(super) fn check_listening(connection: &Connection, name: &str, full_name: &str) -> Result<(), Reply> {
     let listens = !connection.subscriptions.borrow().is_empty();
     let is_resp2 = connection.version.get() == plimsoll_resp::Version::Resp2;
     if !listens || !is_resp2 || WHILE_LISTENING.contains(&name) {
         return Ok(());
     }
     Err(Reply::error(format!(
-        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+        "ERR Can't execute '{full_name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
          this context"
     )))
 }

@@ -76,24 +76,28 @@ pub(super) async fn done<F: Future<Output = Result<Reply>>>(
     }
 }
 
-/// Takes a command after MULTI: nothing if it is to be executed at once.
-pub(super) fn queue(connection: &Connection, index: usize, args: &Args<'_>) -> Option<Reply> {
+/// Takes a command after MULTI, or refuses it: nothing if it is to be executed at once.
+pub(super) fn queue(
+    connection: &Connection,
+    index: usize,
+    args: &Args<'_>,
+) -> Option<std::result::Result<Reply, Reply>> {
     let mut multi = connection.multi.borrow_mut();
     let multi = multi.as_mut().filter(|_| !NOT_QUEUED.contains(&TABLE[index].name))?;
     if NOT_INSIDE.contains(&TABLE[index].name) {
         multi.broken = true;
-        return Some(Reply::error("ERR Command not allowed inside a transaction"));
+        return Some(Err(Reply::error("ERR Command not allowed inside a transaction")));
     }
     let bytes = multi.bytes + args.iter().map(|arg| arg.len() + size_of::<usize>()).sum::<usize>();
     if bytes > TRANSACTION_BYTES_MAX {
         multi.broken = true;
-        return Some(Reply::error("ERR the commands of a transaction have too many bytes"));
+        return Some(Err(Reply::error("ERR the commands of a transaction have too many bytes")));
     }
     if !multi.broken {
         multi.bytes = bytes;
         multi.queued.push((index, OwnedArgs::new(args.iter())));
     }
-    Some(Reply::Simple("QUEUED"))
+    Some(Ok(Reply::Simple("QUEUED")))
 }
 
 /// A command was refused: if it would have been queued, EXEC will refuse too.
