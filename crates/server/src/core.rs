@@ -69,6 +69,8 @@ pub struct Core {
     /// What all connections hold, and of that what those hold that were cut and have not ended yet.
     held_bytes: Cell<usize>,
     doomed_bytes: Cell<usize>,
+    /// Publishes the gauges of this core's devices.
+    publisher: RefCell<Option<Rc<dyn Fn()>>>,
     /// Commands that took long.
     pub(crate) slow_log: SlowLog,
     /// The worst latencies of the last seconds that had one.
@@ -118,6 +120,7 @@ pub fn serve_core(
         forgetting: Forgetting::default(),
         held_bytes: Cell::new(0),
         doomed_bytes: Cell::new(0),
+        publisher: RefCell::default(),
         slow_log: SlowLog::default(),
         latency: RefCell::default(),
         pausing: Pausing::default(),
@@ -193,6 +196,18 @@ impl Core {
     #[must_use]
     pub fn volume(&self) -> &Rc<Volume> {
         &self.volume
+    }
+
+    /// Says what publishes the gauges of this core's devices, for commands that tell them.
+    pub fn set_publisher(&self, publisher: Rc<dyn Fn()>) {
+        *self.publisher.borrow_mut() = Some(publisher);
+    }
+
+    fn publish_gauges(&self) {
+        let publisher = self.publisher.borrow().clone();
+        if let Some(publish) = publisher {
+            publish();
+        }
     }
 
     /// True once the core has been told to stop.

@@ -194,7 +194,7 @@ impl CoreCounters {
     }
 }
 
-/// Named numbers that a device tells about itself, published by its owner once a second.
+/// Named numbers that a device tells about itself, published by its owner once a second and when asked.
 #[derive(Debug)]
 pub struct Gauges {
     /// What they belong to: `partition="3"` or `device="/dev/…"`, as metrics label them.

@@ -58,11 +58,15 @@ pub trait Host: std::fmt::Debug + Send + Sync {
     /// Makes room for the descriptors of so many connections; how many there is room for.
     fn admit(&self, clients_max: u64) -> u64;
 
+    /// Measures the process' memory and processor time.
+    fn measure(&self, process: &ProcessGauges);
+
     /// Writes these parameters into the configuration file; what became of it is told later.
     fn rewrite(&self, changed: Vec<(&'static Spec, i64)>) -> Arc<OnceLock<Result<(), String>>>;
 }
 
-/// What the control thread measures for INFO once a second; zero where there is none.
+/// What the control thread measures once a second, and commands that tell it, of memory and processor time,
+/// when they are asked; zero where there is none.
 #[derive(Debug, Default)]
 pub struct ProcessGauges {
     /// Bytes of memory in use by the process.

@@ -6,6 +6,9 @@ use common::{Bench, Client, Setup, run, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_resp::Reply;
 use plimsoll_server::config::DebugCommand;
+use plimsoll_server::counters::Gauges;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Devices that take so many milliseconds for each operation.
 fn slow(cores: usize, ms: u64) -> Setup {
@@ -378,4 +381,48 @@ fn what_there_is_none_of_is_said_to_be_none() {
             .await;
         c.expect("COMMAND GETKEYSANDFLAGS MGET a b", "[[a [+RO +access]] [b [+RO +access]]]").await;
     });
+}
+
+#[test]
+fn info_tells_the_numbers_of_all_devices_as_they_are_now() {
+    for cores in [1, 2, 6] {
+        run(Setup { cores, partitions: 6, ..Setup::default() }, |bench| async move {
+            // Stand-ins for the devices of each core: their numbers change, and nobody publishes them.
+            let numbers: Rc<Cell<u64>> = Rc::default();
+            for (number, core) in bench.cores.borrow().iter().enumerate() {
+                let label = format!("partition=\"{number}\"");
+                let gauges = Gauges::new(label, &["expired", "evicted", "objects"]);
+                let (gauges, numbers) = (bench.shared.add_gauges(gauges), numbers.clone());
+                core.set_publisher(Rc::new(move || {
+                    let now = numbers.get();
+                    gauges.publish(&[now, 10 * now, 100 * now]);
+                }));
+            }
+            let cores = bench.cores.borrow().len() as u64;
+            let mut c = bench.client().await;
+            for now in [0, 7, 8] {
+                numbers.set(now);
+                let before_ns = bench.reactor.now_ns();
+                let info = show(&c.call(&["INFO", "stats"]).await);
+                let expected =
+                    format!("expired_keys:{}\r\nevicted_keys:{}\r\n", now * cores, 10 * now * cores);
+                assert!(info.contains(&expected), "{info}");
+                let stats = show(&c.call(&["MEMORY", "STATS"]).await);
+                assert!(stats.contains(&format!("keys.count :{}", 100 * now * cores)), "{stats}");
+                assert!(
+                    bench.reactor.now_ns() < before_ns + 10_000_000,
+                    "nothing waits for a second to pass"
+                );
+            }
+            // What sessions count needs nobody to be asked, on whatever core it was counted.
+            for key in 0..20 {
+                let mut other = bench.client().await;
+                other.expect(&format!("SET {key} v"), "+OK").await;
+                other.expect(&format!("MGET {key} absent"), "[v nil]").await;
+                let info = show(&c.call(&["INFO", "stats"]).await);
+                let expected = format!("keyspace_hits:{}\r\nkeyspace_misses:{}\r\n", key + 1, key + 1);
+                assert!(info.contains(&expected), "{info}");
+            }
+        });
+    }
 }

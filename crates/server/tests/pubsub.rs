@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Setup, encoded, run, show};
+use common::{Setup, encoded, run, send_in_background, show};
 use plimsoll_server::budget::Budget;
 
 #[test]
@@ -143,5 +143,30 @@ fn names_that_stand_with_the_server_count_among_what_a_client_holds() {
         drop(hostile);
         bench.pause_ms(100).await;
         assert_eq!(held(&bench), before);
+    });
+}
+
+#[test]
+fn a_hundred_thousand_channels_of_one_client_are_counted_one_by_one() {
+    const CHANNELS: usize = 100_000;
+    run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
+        let mut client = bench.client().await;
+        let held = |bench: &common::Bench| bench.shared.sum(|counters| counters.held_bytes.get());
+        let before = held(&bench);
+        // Each channel is a command of its own: what a command costs may not grow with those before it.
+        for (command, counts) in [
+            ("SUBSCRIBE", (1..=CHANNELS).collect::<Vec<_>>()),
+            ("SUBSCRIBE", vec![CHANNELS; CHANNELS]),
+            ("UNSUBSCRIBE", (0..CHANNELS).rev().collect()),
+        ] {
+            let all = (0..CHANNELS).flat_map(|number| encoded(&[command, &format!("c{number}")])).collect();
+            send_in_background(&bench, &client, all);
+            for (number, count) in counts.into_iter().enumerate() {
+                let told = show(&client.next().await.unwrap());
+                assert_eq!(told, format!("[{} c{number} :{count}]", command.to_lowercase()));
+            }
+        }
+        bench.pause_ms(100).await;
+        assert!(held(&bench) < before + 256_000, "{} bytes are held", held(&bench));
     });
 }

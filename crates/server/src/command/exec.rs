@@ -142,7 +142,7 @@ async fn execute_one(connection: &Rc<Connection>, index: usize, args: &OwnedArgs
     let (slot, start) = match super::check(connection, index, &args) {
         Ok(start) => start,
         Err((slot, reply)) => {
-            connection.rejects(slot);
+            slot.inspect(|slot| connection.rejects(*slot));
             connection.charge(None, &reply, 0);
             return vec![reply];
         }

@@ -1,7 +1,8 @@
 //! INFO: sections of `name:value` lines, with the names that clients and exporters read.
 //!
-//! Invariants: a line is written only if its value is true of this server; numbers of the process
-//! come from the control thread, so that a simulated run gives the same text twice.
+//! Invariants: a line is written only if its value is true of this server, at the time of the command (rates
+//! are those of the last second); numbers of the process come from its host, which a simulated run has not,
+//! so that it gives the same text twice.
 
 use super::config::memory_policy;
 use super::connection::REDIS_VERSION;
@@ -14,6 +15,7 @@ use crate::parameters::Parameter;
 use crate::reply::Reply;
 use crate::session::Connection;
 use crate::shared::Shared;
+use crate::volume::Question;
 use plimsoll_kv::{ContainerId, Op, Output, Stats};
 use plimsoll_resp::Args;
 use std::fmt::Write;
@@ -49,6 +51,7 @@ pub(super) fn info(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let asked: Vec<Vec<u8>> = args.iter().skip(1).map(<[u8]>::to_ascii_lowercase).collect();
     let core = connection.core.clone();
     Run::Alone(Box::pin(async move {
+        refresh(&core).await;
         let is = |name: &str| asked.iter().any(|word| word == name.as_bytes());
         let everything = is("all") || is("everything");
         let default = everything || asked.is_empty() || is("default");
@@ -73,6 +76,14 @@ pub(super) fn info(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         }
         Reply::Text(text.into_bytes())
     }))
+}
+
+/// Lets all cores publish their gauges, and the process be measured: what is told is not of a second ago.
+pub(super) async fn refresh(core: &Core) {
+    core.volume.ask_all(Question::PublishGauges).await;
+    if let Some(host) = core.shared.host.get() {
+        host.measure(&core.shared.process);
+    }
 }
 
 fn begin_section(text: &mut String, name: &str) {

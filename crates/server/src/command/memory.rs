@@ -3,19 +3,24 @@
 //! Invariant: a number is told only if it was measured.
 
 use super::Run;
+use super::info::{gauge, refresh};
+use crate::core::Core;
 use crate::reply::Reply;
 use crate::session::Connection;
 use plimsoll_resp::Args;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The sum of a gauge over all partitions.
-fn gauge(connection: &Connection, name: &str) -> u64 {
-    super::info::gauge(&connection.core.shared, name)
+pub(super) fn stats(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
+    let core = connection.core.clone();
+    Run::Alone(Box::pin(async move {
+        refresh(&core).await;
+        measured(&core)
+    }))
 }
 
-pub(super) fn stats(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
-    let shared = &connection.core.shared;
+fn measured(core: &Core) -> Reply {
+    let shared = &core.shared;
     let (total, peak) =
         (shared.process.resident_bytes.load(Relaxed), shared.process.resident_peak_bytes.load(Relaxed));
     let clients = shared.sum(|core| core.held_bytes.get());
@@ -23,12 +28,12 @@ pub(super) fn stats(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
         ("peak.allocated", peak),
         ("total.allocated", total),
         ("clients.normal", clients),
-        ("index.bytes", gauge(connection, "index_bytes")),
-        ("key.tables.bytes", gauge(connection, "key_table_bytes")),
-        ("keys.count", gauge(connection, "objects")),
+        ("index.bytes", gauge(shared, "index_bytes")),
+        ("key.tables.bytes", gauge(shared, "key_table_bytes")),
+        ("keys.count", gauge(shared, "objects")),
     ];
     let integer = |number: u64| Reply::Integer(number as i64);
-    Run::Now(Reply::Map(pairs.map(|(name, number)| (Reply::bulk(name), integer(number))).into()))
+    Reply::Map(pairs.map(|(name, number)| (Reply::bulk(name), integer(number))).into())
 }
 
 pub(super) fn doctor(connection: &Rc<Connection>, _: &Args<'_>) -> Run {

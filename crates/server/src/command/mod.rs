@@ -183,17 +183,23 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
     let (slot, start) = match check(connection, index, args) {
         Ok(start) => start,
         Err((slot, reply)) => {
-            connection.rejects(slot);
+            slot.inspect(|slot| connection.rejects(*slot));
             transaction::spoil(connection);
             let is_exec = TABLE[index].name == "exec";
             return (None, Run::Now(if is_exec { transaction::abort(connection, reply) } else { reply }));
         }
     };
-    if let Some(reply) = transaction::queue(connection, index, args) {
-        return (None, Run::Now(reply));
+    match transaction::queue(connection, index, args) {
+        None => {
+            connection.runs(slot);
+            (Some(slot), start.run(connection, args))
+        }
+        Some(Ok(queued)) => (None, Run::Now(queued)),
+        Some(Err(refused)) => {
+            connection.rejects(slot);
+            (None, Run::Now(refused))
+        }
     }
-    connection.runs(slot);
-    (Some(slot), start.run(connection, args))
 }
 
 /// How a command that makes sense is run.
@@ -211,20 +217,30 @@ impl Start {
     }
 }
 
-/// Looks whether a client may send a command, and whether it makes sense: its slot, and how it is run.
-fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usize, Start), (usize, Reply)> {
+/// Why a command is refused, and the slot that counts it; none for what is no command, as in Redis.
+type Refusal = (Option<usize>, Reply);
+
+/// Looks whether a command makes sense, and whether a client may send it: its slot, and how it is run.
+fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usize, Start), Refusal> {
     let spec = &TABLE[index];
-    let own = slots::slot_of(index, None);
-    if !has_arity(spec.arity, args.len()) {
-        return Err((own, wrong_arity(spec.name, None)));
-    }
+    let (slot, start) = resolve(index, args)?;
     if !connection.authenticated.get() && !BEFORE_AUTHENTICATION.contains(&spec.name) {
-        return Err((own, Reply::error("NOAUTH Authentication required.")));
+        return Err((Some(slot), Reply::error("NOAUTH Authentication required.")));
     }
-    pubsub::check_listening(connection, spec.name)
+    pubsub::check_listening(connection, spec.name, &SLOTS[slot].name)
         .and_then(|()| monitor::check(connection, spec))
-        .and_then(|()| debug::check(connection, spec))
-        .map_err(|reply| (own, reply))?;
+        .map_err(|reply| (Some(slot), reply))?;
+    // To Redis, DEBUG is one command.
+    debug::check(connection, spec).map_err(|reply| (Some(slots::slot_of(index, None)), reply))?;
+    Ok((slot, start))
+}
+
+/// What a command and its subcommand, if it has any, are in the table.
+fn resolve(index: usize, args: &Args<'_>) -> Result<(usize, Start), Refusal> {
+    let (spec, own) = (&TABLE[index], slots::slot_of(index, None));
+    if !has_arity(spec.arity, args.len()) {
+        return Err((Some(own), wrong_arity(spec.name, None)));
+    }
     let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
         return Ok((own, Start::Handler(spec.handler)));
     };
@@ -234,14 +250,14 @@ fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usiz
         return if is_help {
             Ok((own, Start::Help(spec)))
         } else {
-            Err((own, unknown_subcommand(spec, name)))
+            Err((None, unknown_subcommand(spec, name)))
         };
     };
     let (sub, slot) = (&spec.subcommands[number], slots::slot_of(index, Some(number)));
     if has_arity(sub.arity, args.len()) {
         Ok((slot, Start::Handler(sub.handler)))
     } else {
-        Err((slot, wrong_arity(spec.name, Some(sub.name))))
+        Err((Some(slot), wrong_arity(spec.name, Some(sub.name))))
     }
 }
 

@@ -24,14 +24,14 @@ pub(super) fn psubscribe(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 fn add(connection: &Rc<Connection>, args: &Args<'_>, kind: Kind, word: &'static str) -> Run {
     let given: usize = args.iter().skip(1).map(<[u8]>::len).sum();
-    let held: usize = connection.subscriptions.borrow().iter().map(|(_, name)| name.len()).sum();
+    let held = connection.subscriptions.borrow().bytes();
     if given.saturating_add(held) > SUBSCRIPTION_BYTES_MAX {
         let words = "ERR the names of one client's subscriptions may have";
         return Run::Now(Reply::error(format!("{words} {SUBSCRIPTION_BYTES_MAX} bytes at most")));
     }
     let replies = args.iter().skip(1).map(|name| {
         connection.core.channels.borrow_mut().add(kind, name, connection.id);
-        if connection.subscriptions.borrow_mut().insert((kind, name.to_vec())) {
+        if connection.subscriptions.borrow_mut().insert(kind, name) {
             connection.stands(1, name.len());
         }
         confirmation(connection, word, Reply::bulk(name))
@@ -52,14 +52,14 @@ fn remove(connection: &Rc<Connection>, args: &Args<'_>, kind: Kind, word: &'stat
         args.iter().skip(1).map(<[u8]>::to_vec).collect()
     } else {
         let held = connection.subscriptions.borrow();
-        held.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
+        held.names(kind).cloned().collect()
     };
     if names.is_empty() {
         return Run::Now(Reply::Several(vec![confirmation(connection, word, Reply::Null)]));
     }
     let replies = names.into_iter().map(|name| {
         connection.core.channels.borrow_mut().remove(kind, &name, connection.id);
-        if connection.subscriptions.borrow_mut().remove(&(kind, name.clone())) {
+        if connection.subscriptions.borrow_mut().remove(kind, &name) {
             connection.stands_no_more(1, name.len());
         }
         confirmation(connection, word, Reply::Bulk(name))
@@ -142,15 +142,15 @@ pub(super) fn numsub(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 const WHILE_LISTENING: [&str; 7] =
     ["ping", "psubscribe", "punsubscribe", "quit", "reset", "subscribe", "unsubscribe"];
 
-/// Refuses a command that a listening client must not send.
-pub(super) fn check_listening(connection: &Connection, name: &str) -> Result<(), Reply> {
+/// Refuses a command that a listening client must not send; `full_name` tells its subcommand too.
+pub(super) fn check_listening(connection: &Connection, name: &str, full_name: &str) -> Result<(), Reply> {
     let listens = !connection.subscriptions.borrow().is_empty();
     let is_resp2 = connection.version.get() == plimsoll_resp::Version::Resp2;
     if !listens || !is_resp2 || WHILE_LISTENING.contains(&name) {
         return Ok(());
     }
     Err(Reply::error(format!(
-        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+        "ERR Can't execute '{full_name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
          this context"
     )))
 }
@@ -162,8 +162,11 @@ pub(super) fn pong(args: &Args<'_>) -> Reply {
 
 /// Ends all subscriptions of a connection.
 pub(crate) fn forget(connection: &Connection) {
-    for (kind, name) in std::mem::take(&mut *connection.subscriptions.borrow_mut()) {
-        connection.core.channels.borrow_mut().remove(kind, &name, connection.id);
-        connection.stands_no_more(1, name.len());
+    let forgotten = std::mem::take(&mut *connection.subscriptions.borrow_mut());
+    for kind in [Kind::Channel, Kind::Pattern] {
+        for name in forgotten.names(kind) {
+            connection.core.channels.borrow_mut().remove(kind, name, connection.id);
+        }
     }
+    connection.stands_no_more(forgotten.len(), forgotten.bytes());
 }

@@ -3,7 +3,7 @@
 //! Role: lets CONFIG SET be counted apart from CONFIG GET, as Redis does. Place on the path: a command
 //! that begins is charged to its slot.
 //!
-//! Invariant: the slot of a command that has subcommands counts what is refused, and HELP.
+//! Invariant: the slot of a command that has subcommands counts what is refused for having none, and HELP.
 
 use super::{Spec, TABLE, compare_ignoring_case};
 use std::sync::LazyLock;

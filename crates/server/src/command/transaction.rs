@@ -76,24 +76,28 @@ pub(super) async fn done<F: Future<Output = Result<Reply>>>(
     }
 }
 
-/// Takes a command after MULTI: nothing if it is to be executed at once.
-pub(super) fn queue(connection: &Connection, index: usize, args: &Args<'_>) -> Option<Reply> {
+/// Takes a command after MULTI, or refuses it: nothing if it is to be executed at once.
+pub(super) fn queue(
+    connection: &Connection,
+    index: usize,
+    args: &Args<'_>,
+) -> Option<std::result::Result<Reply, Reply>> {
     let mut multi = connection.multi.borrow_mut();
     let multi = multi.as_mut().filter(|_| !NOT_QUEUED.contains(&TABLE[index].name))?;
     if NOT_INSIDE.contains(&TABLE[index].name) {
         multi.broken = true;
-        return Some(Reply::error("ERR Command not allowed inside a transaction"));
+        return Some(Err(Reply::error("ERR Command not allowed inside a transaction")));
     }
     let bytes = multi.bytes + args.iter().map(|arg| arg.len() + size_of::<usize>()).sum::<usize>();
     if bytes > TRANSACTION_BYTES_MAX {
         multi.broken = true;
-        return Some(Reply::error("ERR the commands of a transaction have too many bytes"));
+        return Some(Err(Reply::error("ERR the commands of a transaction have too many bytes")));
     }
     if !multi.broken {
         multi.bytes = bytes;
         multi.queued.push((index, OwnedArgs::new(args.iter())));
     }
-    Some(Reply::Simple("QUEUED"))
+    Some(Ok(Reply::Simple("QUEUED")))
 }
 
 /// A command was refused: if it would have been queued, EXEC will refuse too.
@@ -112,7 +116,7 @@ pub(super) fn discard_all(connection: &Connection) {
 /// What was watched until now.
 pub(super) fn watched_no_more(connection: &Connection) -> Watched {
     let watched = std::mem::take(&mut *connection.watched.borrow_mut());
-    connection.stands_no_more(watched.len(), watched.keys().map(|(_, key)| key.len()).sum());
+    connection.stands_no_more(watched.len(), connection.watched_bytes.take());
     watched
 }
 
@@ -146,8 +150,7 @@ pub(super) fn watch(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         return Run::Now(Reply::error("ERR WATCH inside MULTI is not allowed"));
     }
     let given: usize = args.iter().skip(1).map(<[u8]>::len).sum();
-    let held: usize = connection.watched.borrow().keys().map(|key| key.1.len()).sum();
-    if given + held > WATCHED_BYTES_MAX {
+    if given + connection.watched_bytes.get() > WATCHED_BYTES_MAX {
         let words = "ERR the keys that one client watches may have";
         return Run::Now(Reply::error(format!("{words} {WATCHED_BYTES_MAX} bytes at most")));
     }
@@ -164,6 +167,7 @@ pub(super) fn watch(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
             let bytes = key.1.len();
             if let Entry::Vacant(entry) = connection.watched.borrow_mut().entry(key) {
                 entry.insert(version);
+                connection.watched_bytes.set(connection.watched_bytes.get() + bytes);
                 connection.stands(1, bytes);
             }
         }

@@ -37,6 +37,10 @@ impl Core {
                 self.shared.core(self.reactor.core()).reset();
                 Vec::new()
             }
+            Question::PublishGauges => {
+                self.publish_gauges();
+                Vec::new()
+            }
             Question::SlowLog(count) => self.slow_log.tell(count),
             Question::SlowLogLength => number(self.slow_log.len()),
             Question::ResetSlowLog => {

@@ -158,6 +158,9 @@ fn device_values(s: &FileStats, gate: &GateStats) -> [u64; DEVICE_GAUGES.len()] 
     [s.reads, s.read_bytes, s.writes, s.written_bytes, s.flushes, gate.waited, gate.device_ns, gate.reads_max]
 }
 
+/// Publishes the gauges of a device; false if it is gone.
+type Publisher = Rc<dyn Fn() -> bool>;
+
 /// A core on its way.
 struct Task {
     reactor: Reactor,
@@ -171,6 +174,8 @@ struct Task {
     events: UnboundedSender<Event>,
     commands: RefCell<VecDeque<Command>>,
     arrived: WaitList,
+    /// Those of this core's devices.
+    publishers: RefCell<Vec<Publisher>>,
 }
 
 /// Starts this core's part of a server.
@@ -189,6 +194,7 @@ pub(super) fn start(reactor: &Reactor, plan: &Plan) {
         events: plan.events.clone(),
         commands: RefCell::default(),
         arrived: WaitList::default(),
+        publishers: RefCell::default(),
     });
     let own = task.clone();
     control.open(reactor, move |command| {
@@ -281,8 +287,15 @@ impl Task {
         for partition in opened {
             partitions.insert(partition.number(), self.cached(partition, superblock));
         }
-        serve_core(&self.reactor, port, partitions, &self.shared, addresses)
-            .map_err(|error| format!("resp: {error}"))
+        let core = serve_core(&self.reactor, port, partitions, &self.shared, addresses)
+            .map_err(|error| format!("resp: {error}"))?;
+        let publishers = self.publishers.borrow().clone();
+        core.set_publisher(Rc::new(move || {
+            for publish in &publishers {
+                publish();
+            }
+        }));
+        Ok(core)
     }
 
     /// A partition as requests come to it: behind a cache, if there is one.
@@ -323,12 +336,13 @@ impl Task {
         self.publish(gauges, move || Some(device_values(&file.stats(), &gated.stats()).to_vec()));
     }
 
-    /// Publishes values now and every second.
+    /// Publishes values now, every second for those who look from outside, and when a core asks.
     fn publish(&self, gauges: Arc<Gauges>, read: impl Fn() -> Option<Vec<u64>> + 'static) {
+        let publish: Publisher = Rc::new(move || read().map(|values| gauges.publish(&values)).is_some());
+        self.publishers.borrow_mut().push(publish.clone());
         let reactor = self.reactor.clone();
         self.reactor.spawn(Work::Control, async move {
-            while let Some(values) = read() {
-                gauges.publish(&values);
+            while publish() {
                 reactor.sleep_ns(PUBLISH_NS).await;
             }
         });

@@ -9,7 +9,8 @@
 use crate::config::rewrite;
 use crate::limits::DESCRIPTORS_BESIDE;
 use crate::parameters::Spec;
-use crate::shared::Host;
+use crate::serve::process;
+use crate::shared::{Host, ProcessGauges};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release};
 use std::sync::{Arc, OnceLock};
@@ -55,6 +56,10 @@ impl Host for Process {
 
     fn admit(&self, clients_max: u64) -> u64 {
         raise_descriptors(clients_max)
+    }
+
+    fn measure(&self, gauges: &ProcessGauges) {
+        process::measure(gauges);
     }
 
     fn rewrite(&self, changed: Vec<(&'static Spec, i64)>) -> Arc<OnceLock<Result<(), String>>> {

@@ -1,9 +1,9 @@
 //! Numbers of the process, from /proc, for INFO and metrics.
 //!
-//! Invariants: read once a second by the control thread and never by a core; what cannot be read
-//! stays as it was.
+//! Invariants: read once a second by the control thread, and by a core only for a command that tells them,
+//! from memory, in some tens of microseconds; what cannot be read stays as it was.
 
-use crate::shared::Shared;
+use crate::shared::{ProcessGauges, Shared};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A field of /proc/self/status or /proc/meminfo, in bytes.
@@ -29,8 +29,7 @@ fn set(gauge: &AtomicU64, value: Option<u64>) {
 }
 
 /// Measures once.
-pub(super) fn measure(shared: &Shared) {
-    let process = &shared.process;
+pub(super) fn measure(process: &ProcessGauges) {
     if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
         set(&process.resident_bytes, kibibytes(&status, "VmRSS:"));
         set(&process.resident_peak_bytes, kibibytes(&status, "VmHWM:"));
@@ -52,8 +51,8 @@ pub(super) async fn watch(shared: std::sync::Arc<Shared>) {
     let mut before = [0; 3];
     loop {
         seconds.tick().await;
-        measure(&shared);
         let process = &shared.process;
+        measure(process);
         let now = [
             shared.sum(|counters| counters.calls()),
             shared.sum(|counters| counters.received_bytes.get()),

@@ -70,6 +70,6 @@ fn the_process_is_measured() {
     assert_eq!(process::processor_ms(stat, 100), Some((2500, 500)));
     assert_eq!(process::processor_ms("", 100), None);
     let shared = shared();
-    process::measure(&shared);
+    process::measure(&shared.process);
     assert!(shared.process.resident_bytes.load(std::sync::atomic::Ordering::Relaxed) > 1 << 20);
 }

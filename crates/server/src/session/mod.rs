@@ -19,6 +19,7 @@ mod filter;
 mod modes;
 mod queue;
 mod reader;
+mod subscriptions;
 mod upload;
 mod writer;
 
@@ -40,10 +41,10 @@ use plimsoll_reactor::sync::WaitList;
 use plimsoll_resp::Version;
 use queue::Queue;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use subscriptions::Subscriptions;
 pub(crate) use upload::Upload;
 
 /// What a client says about itself.
@@ -66,10 +67,12 @@ pub struct Connection {
     pub(crate) multi: RefCell<Option<Multi>>,
     /// The keys that WATCH looks after.
     pub(crate) watched: RefCell<Watched>,
+    /// Bytes of those.
+    pub(crate) watched_bytes: Cell<usize>,
     /// The transaction in which commands run now.
     pub(crate) transaction: RefCell<Option<Rc<Transaction>>>,
     /// The channels and patterns that it listens to.
-    pub(crate) subscriptions: RefCell<BTreeSet<(Kind, Vec<u8>)>>,
+    pub(crate) subscriptions: RefCell<Subscriptions>,
     /// Bytes of those, and of the keys that WATCH looks after.
     standing_bytes: Cell<usize>,
     /// Which replies its client wants.
@@ -132,6 +135,7 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         no_evict: Cell::new(false),
         multi: RefCell::default(),
         watched: RefCell::default(),
+        watched_bytes: Cell::new(0),
         transaction: RefCell::default(),
         subscriptions: RefCell::default(),
         standing_bytes: Cell::new(0),
@@ -443,7 +447,6 @@ impl Connection {
             (false, true) => "e",
             (false, false) => "N",
         };
-        let subscriptions = |kind| self.subscriptions.borrow().iter().filter(|(of, _)| *of == kind).count();
         let queue = self.queue.borrow();
         let mut rest = String::new();
         // Writing to a string does not fail.
@@ -453,8 +456,8 @@ impl Connection {
              argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll={} omem={} tot-mem={} events=r cmd={} user=default \
              redir=-1 resp={} lib-name=",
             self.database.get().0,
-            subscriptions(Kind::Channel),
-            subscriptions(Kind::Pattern),
+            self.subscriptions.borrow().count(Kind::Channel),
+            self.subscriptions.borrow().count(Kind::Pattern),
             self.multi.borrow().as_ref().map_or(-1, |multi| multi.queued.len() as i64),
             self.received_bytes.get(),
             self.sending_bytes.get(),

@@ -110,7 +110,10 @@ enum Fate {
     Uploaded(Upload),
     /// They are in memory.
     Kept,
-    Refused(Reply),
+    /// One is too long: the command is not run.
+    TooLong,
+    /// The device did not take the value of a SET.
+    Failed(Reply),
 }
 
 /// Bytes of a command that are in memory before it is begun.
@@ -166,7 +169,7 @@ pub(super) async fn receive(
             Rest::Large(length) => {
                 skip(input, connection, length).await?;
                 args.push(Vec::new());
-                fate = Fate::Refused(too_long());
+                fate = Fate::TooLong;
             }
             Rest::Broken => return None,
         }
@@ -177,10 +180,12 @@ pub(super) async fn receive(
         return Some((None, Run::Now(command::unknown(&views))));
     };
     let (slot, run) = match fate {
-        Fate::Refused(reply) => {
+        Fate::TooLong => {
+            connection.rejects(command::slot_of(index));
             command::spoil(connection);
-            (Some(command::slot_of(index)), Run::Now(reply))
+            (None, Run::Now(Reply::error("ERR argument is too long")))
         }
+        Fate::Failed(reply) => (Some(command::slot_of(index)), Run::Now(reply)),
         Fate::Kept => {
             let whole = OwnedArgs::new(args.iter().map(Vec::as_slice));
             command::begin(connection, &whole.args())
@@ -203,10 +208,6 @@ pub(super) async fn receive(
     Some((Some(connection.account(slot, args.iter().map(Vec::len).sum(), words)), run))
 }
 
-fn too_long() -> Reply {
-    Reply::error("ERR argument is too long")
-}
-
 /// Receives a long argument into memory, or drops it.
 async fn keep(
     input: &mut Input,
@@ -221,7 +222,7 @@ async fn keep(
     }
     skip(input, connection, length).await?;
     args.push(Vec::new());
-    Some(Fate::Refused(too_long()))
+    Some(Fate::TooLong)
 }
 
 enum Rest {
@@ -284,7 +285,7 @@ async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], leng
             Ok(upload) => upload,
             Err(error) => {
                 skip(input, connection, length).await?;
-                return Some(Fate::Refused(Reply::failed(&error)));
+                return Some(Fate::Failed(Reply::failed(&error)));
             }
         };
     let part_bytes = core.volume.geometry().part_bytes;
@@ -299,7 +300,7 @@ async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], leng
         received = next?;
         if let Err(error) = stored {
             skip(input, connection, left - received.len()).await?;
-            return Some(Fate::Refused(Reply::failed(&error)));
+            return Some(Fate::Failed(Reply::failed(&error)));
         }
     }
     Some(Fate::Uploaded(upload))

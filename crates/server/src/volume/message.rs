@@ -52,6 +52,8 @@ pub enum Question {
     Clients,
     /// Set the counters of commands to zero.
     ResetCounters,
+    /// Publish the gauges of your devices, as they are now.
+    PublishGauges,
     /// Give this message to those who listen; how many there are, in eight bytes.
     Publish {
         /// Where it is published.
