@@ -4,9 +4,9 @@
 //!
 //! While few operations are at the disk, clients wait for them and for nothing else, and the core has little
 //! to do. Going to sleep and being woken takes a third of the time of a durable write on a virtual machine;
-//! so it looks on for twice as long as the disk took lately. That pays if the core has its processor for itself:
-//! where the work that ends the write (the kernel's, or a client's) needs the same one, looking on delays
-//! what is looked for. Nothing tells so beforehand; a long look that was in vain does.
+//! so it looks on for twice as long as the disk took lately. That pays if the core has its processor for
+//! itself: where the work that ends the write (the kernel's, or a client's) needs the same one, looking on
+//! delays what is looked for. Nothing tells so beforehand; a long look that was in vain does.
 //!
 //! Invariants: a core sleeps at last; where long looks are in vain, one is tried in ever longer intervals.
 
