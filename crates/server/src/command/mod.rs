@@ -222,25 +222,30 @@ type Refusal = (Option<usize>, Reply);
 
 /// Looks whether a command makes sense, and whether a client may send it: its slot, and how it is run.
 fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usize, Start), Refusal> {
-    let spec = &TABLE[index];
-    let (slot, start) = resolve(index, args)?;
+    let (spec, own) = (&TABLE[index], slots::slot_of(index, None));
+    if !has_arity(spec.arity, args.len()) {
+        return Err((Some(own), wrong_arity(spec.name, None)));
+    }
+    let resolved = resolve(index, args);
+    let slot = match &resolved {
+        // To Redis, DEBUG is one command: who may not send it does not learn what there is of it.
+        _ if spec.name == "debug" => own,
+        Ok((slot, _)) => *slot,
+        Err(_) => return resolved,
+    };
     if !connection.authenticated.get() && !BEFORE_AUTHENTICATION.contains(&spec.name) {
         return Err((Some(slot), Reply::error("NOAUTH Authentication required.")));
     }
     pubsub::check_listening(connection, spec.name, &SLOTS[slot].name)
         .and_then(|()| monitor::check(connection, spec))
+        .and_then(|()| debug::check(connection, spec))
         .map_err(|reply| (Some(slot), reply))?;
-    // To Redis, DEBUG is one command.
-    debug::check(connection, spec).map_err(|reply| (Some(slots::slot_of(index, None)), reply))?;
-    Ok((slot, start))
+    resolved
 }
 
 /// What a command and its subcommand, if it has any, are in the table.
 fn resolve(index: usize, args: &Args<'_>) -> Result<(usize, Start), Refusal> {
     let (spec, own) = (&TABLE[index], slots::slot_of(index, None));
-    if !has_arity(spec.arity, args.len()) {
-        return Err((Some(own), wrong_arity(spec.name, None)));
-    }
     let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
         return Ok((own, Start::Handler(spec.handler)));
     };
