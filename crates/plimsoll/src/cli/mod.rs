@@ -3,6 +3,7 @@
 //! Role: reads flags, calls what they ask for, turns errors into words and an exit code: 0 success,
 //! 1 failure, 2 wrong usage.
 
+mod array;
 mod bench;
 mod device;
 mod doctor;
@@ -34,6 +35,11 @@ enum Command {
     Device {
         #[command(subcommand)]
         command: device::Command,
+    },
+    /// Reckon with an array of devices.
+    Array {
+        #[command(subcommand)]
+        command: array::Command,
     },
     /// Measure a server: throughput and latencies, with every value proved.
     Bench(Box<bench::Bench>),
@@ -181,6 +187,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Device { command } => command.run(),
+        Command::Array { command } => command.run(),
         Command::Bench(bench) => bench.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Sim { command } => command.run(),

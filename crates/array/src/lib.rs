@@ -1,0 +1,15 @@
+//! Many devices as one reliable device (KVMD, FAST'20).
+//!
+//! Role: how objects are protected against the loss of devices. Place on the path: above the engine, below
+//! the cache. Here so far is what can be known before anything is stored: what each mechanism survives and
+//! costs (`mechanism`), and how long that lasts (`reliability`).
+//!
+//! Never: it promises a time to data loss as more than a comparison. The model takes devices to fail
+//! independently; real ones share batches, firmware and power supplies.
+#![forbid(unsafe_code)]
+
+mod mechanism;
+mod reliability;
+
+pub use mechanism::{Cost, Mechanism, MechanismError, SET_MEMBERS_MAX, Stored};
+pub use reliability::{Failures, set_mttdl_approximate_h, set_mttdl_h};
