@@ -4,11 +4,17 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use plimsoll_array::{Failures, Mechanism, MechanismError, Stored, set_mttdl_approximate_h, set_mttdl_h};
+use plimsoll_array::{
+    Cost, Failures, Mechanism, MechanismError, Stored, set_mttdl_approximate_h, set_mttdl_h,
+};
 use plimsoll_server::config::{ConfigError, Size};
+use std::io::{self, BufWriter, Write};
+use std::ops::RangeInclusive;
 
 /// Hours of a year of 365.25 days.
 const YEAR_H: f64 = 8766.0;
+/// Times that make sense, with room to spare on both sides.
+const HOURS: RangeInclusive<f64> = 1e-9..=1e12;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
@@ -75,24 +81,30 @@ impl Mttdl {
     fn run(self) -> Result<()> {
         let model = self.model()?;
         let (mechanisms, left_out) = self.mechanisms(&model)?;
-        println!(
-            "{} devices of {}, full; objects of {}; MTTF {} h, MTTR {} h; failures independent\n",
-            self.devices, self.capacity, self.object, self.mttf, self.mttr
-        );
-        print_times(&model, &mechanisms);
-        self.print_factors(&model, &mechanisms);
-        print_costs(&mechanisms);
+        let (mttf, mttr) = (short(self.mttf), short(self.mttr));
+        let mut out = BufWriter::new(std::io::stdout());
+        writeln!(
+            out,
+            "{} devices of {}, full; objects of {}; MTTF {mttf} h, MTTR {mttr} h; failures independent",
+            self.devices, self.capacity, self.object
+        )?;
+        write_times(&mut out, &model, &mechanisms)?;
+        write_factors(&mut out, &model, &mechanisms)?;
+        write_costs(&mut out, &mechanisms)?;
         for why in left_out {
-            println!("\nleft out: {why}");
+            writeln!(out, "\nleft out: {why}")?;
         }
-        Ok(())
+        Ok(out.flush()?)
     }
 
     /// What is reckoned with, or what is wrong with it.
     fn model(&self) -> Result<Model, ConfigError> {
         for (flag, hours) in [("--mttf", self.mttf), ("--mttr", self.mttr)] {
-            if !(hours.is_finite() && hours > 0.0) {
-                return Err(ConfigError(format!("{flag} {hours}: hours above zero are wanted")));
+            if !HOURS.contains(&hours) {
+                let (least, most) = (HOURS.start(), HOURS.end());
+                return Err(ConfigError(format!(
+                    "{flag} {hours}: from {least:e} to {most:e} hours are wanted"
+                )));
             }
         }
         let sizes = [("--capacity", self.capacity), ("--object", self.object), ("--metadata", self.metadata)];
@@ -130,35 +142,11 @@ impl Mttdl {
         }
         Ok((mechanisms, left_out))
     }
-
-    /// What the time is multiplied by if one thing changes (the paper's table 3, in numbers).
-    fn print_factors(&self, model: &Model, mechanisms: &[Mechanism]) {
-        let change = |name: &str, model: &Model, of: &dyn Fn(Mechanism) -> Mechanism, base: &Model| {
-            let factors = mechanisms.iter().map(|mechanism| {
-                let factor = model.mttdl_h(of(*mechanism)) / base.mttdl_h(*mechanism);
-                format!("{:>12}", short(factor))
-            });
-            println!("{name:<28}{}", factors.collect::<String>());
-        };
-        let names = mechanisms.iter().map(|mechanism| format!("{:>12}", mechanism.name()));
-        println!("\n{:<28}{}", "MTTDL times, if", names.collect::<String>());
-        let same = |mechanism| mechanism;
-        let Failures { mttf_h, mttr_h } = model.failures;
-        let doubled = Model { failures: Failures { mttf_h: 2.0 * mttf_h, mttr_h }, ..*model };
-        change("MTTF is doubled", &doubled, &same, model);
-        let halved = Model { failures: Failures { mttf_h, mttr_h: mttr_h / 2.0 }, ..*model };
-        change("MTTR is halved", &halved, &same, model);
-        change("one copy or parity more", model, &with_more(0, 1), model);
-        change("one data member more", model, &with_more(1, 0), model);
-        let mut larger = *model;
-        larger.stored.object_bytes *= 2.0;
-        change("objects are twice as large", &larger, &same, model);
-    }
 }
 
-/// Mechanisms with so many data members and parities, or copies, more, on as many devices as that takes.
-fn with_more(more_data: u32, more_parities: u32) -> impl Fn(Mechanism) -> Mechanism {
-    move |mechanism| match mechanism {
+/// A mechanism with so many data members and parities, or copies, more, on as many devices as that takes.
+fn with_more(mechanism: Mechanism, more_data: u32, more_parities: u32) -> Mechanism {
+    match mechanism {
         Mechanism::Hashing => Mechanism::Hashing,
         Mechanism::Replication { copies } => Mechanism::Replication { copies: copies + more_parities },
         Mechanism::Splitting { data, parities } => {
@@ -170,15 +158,18 @@ fn with_more(more_data: u32, more_parities: u32) -> impl Fn(Mechanism) -> Mechan
     }
 }
 
-fn print_times(model: &Model, mechanisms: &[Mechanism]) {
-    println!(
-        "{:<16}{:>8}{:>7}{:>12}{:>16}{:>16}{:>16}{:>16}",
+/// How long each mechanism keeps data.
+fn write_times(out: &mut impl Write, model: &Model, mechanisms: &[Mechanism]) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n{:<16}{:>8}{:>7}{:>12}{:>16}{:>16}{:>16}{:>16}",
         "mechanism", "members", "fatal", "sets", "a set, exact h", "equation 2 h", "the array h", "in years"
-    );
+    )?;
     for mechanism in mechanisms {
         let (members, fatal) = (mechanism.members(), mechanism.fatal_losses());
         let array_h = model.mttdl_h(*mechanism);
-        println!(
+        writeln!(
+            out,
             "{:<16}{members:>8}{fatal:>7}{:>12}{:>16}{:>16}{:>16}{:>16}",
             mechanism.to_string(),
             short(mechanism.sets(&model.stored)),
@@ -186,31 +177,55 @@ fn print_times(model: &Model, mechanisms: &[Mechanism]) {
             short(set_mttdl_approximate_h(members, fatal, model.failures)),
             short(array_h),
             short(array_h / YEAR_H),
-        );
+        )?;
     }
+    Ok(())
+}
+
+/// What the time is multiplied by if one thing changes (the paper's table 3, in numbers).
+fn write_factors(out: &mut impl Write, model: &Model, mechanisms: &[Mechanism]) -> io::Result<()> {
+    let Failures { mttf_h, mttr_h } = model.failures;
+    let doubled = Model { failures: Failures { mttf_h: 2.0 * mttf_h, mttr_h }, ..*model };
+    let halved = Model { failures: Failures { mttf_h, mttr_h: mttr_h / 2.0 }, ..*model };
+    let object_bytes = 2.0 * model.stored.object_bytes;
+    let larger = Model { stored: Stored { object_bytes, ..model.stored }, ..*model };
+    let changes = [
+        ("MTTF is doubled", doubled, (0, 0)),
+        ("MTTR is halved", halved, (0, 0)),
+        ("one copy or parity more", *model, (0, 1)),
+        ("one data member more", *model, (1, 0)),
+        ("objects are twice as large", larger, (0, 0)),
+    ];
+    let names = mechanisms.iter().map(|mechanism| format!("{:>12}", mechanism.name()));
+    writeln!(out, "\n{:<28}{}", "MTTDL times, if", names.collect::<String>())?;
+    for (name, changed, (data, parities)) in changes {
+        let factors = mechanisms.iter().map(|mechanism| {
+            let factor = changed.mttdl_h(with_more(*mechanism, data, parities)) / model.mttdl_h(*mechanism);
+            format!("{:>12}", short(factor))
+        });
+        writeln!(out, "{name:<28}{}", factors.collect::<String>())?;
+    }
+    Ok(())
 }
 
 /// What each mechanism costs (the paper's table 4).
-fn print_costs(mechanisms: &[Mechanism]) {
-    println!(
-        "\n{:<16}{:>20}{:>23}{:>22}",
-        "mechanism", "requests of a store", "requests of a retrieve", "user bytes per byte"
-    );
+fn write_costs(out: &mut impl Write, mechanisms: &[Mechanism]) -> io::Result<()> {
+    let columns = ["requests of a store", "requests of a retrieve", "user bytes per byte"];
+    writeln!(out, "\n{:<16}{:>20}{:>23}{:>22}", "mechanism", columns[0], columns[1], columns[2])?;
     for mechanism in mechanisms {
-        let cost = mechanism.cost();
-        println!(
-            "{:<16}{:>20.2}{:>23.2}{:>22.2}",
-            mechanism.to_string(),
-            cost.store_requests,
-            cost.retrieve_requests,
-            cost.space
-        );
+        let Cost { store_requests, retrieve_requests, space } = mechanism.cost();
+        let name = mechanism.to_string();
+        writeln!(out, "{name:<16}{store_requests:>20.2}{retrieve_requests:>23.2}{space:>22.2}")?;
     }
+    Ok(())
 }
 
 /// A number in few letters, with four digits.
 fn short(number: f64) -> String {
-    if !number.is_finite() {
+    if number.is_nan() {
+        return "-".to_owned(); // Of two numbers above what can be told.
+    }
+    if number.is_infinite() {
         return "above 1e308".to_owned();
     }
     if (0.01..1e6).contains(&number) { format!("{number:.3}") } else { format!("{number:.3e}") }
