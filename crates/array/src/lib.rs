@@ -4,8 +4,9 @@
 //! the cache. Here so far is what can be known before anything is stored: what each mechanism survives and
 //! costs (`mechanism`), and how long that lasts (`reliability`).
 //!
-//! Never: it promises a time to data loss as more than a comparison. The model takes devices to fail
-//! independently; real ones share batches, firmware and power supplies.
+//! Never: it promises a time to data loss as more than a comparison. The model is of objects that fail, each
+//! by itself: sets that share devices are taken to be independent of each other, and the failure of a whole
+//! device, which takes a member from each of its sets at once, is not in it.
 #![forbid(unsafe_code)]
 
 mod mechanism;

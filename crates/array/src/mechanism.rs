@@ -145,7 +145,8 @@ impl Mechanism {
         }
     }
 
-    /// Bytes of a set.
+    /// Bytes of a set, as the paper counts them: a metadata object for each member of a pack, though its text
+    /// stores `data` x `parities` of them (14 requests for four stores of 4+2).
     #[must_use]
     pub fn set_bytes(self, stored: &Stored) -> f64 {
         let members = f64::from(self.members());

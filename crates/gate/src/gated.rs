@@ -17,7 +17,7 @@ pub struct GateStats {
     pub passed: u64,
     /// I/Os that had to wait first.
     pub waited: u64,
-    /// Nanoseconds that I/Os spent at the device.
+    /// Nanoseconds that I/Os spent at the device, and in the driver, which may hold reads for some turns.
     pub device_ns: u64,
     /// How many small reads may be at the device now.
     pub reads_max: u64,

@@ -40,7 +40,7 @@ pub(crate) struct Mttdl {
     /// Hours after which an object on a device fails, in the mean.
     #[arg(long, value_name = "HOURS", default_value_t = 2e6)]
     mttf: f64,
-    /// Hours until it is there again.
+    /// Hours until such an object is there again.
     #[arg(long, value_name = "HOURS", default_value_t = 0.5)]
     mttr: f64,
     /// Copies of replication.
@@ -81,12 +81,11 @@ impl Mttdl {
     fn run(self) -> Result<()> {
         let model = self.model()?;
         let (mechanisms, left_out) = self.mechanisms(&model)?;
-        let (mttf, mttr) = (short(self.mttf), short(self.mttr));
         let mut out = BufWriter::new(std::io::stdout());
         writeln!(
             out,
-            "{} devices of {}, full; objects of {}; MTTF {mttf} h, MTTR {mttr} h; failures independent",
-            self.devices, self.capacity, self.object
+            "{} devices of {}, full; objects of {}; MTTF {} h, MTTR {} h of an object; failures independent",
+            self.devices, self.capacity, self.object, self.mttf, self.mttr
         )?;
         write_times(&mut out, &model, &mechanisms)?;
         write_factors(&mut out, &model, &mechanisms)?;
@@ -103,7 +102,7 @@ impl Mttdl {
             if !HOURS.contains(&hours) {
                 let (least, most) = (HOURS.start(), HOURS.end());
                 return Err(ConfigError(format!(
-                    "{flag} {hours}: from {least:e} to {most:e} hours are wanted"
+                    "{flag} {hours:e}: from {least:e} to {most:e} hours are wanted"
                 )));
             }
         }
@@ -220,7 +219,7 @@ fn write_costs(out: &mut impl Write, mechanisms: &[Mechanism]) -> io::Result<()>
     Ok(())
 }
 
-/// A number in few letters, with four digits.
+/// A number in few letters, with three digits behind the point.
 fn short(number: f64) -> String {
     if number.is_nan() {
         return "-".to_owned(); // Of two numbers above what can be told.

@@ -47,14 +47,19 @@ const DEFAULT: [Section; 10] = [
 const FURTHER: [Section; 3] =
     [("modules", |_, _, _| {}), ("commandstats", commandstats), ("latencystats", latencystats)];
 
+/// Those that tell gauges of the devices, or what the process has.
+const MEASURED: [&str; 5] = ["memory", "persistence", "stats", "cpu", "plimsoll"];
+
 pub(super) fn info(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let asked: Vec<Vec<u8>> = args.iter().skip(1).map(<[u8]>::to_ascii_lowercase).collect();
     let core = connection.core.clone();
     Run::Alone(Box::pin(async move {
-        refresh(&core).await;
         let is = |name: &str| asked.iter().any(|word| word == name.as_bytes());
         let everything = is("all") || is("everything");
         let default = everything || asked.is_empty() || is("default");
+        if default || MEASURED.into_iter().any(is) {
+            refresh(&core).await;
+        }
         let mut facts = Facts { channels: 0, patterns: 0 };
         if default || is("stats") {
             facts.channels = pubsub::distinct_names(&core.volume, Kind::Channel).await.len();

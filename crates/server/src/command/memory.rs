@@ -37,7 +37,15 @@ fn measured(core: &Core) -> Reply {
 }
 
 pub(super) fn doctor(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
-    let shared = &connection.core.shared;
+    let core = connection.core.clone();
+    Run::Alone(Box::pin(async move {
+        refresh(&core).await;
+        advice(&core)
+    }))
+}
+
+fn advice(core: &Core) -> Reply {
+    let shared = &core.shared;
     let (resident, machine) =
         (shared.process.resident_bytes.load(Relaxed), shared.process.machine_bytes.load(Relaxed));
     let clients = shared.sum(|core| core.held_bytes.get());
@@ -57,7 +65,7 @@ pub(super) fn doctor(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     if text.is_empty() {
         text.push_str("No memory problem was found.\n");
     }
-    Run::Now(Reply::Text(text.into_bytes()))
+    Reply::Text(text.into_bytes())
 }
 
 /// The allocator gives pages back by itself; there is nothing to wait for.

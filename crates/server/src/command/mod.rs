@@ -228,7 +228,7 @@ fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usiz
     }
     let resolved = resolve(index, args);
     let slot = match &resolved {
-        // To Redis, DEBUG is one command: who may not send it does not learn what there is of it.
+        // As to Redis, DEBUG is one command to who may not send it: it does not tell what there is of it.
         _ if spec.name == "debug" => own,
         Ok((slot, _)) => *slot,
         Err(_) => return resolved,

@@ -3,7 +3,8 @@
 //! Role: lets CONFIG SET be counted apart from CONFIG GET, as Redis does. Place on the path: a command
 //! that begins is charged to its slot.
 //!
-//! Invariant: the slot of a command that has subcommands counts what is refused for having none, and HELP.
+//! Invariant: the slot of a command that has subcommands counts HELP, what is refused before its subcommand
+//! is looked at, and DEBUG where that is forbidden.
 
 use super::{Spec, TABLE, compare_ignoring_case};
 use std::sync::LazyLock;

@@ -1,5 +1,6 @@
 //! Looking ahead: of commands that came together, the keys that they will read are announced before the first
-//! of them runs, so that the processor waits once for all that memory has of them, in the cache or the index.
+//! of them runs, so that the processor waits once for all that memory has of them: in the
+//! cache, or in the index where there is no cache.
 //!
 //! Place on the path: in the reader, between what was received and the parser.
 //!

@@ -4,9 +4,9 @@
 //! leaves the machine, and costs the core about 10 us, near as much as all the rest of a read. Place on the
 //! path: between the driver's operations and its ring.
 //!
-//! A read waits only while the drive has work for longer than it waits, and the core has other things to
-//! do; as with small segments of a TCP connection (Nagle, RFC 896) what is under way sets how much is put
-//! together.
+//! A read waits only while the drive was seen to have work, and the core has other things to do; as with
+//! small segments of a TCP connection (Nagle, RFC 896) what is under way sets how much is put together. To
+//! those above it is at the drive meanwhile: the latencies that they see have it in them.
 //!
 //! Invariants: what is held goes out in the order in which it came, after [`TURNS_MAX`] turns at the latest,
 //! and before the core rests.

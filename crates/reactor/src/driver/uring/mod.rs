@@ -180,7 +180,7 @@ impl Uring {
         }
     }
 
-    /// Pushes the next entry of an operation.
+    /// Pushes the next entry of an operation, or holds it.
     fn submit(&mut self, token: Token, op: &mut Op) {
         let flight = self.flights[token.slot()];
         let entry = self.entry(flight, op).user_data(token.0);

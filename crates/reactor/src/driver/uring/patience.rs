@@ -64,7 +64,10 @@ impl Patience {
     pub(super) fn end(&mut self, now_ns: u64) {
         self.at_disk -= 1;
         let took_ns = now_ns.saturating_sub(std::mem::replace(&mut self.since_ns, now_ns));
-        self.usual_ns = (self.usual_ns * (SMOOTHING - 1)).saturating_add(took_ns) / SMOOTHING;
+        // Of those that are seen together the first says how long they took.
+        if took_ns > 0 {
+            self.usual_ns = (self.usual_ns * (SMOOTHING - 1)).saturating_add(took_ns) / SMOOTHING;
+        }
         if !std::mem::take(&mut self.slept) && now_ns >= self.rests_until_ns {
             self.rest_ns = 0;
         }
@@ -82,7 +85,7 @@ impl Patience {
     /// The core goes to sleep.
     pub(super) fn sleep(&mut self, now_ns: u64) {
         self.slept = true;
-        if self.looks_long(now_ns) {
+        if self.spin_ns(now_ns) > SPIN_NS {
             self.rest_ns = (self.rest_ns * 2).clamp(REST_NS_MIN, REST_NS_MAX);
             self.rests_until_ns = now_ns + self.rest_ns;
         }
@@ -110,12 +113,12 @@ mod tests {
         assert_eq!(patience.spin_ns(0), SPIN_NS, "there are many");
     }
 
-    /// What a core looks on for after operations that took so long.
-    fn spin_after_ns(took_ns: u64) -> u64 {
+    /// What a core looks on for after so many operations at a time, which took so long and ended together.
+    fn spin_after_ns(took_ns: u64, together: u64) -> u64 {
         let mut patience = Patience::default();
         for at in 0..100 {
-            patience.begin(at * took_ns);
-            patience.end((at + 1) * took_ns);
+            (0..together).for_each(|_| patience.begin(at * took_ns));
+            (0..together).for_each(|_| patience.end((at + 1) * took_ns));
         }
         patience.begin(100 * took_ns);
         patience.spin_ns(100 * took_ns)
@@ -123,10 +126,13 @@ mod tests {
 
     #[test]
     fn how_long_it_looks_follows_the_disk() {
-        assert_eq!(spin_after_ns(1_000), SPIN_NS);
-        assert!((595_000..600_000).contains(&spin_after_ns(300_000)), "{}", spin_after_ns(300_000));
-        assert_eq!(spin_after_ns(900_000), SPIN_FOR_DISK_NS_MAX);
-        assert_eq!(spin_after_ns(5_000_000), SPIN_NS, "that long it sleeps");
+        assert_eq!(spin_after_ns(1_000, 1), SPIN_NS);
+        for together in [1, 2, 4, 64] {
+            let spin_ns = spin_after_ns(300_000, together);
+            assert!((595_000..600_000).contains(&spin_ns), "{together} together: {spin_ns}");
+        }
+        assert_eq!(spin_after_ns(900_000, 1), SPIN_FOR_DISK_NS_MAX);
+        assert_eq!(spin_after_ns(5_000_000, 1), SPIN_NS, "that long it sleeps");
     }
 
     #[test]
