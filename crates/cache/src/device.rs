@@ -285,7 +285,11 @@ impl Device for Cache {
 
     fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
         let hashes: Vec<u64> = keys.iter().map(|key| self.hash(container, key)).collect();
-        self.table.borrow().touch(&hashes);
+        let led = self.table.borrow().touch(&hashes);
+        let absent: Vec<&[u8]> = keys.iter().zip(led).filter(|(_, led)| !led).map(|(key, _)| *key).collect();
+        if !absent.is_empty() {
+            self.below.announce(container, &absent);
+        }
     }
 
     fn value_bytes_max(&self) -> usize {

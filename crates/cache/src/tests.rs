@@ -26,6 +26,8 @@ struct Gate {
     opened: WaitList,
     /// Requests that came by.
     seen: RefCell<Vec<Op>>,
+    /// Keys that were announced.
+    announced: RefCell<Vec<Vec<u8>>>,
     /// The next request fails with this, after it was done.
     fails: RefCell<Option<Error>>,
 }
@@ -50,6 +52,9 @@ impl Device for Gate {
             let failure = self.fails.take();
             failure.map_or(result, Err)
         })
+    }
+    fn announce(&self, _: ContainerId, keys: &[&[u8]]) {
+        self.announced.borrow_mut().extend(keys.iter().map(|key| key.to_vec()));
     }
     fn value_bytes_max(&self) -> usize {
         self.below.value_bytes_max()
@@ -79,6 +84,7 @@ fn run<F: Future<Output = ()> + 'static>(test: impl Fn(Bench) -> F) {
             closed: Cell::new(false),
             opened: WaitList::default(),
             seen: RefCell::default(),
+            announced: RefCell::default(),
             fails: RefCell::default(),
         });
         let cache = Cache::new(gate.clone(), clock, 7, BUDGET_BYTES);
@@ -186,6 +192,17 @@ fn what_was_read_is_given_from_memory() {
         assert!(metrics.bytes <= metrics.capacity_bytes && metrics.capacity_bytes == BUDGET_BYTES as u64);
         let elsewhere = Op::Retrieve { container: OTHER, key: b"k".to_vec(), range: None, pin: false };
         assert_eq!(bench.read(elsewhere).await, None, "another database has another key");
+    });
+}
+
+#[test]
+fn what_is_not_kept_is_announced_below() {
+    run(|bench| async move {
+        bench.warm(b"value").await;
+        bench.cache.announce(DB, &[b"k", b"other"]);
+        assert_eq!(bench.gate.announced.take(), [b"other"]);
+        bench.cache.announce(DB, &[b"k"]);
+        assert!(bench.gate.announced.take().is_empty());
     });
 }
 

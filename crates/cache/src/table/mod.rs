@@ -220,16 +220,17 @@ impl Table {
 
     /// Brings what leads to the entries of some hashes, and their heads, from memory into the processor's
     /// caches. Each round of loads depends on the round before and on nothing within it: so the processor
-    /// waits for memory three times for all of them, and not three times for each.
-    pub(crate) fn touch(&self, hashes: &[u64]) {
+    /// waits for memory three times for all of them, and not three times for each. Tells which of them lead
+    /// to an entry at once; others may be kept all the same, further down their chains.
+    pub(crate) fn touch(&self, hashes: &[u64]) -> Vec<bool> {
         let tags = hashes.iter().map(|hash| tag_of_hash(*hash));
         let firsts: Vec<(u32, u32)> = tags.map(|tag| (tag, self.chains[self.chain_of(tag)])).collect();
-        let led =
-            firsts.iter().filter(|(_, first)| *first != NONE).map(|(tag, first)| (tag, self.slot(*first)));
-        let slots: Vec<&Slot> = led.filter(|(tag, slot)| slot.tag == **tag).map(|(_, slot)| slot).collect();
+        let led = firsts.iter().map(|(tag, first)| (tag, (*first != NONE).then(|| self.slot(*first))));
+        let slots: Vec<Option<&Slot>> = led.map(|(tag, slot)| slot.filter(|slot| slot.tag == *tag)).collect();
         let line = |slot: &Slot, at: usize| slot.bytes.get(at).copied().unwrap_or(0);
-        let heads = slots.iter().map(|slot| TOUCHED_LINES.map(|at| line(slot, at)));
+        let heads = slots.iter().flatten().map(|slot| TOUCHED_LINES.map(|at| line(slot, at)));
         black_box(heads.flatten().fold(0, |all, byte| all ^ byte));
+        slots.iter().map(Option::is_some).collect()
     }
 
     /// The value of a key, which counts as asked for.

@@ -11,15 +11,20 @@ use plimsoll_resp::Args;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-pub(super) fn stats(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
+/// A reply that is made once everything was measured.
+fn measured(connection: &Connection, tell: fn(&Core) -> Reply) -> Run {
     let core = connection.core.clone();
     Run::Alone(Box::pin(async move {
         refresh(&core).await;
-        measured(&core)
+        tell(&core)
     }))
 }
 
-fn measured(core: &Core) -> Reply {
+pub(super) fn stats(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
+    measured(connection, numbers)
+}
+
+fn numbers(core: &Core) -> Reply {
     let shared = &core.shared;
     let (total, peak) =
         (shared.process.resident_bytes.load(Relaxed), shared.process.resident_peak_bytes.load(Relaxed));
@@ -37,11 +42,7 @@ fn measured(core: &Core) -> Reply {
 }
 
 pub(super) fn doctor(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
-    let core = connection.core.clone();
-    Run::Alone(Box::pin(async move {
-        refresh(&core).await;
-        advice(&core)
-    }))
+    measured(connection, advice)
 }
 
 fn advice(core: &Core) -> Reply {

@@ -1,6 +1,6 @@
 //! Looking ahead: of commands that came together, the keys that they will read are announced before the first
 //! of them runs, so that the processor waits once for all that memory has of them: in the
-//! cache, or in the index where there is no cache.
+//! cache, or else in the index.
 //!
 //! Place on the path: in the reader, between what was received and the parser.
 //!

@@ -1,8 +1,8 @@
 //! Reads that wait for others, so that the drive is told of several at once.
 //!
 //! Role: what one system call submits to a drive, the drive is told of once. On a virtual machine that
-//! leaves the machine, and costs the core about 10 us, near as much as all the rest of a read. Place on the
-//! path: between the driver's operations and its ring.
+//! leaves the machine, and costs the core 5 to 10 us if the drive's side of it has gone to sleep: as much as
+//! all the rest of a read. Place on the path: between the driver's operations and its ring.
 //!
 //! A read waits only while the drive was seen to have work, and the core has other things to do; as with
 //! small segments of a TCP connection (Nagle, RFC 896) what is under way sets how much is put together. To
@@ -15,7 +15,7 @@ use io_uring::squeue;
 
 /// With fewer operations at the drive each read goes out at once: the drive could run out of work.
 const AT_DRIVE_MIN: usize = 8;
-/// Reads go out when there are as many as this share of those at the drive.
+/// Reads go out when there is one of them for each so many operations at the drive.
 const SHARE: usize = 2;
 /// Turns that a read waits at most.
 const TURNS_MAX: u32 = 6;

@@ -190,7 +190,7 @@ impl Uring {
         }
         // SAFETY: the entry names memory owned by the operation in its slot, which stays there
         // until `Ops::complete`, called only once this entry's completion was taken; nobody else
-        // reaches that memory meanwhile. `hold` keeps the descriptor open as long.
+        // reaches that memory meanwhile. `start` saw to it that the descriptor stays open as long.
         unsafe { self.ring.push(entry) };
     }
 
