@@ -1,16 +1,43 @@
 //! Many devices as one reliable device (KVMD, FAST'20).
 //!
-//! Role: how objects are protected against the loss of devices. Place on the path: above the engine, below
-//! the cache. Here so far is what can be known before anything is stored: what each mechanism survives and
-//! costs (`mechanism`), and how long that lasts (`reliability`).
+//! Role: takes KV devices and is one: what is stored stands on several of them, so that it outlives the loss
+//! of some. Place on the path: between the cache and the engines. In the order of a request: `array` takes it,
+//! `placement` says where the key stands, `read` and `write` ask the members, `reconcile` makes whole what they
+//! disagree about, `membership` says who they are, `rebuild` brings them back.
 //!
-//! Never: it promises a time to data loss as more than a comparison. The model is of objects that fail, each
-//! by itself: sets that share devices are taken to be independent of each other, and the failure of a whole
-//! device, which takes a member from each of its sets at once, is not in it.
+//! Invariants: see `array`; `docs/rfcs/2026-11-22-array.md` says why they hold at any instant.
+//!
+//! Never: it promises a time to data loss (`reliability`) as more than a comparison. The model is of objects
+//! that fail, each by itself: sets that share devices are taken to be independent of each other, and the
+//! failure of a whole device, which takes a member from each of its sets at once, is not in it.
 #![forbid(unsafe_code)]
 
+mod array;
+mod header;
+mod journal;
+mod mark;
 mod mechanism;
+mod member;
+mod membership;
+mod open;
+mod placement;
+mod read;
+mod rebuild;
+mod reconcile;
 mod reliability;
+mod roster;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod transaction;
+mod upload;
+mod walk;
+mod write;
 
+pub use array::{Array, ArrayOptions, ArrayStatus};
+pub use header::HEADER_BYTES;
 pub use mechanism::{Cost, Mechanism, MechanismError, SET_MEMBERS_MAX, Stored};
+pub use member::{Joining, MemberStatus};
+pub use open::{OpenError, is_member};
 pub use reliability::{Failures, set_mttdl_approximate_h, set_mttdl_h};
+pub use roster::{MEMBERS_MAX, MemberState};

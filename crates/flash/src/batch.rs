@@ -4,11 +4,11 @@
 
 use crate::format::RecordKind;
 use crate::held::{Replaced, judge};
-use crate::key_locks::KeyGuard;
 use crate::log::Log;
 use crate::partition::{Found, Partition};
 use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
 use crate::targets::{Target, has_stores, log_bytes};
+use plimsoll_kv::key_locks::KeyGuard;
 use plimsoll_kv::limits::BATCH_OPS_MAX;
 use plimsoll_kv::{Durability, Error, Item, Lifetime, Op, Output, Result, Value};
 use std::rc::Rc;

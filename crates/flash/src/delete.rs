@@ -58,7 +58,7 @@ impl Partition {
             return Ok(true);
         }
         self.wait_for_keys_patiently().await?;
-        let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
+        let guard = self.lock(place).await;
         let frame = self.append_expired(place, key).await?;
         drop(guard);
         match frame {

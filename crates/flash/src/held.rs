@@ -9,9 +9,9 @@
 //! * what a refusal tells of a key is durable before it is told.
 
 use crate::index::Entry;
-use crate::key_locks::KeyGuard;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::planted::{Bug, is_planted};
+use plimsoll_kv::key_locks::KeyGuard;
 use plimsoll_kv::{Condition, ContainerId, Error, Result};
 
 /// Judges a condition by the live record of a key.
@@ -47,11 +47,19 @@ impl From<&Found> for Replaced {
 }
 
 impl Partition {
+    /// Waits for a place. The books of a layer above are kept whoever holds everything.
+    pub(crate) async fn lock(&self, place: &Place) -> KeyGuard {
+        if place.container.is_books() {
+            return self.locks.lock_beside(place.slot.0, place.fingerprint).await;
+        }
+        self.locks.lock(place.slot.0, place.fingerprint).await
+    }
+
     /// Holds a key in order; the place is that of the container's generation while it is held.
     pub(crate) async fn hold(&self, container: ContainerId, key: &[u8]) -> Hold {
         loop {
             let place = self.place(container, key);
-            let guard = self.locks.lock(place.slot.0, place.fingerprint).await;
+            let guard = self.lock(&place).await;
             if self.place(container, key) == place {
                 return Hold { place, _guard: guard };
             }

@@ -25,7 +25,6 @@ pub mod format;
 pub mod fuzz;
 mod held;
 pub mod index;
-mod key_locks;
 mod keys;
 mod known;
 pub mod layout;

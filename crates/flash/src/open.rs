@@ -1,7 +1,6 @@
 //! Opening and closing a partition.
 
 use crate::format::Superblock;
-use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
 use crate::known::Known;
 use crate::layout::Layout;
@@ -13,6 +12,7 @@ use crate::planted::{Bug, is_planted};
 use crate::prepare::prepare_first;
 use crate::recover::{OpenError, Recovered, recover};
 use crate::transaction::Transactions;
+use plimsoll_kv::key_locks::KeyLocks;
 use plimsoll_kv::{Block, Error, Result, WallClock};
 use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Reactor, Work};

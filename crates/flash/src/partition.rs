@@ -14,7 +14,6 @@ use crate::evict::Wanted;
 use crate::format::record::{self, RecordHeader};
 use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES, round_up};
 use crate::index::Entry;
-use crate::key_locks::KeyLocks;
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::log::Log;
@@ -24,6 +23,7 @@ use crate::planted::{Bug, is_planted};
 use crate::state::{ExpiryOverride, State};
 use crate::transaction::Transactions;
 use plimsoll_kv::block::{Block, Origin};
+use plimsoll_kv::key_locks::KeyLocks;
 use plimsoll_kv::{
     Above, Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result,
     Slot, Version, WallClock,

@@ -20,7 +20,7 @@ impl Partition {
     async fn turn(&self, container: ContainerId, key: &[u8]) -> Place {
         let place = self.place(container, key);
         if !self.locks.is_free(place.slot.0, place.fingerprint) {
-            drop(self.locks.lock(place.slot.0, place.fingerprint).await);
+            drop(self.lock(&place).await);
         }
         self.place(container, key)
     }

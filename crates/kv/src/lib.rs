@@ -20,6 +20,7 @@ pub mod edit;
 mod error;
 mod eviction;
 pub mod fault;
+pub mod key_locks;
 pub mod limits;
 pub mod memory;
 pub mod planted;

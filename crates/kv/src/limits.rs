@@ -23,5 +23,10 @@ pub const BATCH_OPS_MAX: usize = 4096;
 /// Containers (Redis databases, namespaces) of a device.
 pub const CONTAINERS_MAX: u32 = 4096;
 
+/// Containers from here on are the books of a layer above (who belongs to an array, what may be half done):
+/// who holds everything does not hold their keys, for it may be what the layer writes down.
+pub const BOOKS_CONTAINER_MIN: u32 = 3968;
+
+const _: () = assert!(BOOKS_CONTAINER_MIN < CONTAINERS_MAX);
 const _: () = assert!(PART_BYTES_MAX <= RECORD_VALUE_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX.is_multiple_of(PART_BYTES_MAX as u64));

@@ -12,6 +12,14 @@ pub struct Tenant(pub u16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerId(pub u32);
 
+impl ContainerId {
+    /// True if it holds the books of a layer above: see [`crate::limits::BOOKS_CONTAINER_MIN`].
+    #[must_use]
+    pub fn is_books(self) -> bool {
+        self.0 >= crate::limits::BOOKS_CONTAINER_MIN
+    }
+}
+
 /// Whether somebody waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -378,6 +386,23 @@ pub struct ListPage {
     pub keys: Vec<Vec<u8>>,
     /// True if there are more after the last one.
     pub more: bool,
+}
+
+impl ListPage {
+    /// The first `limit` keys of several pages in order, of which each goes on from the same key.
+    #[must_use]
+    pub fn merge(pages: Vec<ListPage>, limit: usize) -> ListPage {
+        let more_below = pages.iter().any(|page| page.more);
+        // A page may end early; of what follows its last key, nothing is known yet.
+        let unfinished = pages.iter().filter(|page| page.more);
+        let known = unfinished.filter_map(|page| page.keys.last()).min().cloned();
+        let mut keys: Vec<Vec<u8>> = pages.into_iter().flat_map(|page| page.keys).collect();
+        keys.retain(|key| known.as_ref().is_none_or(|known| key <= known));
+        keys.sort_unstable();
+        let more = more_below || keys.len() > limit;
+        keys.truncate(limit);
+        ListPage { keys, more }
+    }
 }
 
 /// A page of a scan.

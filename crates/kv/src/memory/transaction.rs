@@ -19,7 +19,7 @@ pub(super) struct Holding {
 impl Holding {
     fn holds(&self, container: ContainerId, key: &[u8]) -> bool {
         let is_it = |(of, held): &(ContainerId, Vec<u8>)| *of == container && held == key;
-        self.held.everything || self.held.keys.iter().any(is_it)
+        (self.held.everything && !container.is_books()) || self.held.keys.iter().any(is_it)
     }
 }
 

@@ -107,22 +107,8 @@ impl Volume {
             let Output::Listed(page) = completion.output else { return Err(WRONG_OUTPUT) };
             pages.push(page);
         }
-        Ok(Completion { output: Output::Listed(merge(pages, limit)), device_ns, credit: 0 })
+        Ok(Completion { output: Output::Listed(ListPage::merge(pages, limit)), device_ns, credit: 0 })
     }
 }
 
 const WRONG_OUTPUT: Error = Error::Unsupported("a partition gave the output of another operation");
-
-/// The first `limit` keys of several pages in order.
-fn merge(pages: Vec<ListPage>, limit: usize) -> ListPage {
-    let more_below = pages.iter().any(|page| page.more);
-    // A page may end early; of what follows its last key, nothing is known yet.
-    let unfinished = pages.iter().filter(|page| page.more);
-    let known = unfinished.filter_map(|page| page.keys.last()).min().cloned();
-    let mut keys: Vec<Vec<u8>> = pages.into_iter().flat_map(|page| page.keys).collect();
-    keys.retain(|key| known.as_ref().is_none_or(|known| key <= known));
-    keys.sort_unstable();
-    let more = more_below || keys.len() > limit;
-    keys.truncate(limit);
-    ListPage { keys, more }
-}

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 /// Slot and fingerprint of a key.
-pub(crate) type KeyId = (u16, u64);
+pub type KeyId = (u16, u64);
 
 /// Somebody in a queue.
 struct Place {
@@ -25,6 +25,15 @@ struct Place {
     waker: Option<Waker>,
     /// It is a transaction's, which looks at its keys without waiting for them.
     kept: bool,
+}
+
+/// Who waits for whom.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// For those who want everything and came before.
+    Behind,
+    /// For nobody but those before it at its key.
+    Beside,
 }
 
 /// Somebody who wants everything.
@@ -45,20 +54,21 @@ struct Queues {
 
 /// The keys that are held or waited for.
 #[derive(Default)]
-pub(crate) struct KeyLocks {
+pub struct KeyLocks {
     queues: RefCell<Queues>,
     next_ticket: Cell<u64>,
 }
 
 /// A key held (or its place in the queue); dropping gives it to the next.
-pub(crate) struct KeyGuard {
+pub struct KeyGuard {
     locks: Rc<KeyLocks>,
     key: KeyId,
     ticket: u64,
+    order: Order,
 }
 
 /// Everything held; dropping gives it back.
-pub(crate) struct EverythingGuard {
+pub struct EverythingGuard {
     locks: Rc<KeyLocks>,
     ticket: u64,
 }
@@ -66,14 +76,14 @@ pub(crate) struct EverythingGuard {
 impl KeyLocks {
     /// True if nobody holds or waits for a key.
     #[must_use]
-    pub(crate) fn is_free(&self, slot: u16, fingerprint: u64) -> bool {
+    pub fn is_free(&self, slot: u16, fingerprint: u64) -> bool {
         let queues = self.queues.borrow();
         queues.everything.is_empty() && !queues.keys.contains_key(&(slot, fingerprint))
     }
 
     /// True if a transaction holds a key.
     #[must_use]
-    pub(crate) fn is_kept(&self, slot: u16, fingerprint: u64) -> bool {
+    pub fn is_kept(&self, slot: u16, fingerprint: u64) -> bool {
         let queues = self.queues.borrow();
         let first = queues.keys.get(&(slot, fingerprint)).and_then(VecDeque::front);
         queues.everything.front().is_some_and(|sole| sole.before == 0)
@@ -82,7 +92,7 @@ impl KeyLocks {
 
     /// True if a transaction holds everything.
     #[must_use]
-    pub(crate) fn is_everything_kept(&self) -> bool {
+    pub fn is_everything_kept(&self) -> bool {
         self.queues.borrow().everything.front().is_some_and(|sole| sole.before == 0)
     }
 
@@ -95,23 +105,31 @@ impl KeyLocks {
         let mut queues = self.queues.borrow_mut();
         queues.keys.entry(key).or_default().push_back(Place { ticket, waker: None, kept });
         queues.places += 1;
-        KeyGuard { locks: self.clone(), key, ticket }
+        KeyGuard { locks: self.clone(), key, ticket, order: Order::Behind }
     }
 
     /// Waits for a key. Keys with one fingerprint share a queue, which only costs time.
-    pub(crate) async fn lock(self: &Rc<Self>, slot: u16, fingerprint: u64) -> KeyGuard {
+    pub async fn lock(self: &Rc<Self>, slot: u16, fingerprint: u64) -> KeyGuard {
         let guard = self.queue_up((slot, fingerprint), false);
         poll_fn(|cx| guard.poll(cx)).await;
         guard
     }
 
+    /// Waits for a key that who holds everything does not hold.
+    pub async fn lock_beside(self: &Rc<Self>, slot: u16, fingerprint: u64) -> KeyGuard {
+        let mut guard = self.queue_up((slot, fingerprint), false);
+        guard.order = Order::Beside;
+        poll_fn(|cx| guard.poll(cx)).await;
+        guard
+    }
+
     /// Waits for keys, each named once, for a transaction.
-    pub(crate) async fn keep(self: &Rc<Self>, keys: &[KeyId]) -> Vec<KeyGuard> {
+    pub async fn keep(self: &Rc<Self>, keys: &[KeyId]) -> Vec<KeyGuard> {
         self.lock_each(keys, true).await
     }
 
     /// Waits for keys, each named once.
-    pub(crate) async fn lock_all(self: &Rc<Self>, keys: &[KeyId]) -> Vec<KeyGuard> {
+    pub async fn lock_all(self: &Rc<Self>, keys: &[KeyId]) -> Vec<KeyGuard> {
         self.lock_each(keys, false).await
     }
 
@@ -124,7 +142,7 @@ impl KeyLocks {
     }
 
     /// Waits for everything.
-    pub(crate) async fn lock_everything(self: &Rc<Self>) -> EverythingGuard {
+    pub async fn lock_everything(self: &Rc<Self>) -> EverythingGuard {
         let ticket = self.take_ticket();
         let before = self.queues.borrow().places;
         self.queues.borrow_mut().everything.push_back(Sole { ticket, waker: None, before });
@@ -147,7 +165,8 @@ impl KeyGuard {
     fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         let mut queues = self.locks.queues.borrow_mut();
         // Those who want everything and came later wait for this one.
-        let is_late = queues.everything.front().is_some_and(|sole| sole.ticket < self.ticket);
+        let is_late = self.order == Order::Behind
+            && queues.everything.front().is_some_and(|sole| sole.ticket < self.ticket);
         let queue = queues.keys.get_mut(&self.key).expect("a queue lives while a ticket is in it");
         if !is_late && queue.front().is_some_and(|place| place.ticket == self.ticket) {
             return Poll::Ready(());
@@ -264,6 +283,20 @@ mod tests {
         assert!(!locks.is_kept(0, 1) && ready(everything.as_mut()).is_none());
         drop(batch);
         assert!(ready(everything.as_mut()).is_some());
+    }
+
+    #[test]
+    fn who_holds_everything_holds_up_nobody_beside() {
+        let locks = Rc::new(KeyLocks::default());
+        let alone = ready(pin!(locks.lock_everything())).expect("nobody is there");
+        let beside = ready(pin!(locks.lock_beside(1, 7))).expect("its key is free");
+        assert!(ready(pin!(locks.lock_beside(1, 7))).is_none(), "and is not now");
+        let mut next = pin!(locks.lock_everything());
+        assert!(ready(next.as_mut()).is_none());
+        drop(alone);
+        assert!(ready(next.as_mut()).is_none(), "one that came before has not ended");
+        drop(beside);
+        assert!(ready(next.as_mut()).is_some());
     }
 
     #[test]

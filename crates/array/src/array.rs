@@ -1,0 +1,348 @@
+//! The array: N members as one device.
+//!
+//! Role: takes every operation of a KV device and does it on the members that hold the key. Place on the
+//! path: one for each partition, on the core that owns it, between the cache and the engines' partitions with
+//! the same number on each device.
+//!
+//! Invariants:
+//! * one fenced writer: this core orders the writes of each key (`key_locks`) and gives each a version whose
+//!   epoch is durable on the members before it is used;
+//! * a read sees no write that is under way: it waits for it, or reads again;
+//! * a write is acknowledged when it is durable on every member that the roster calls in; members that are
+//!   out are called so durably before (`membership`);
+//! * keys that may differ between members are made whole before anybody reads or writes them (`reconcile`).
+//!
+//! Never: it keeps a map of keys. Where a key stands follows from its hash, what it is from its header.
+
+use crate::header::HEADER_BYTES;
+use crate::journal::Journal;
+use crate::mechanism::Mechanism;
+use crate::member::{Member, MemberStatus};
+use crate::placement::{self, ARRAY_CONTAINERS};
+use crate::roster::{MemberState, Roster};
+use crate::transaction::Transactions;
+use crate::upload::Uploads;
+use plimsoll_kv::key_locks::{KeyGuard, KeyId, KeyLocks};
+use plimsoll_kv::limits::KEY_BYTES_MAX;
+use plimsoll_kv::{
+    Completion, ContainerId, Device, Error, Expiry, LocalFuture, Op, Output, Request, Result, Slot, Version,
+    WallClock,
+};
+use plimsoll_reactor::Reactor;
+use plimsoll_reactor::sync::WaitList;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// How an array is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrayOptions {
+    /// How objects are protected.
+    pub mechanism: Mechanism,
+    /// Open even if so many members are missing that those that are there may be the stale ones.
+    pub degraded: bool,
+    /// Bytes a second at which a member is rebuilt at most; 0: as fast as it goes.
+    pub rebuild_bytes_per_s: u64,
+}
+
+/// What is known of an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayStatus {
+    /// Its members, in the order given.
+    pub members: Vec<MemberStatus>,
+    /// Keys that may differ between members, and are compared before they are used.
+    pub unsettled: u64,
+    /// Keys that the present or last scrub has been through.
+    pub keys_scrubbed: u64,
+    /// Keys that it found damaged, or different between members.
+    pub scrub_errors: u64,
+    /// Whether a scrub is under way.
+    pub scrubbing: bool,
+}
+
+/// Many devices as one.
+pub struct Array {
+    pub(crate) reactor: Reactor,
+    pub(crate) partition: u16,
+    pub(crate) tag: String,
+    pub(crate) options: ArrayOptions,
+    pub(crate) copies: usize,
+    pub(crate) clock: Rc<WallClock>,
+    pub(crate) members: RefCell<Vec<Member>>,
+    pub(crate) roster: RefCell<Roster>,
+    /// The epoch of the newest roster that is durable on every member that it calls in.
+    pub(crate) roster_durable: Cell<u64>,
+    pub(crate) roster_writing: Cell<bool>,
+    pub(crate) roster_written: WaitList,
+    pub(crate) locks: Rc<KeyLocks>,
+    pub(crate) version: Cell<Version>,
+    pub(crate) journal: Rc<Journal>,
+    /// Keys that may differ between members.
+    pub(crate) unsettled: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
+    /// Any key may differ between members: each is compared whenever it is used.
+    pub(crate) distrusted: Cell<bool>,
+    /// The mark that every half-written key is named stands on the members.
+    pub(crate) marked: Cell<bool>,
+    pub(crate) uploads: Uploads,
+    pub(crate) transactions: Transactions,
+    pub(crate) scrub: Cell<Scrub>,
+    pub(crate) closing: Cell<bool>,
+    /// Tasks of the array itself that are under way.
+    pub(crate) tasks: Cell<u32>,
+    pub(crate) tasks_ended: WaitList,
+    value_bytes_max: usize,
+    part_bytes: usize,
+}
+
+/// How far a scrub is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Scrub {
+    pub(crate) keys: u64,
+    pub(crate) errors: u64,
+    pub(crate) runs: bool,
+}
+
+/// Where a key stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) container: ContainerId,
+    pub(crate) key: Vec<u8>,
+    pub(crate) primary: usize,
+    pub(crate) id: KeyId,
+}
+
+/// What a request says besides what to do.
+#[derive(Clone)]
+pub(crate) struct Manner(Request);
+
+impl Manner {
+    pub(crate) fn of(request: &Request) -> Manner {
+        Manner(Request { op: Op::Sync, ..request.clone() })
+    }
+
+    /// A request of the array's own, that nobody waits for.
+    pub(crate) fn background() -> Manner {
+        let request = Request::new(plimsoll_kv::Durability::Sync, Op::Sync);
+        Manner(Request { class: plimsoll_kv::Class::Background, ..request })
+    }
+
+    /// The same request for something else. What the array writes is durable when it says so, on every
+    /// member: a slot of the journal is given back then.
+    pub(crate) fn request(&self, op: Op) -> Request {
+        let durability = match self.0.durability {
+            plimsoll_kv::Durability::Async => plimsoll_kv::Durability::Group,
+            durable => durable,
+        };
+        Request { op, durability, ..self.0.clone() }
+    }
+}
+
+impl Array {
+    pub(crate) fn assemble(
+        reactor: &Reactor,
+        (partition, partitions): (u16, u16),
+        members: Vec<Member>,
+        roster: Roster,
+        options: ArrayOptions,
+    ) -> Rc<Array> {
+        let tag = placement::tag(partition, partitions);
+        let devices = || members.iter().filter_map(|member| member.device.as_ref());
+        let least = |of: fn(&dyn Device) -> usize| devices().map(|device| of(&**device)).min();
+        let value_bytes_max = least(|device| device.value_bytes_max()).expect("a member is there");
+        let part_bytes = least(|device| device.part_bytes()).expect("a member is there");
+        Rc::new(Array {
+            reactor: reactor.clone(),
+            partition,
+            journal: Journal::new(&tag),
+            tag,
+            options,
+            copies: roster.mechanism.members() as usize,
+            clock: Rc::new(WallClock::new(reactor)),
+            version: Cell::new(Version { epoch: roster.opens, clock: 0 }),
+            members: RefCell::new(members),
+            roster_durable: Cell::new(0),
+            roster: RefCell::new(roster),
+            roster_writing: Cell::new(false),
+            roster_written: WaitList::default(),
+            locks: Rc::default(),
+            unsettled: RefCell::default(),
+            distrusted: Cell::new(false),
+            marked: Cell::new(false),
+            uploads: Uploads::default(),
+            transactions: Transactions::default(),
+            scrub: Cell::default(),
+            closing: Cell::new(false),
+            tasks: Cell::new(0),
+            tasks_ended: WaitList::default(),
+            value_bytes_max: value_bytes_max - HEADER_BYTES,
+            part_bytes: part_bytes - HEADER_BYTES,
+        })
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn status(&self) -> ArrayStatus {
+        let scrub = self.scrub.get();
+        ArrayStatus {
+            members: self.members.borrow().iter().map(|member| member.status.clone()).collect(),
+            unsettled: self.unsettled.borrow().len() as u64,
+            keys_scrubbed: scrub.keys,
+            scrub_errors: scrub.errors,
+            scrubbing: scrub.runs,
+        }
+    }
+
+    /// The clock by which keys expire here: for layers above that remember what they read.
+    #[must_use]
+    pub fn clock(&self) -> Rc<WallClock> {
+        self.clock.clone()
+    }
+
+    /// Bytes of the longest value of one store.
+    pub(crate) fn longest(&self) -> usize {
+        self.value_bytes_max
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.members.borrow().len()
+    }
+
+    /// The member in a role of a key.
+    pub(crate) fn member_of(&self, place: &Place, role: usize) -> usize {
+        placement::member(place.primary, role, self.count())
+    }
+
+    pub(crate) fn readable(&self, member: usize) -> Option<Rc<dyn Device>> {
+        self.members.borrow()[member].readable()
+    }
+
+    pub(crate) fn writable(&self, member: usize) -> Option<Rc<dyn Device>> {
+        self.members.borrow()[member].writable()
+    }
+
+    pub(crate) fn state(&self, member: usize) -> MemberState {
+        self.members.borrow()[member].status.state
+    }
+
+    /// Changes what is known of a member.
+    pub(crate) fn note(&self, member: usize, change: impl FnOnce(&mut MemberStatus)) {
+        change(&mut self.members.borrow_mut()[member].status);
+    }
+
+    pub(crate) fn next_version(&self) -> Version {
+        let version = self.version.get().next(self.clock.now_ms());
+        assert!(version > self.version.get(), "versions grow");
+        self.version.set(version);
+        version
+    }
+
+    pub(crate) fn place(&self, container: ContainerId, key: &[u8]) -> Result<Place> {
+        if container.0 >= ARRAY_CONTAINERS {
+            return Err(Error::Invalid("a container beyond those that an array has"));
+        }
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Error::KeyTooLong);
+        }
+        let id = (Slot::of(key).0, xxhash_rust::xxh3::xxh3_64_with_seed(key, container.0.into()));
+        let primary = placement::primary(key, self.count());
+        Ok(Place { container, key: key.to_vec(), primary, id })
+    }
+
+    /// True if nobody writes a key, and its copies are known to be the same.
+    pub(crate) fn is_quiet(&self, place: &Place) -> bool {
+        self.locks.is_free(place.id.0, place.id.1) && !self.is_unsettled(place)
+    }
+
+    pub(crate) fn is_unsettled(&self, place: &Place) -> bool {
+        let unsettled = self.unsettled.borrow();
+        self.distrusted.get()
+            || !unsettled.is_empty() && unsettled.contains(&(place.container, place.key.clone()))
+    }
+
+    /// Holds a key, whole.
+    pub(crate) async fn hold(self: &Rc<Self>, place: &Place) -> Result<KeyGuard> {
+        let guard = self.locks.lock(place.id.0, place.id.1).await;
+        self.settle(place).await?;
+        Ok(guard)
+    }
+
+    /// True if a time of expiry has come.
+    pub(crate) fn is_past(&self, expiry_ms: Option<u64>) -> bool {
+        expiry_ms.is_some_and(|at_ms| at_ms <= self.clock.now_ms())
+    }
+
+    async fn dispatch(self: &Rc<Self>, request: Request) -> Result<Output> {
+        let manner = Manner::of(&request);
+        match request.op {
+            op @ Op::Store { .. } => self.store(op, &manner).await,
+            Op::Retrieve { container, key, range, pin } => {
+                self.retrieve(&self.place(container, &key)?, range, pin, &manner).await
+            }
+            Op::Exist { container, key } => self.exist(&self.place(container, &key)?, &manner).await,
+            Op::Delete { container, key, condition } => {
+                self.delete(&self.place(container, &key)?, condition, &manner).await
+            }
+            Op::SetExpiry { container, key, expiry, condition } => {
+                self.set_expiry(&self.place(container, &key)?, expiry, condition, &manner).await
+            }
+            Op::List { container, prefix, after, limit } => {
+                self.list(container, &prefix, after.as_deref(), limit, &manner).await
+            }
+            Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit, &manner).await,
+            Op::Stats { container } => self.stats(container, &manner).await,
+            Op::Sync => self.sync(&manner).await,
+            Op::Clear { container } => self.clear(container, &manner).await,
+            Op::Transaction { id, action, .. } => self.transact(id, action, &manner).await,
+            op @ (Op::UploadBegin { .. }
+            | Op::UploadPart { .. }
+            | Op::UploadShare { .. }
+            | Op::UploadAbort { .. }
+            | Op::RetrievePart { .. }
+            | Op::Pin { .. }
+            | Op::Unpin { .. }) => self.upload(op, &manner).await,
+            Op::Batch(_) => {
+                Err(Error::Unsupported("a batch over the members of an array: use a transaction"))
+            }
+            Op::Release { .. } | Op::Revert { .. } => {
+                Err(Error::Unsupported("retained versions of an array"))
+            }
+        }
+    }
+}
+
+impl Device for Array {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        Box::pin(async move { self.dispatch(request).await.map(Completion::new) })
+    }
+
+    fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
+        if container.0 >= ARRAY_CONTAINERS {
+            return;
+        }
+        let members = self.members.borrow();
+        for (number, member) in members.iter().enumerate() {
+            let is_its = |key: &&&[u8]| placement::primary(key, members.len()) == number;
+            let own: Vec<&[u8]> = keys.iter().filter(is_its).copied().collect();
+            if let (Some(device), false) = (member.readable(), own.is_empty()) {
+                device.announce(placement::container(container, 0), &own);
+            }
+        }
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
+    }
+
+    fn part_bytes(&self) -> usize {
+        self.part_bytes
+    }
+}
+
+/// What a store makes of the time at which its key expires.
+pub(crate) fn expiry_of(asked: Expiry, existing: Option<u64>) -> Expiry {
+    match (asked, existing) {
+        (Expiry::Keep, Some(at_ms)) => Expiry::At(at_ms),
+        (Expiry::Keep, None) => Expiry::Never,
+        (asked, _) => asked,
+    }
+}

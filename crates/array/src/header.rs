@@ -1,0 +1,129 @@
+//! The header: what stands at the start of every value that the array stores.
+//!
+//! Role: says how the object is protected and which version of it this is, so that whoever holds one copy
+//! knows how many there are and which is newer (KVMD's third rule: the mechanism stands at the start of the
+//! value). Of a value in parts, each part begins with one.
+//!
+//! Invariants: integers are little-endian; the checksum covers the header; what follows it is covered by the
+//! device below, which proves what it reads. A decoder trusts nothing and never panics.
+//!
+//! ```text
+//!  0  magic 0xd1    u8        8  CRC-32C of the header, with this field 0   u32
+//!  1  mechanism     u8       12  epoch of the version                       u32
+//!  2  code          u8       16  clock of the version                       u64
+//!  3  flags, 0      u8       24  bytes of the user's whole value            u64
+//!  4  copies        u8
+//!  5  parities, 0   u8
+//!  6  role: which of the copies this is   u8
+//!  7  0             u8
+//! ```
+
+use crc_fast::{CrcAlgorithm, checksum};
+use plimsoll_kv::Version;
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 32;
+
+const MAGIC: u8 = 0xd1;
+const CRC_AT: std::ops::Range<usize> = 8..12;
+/// How whole copies are named: hashing is one of them.
+const COPIES: u8 = 1;
+
+/// What stands at the start of a stored value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Copies of the object, this one included.
+    pub(crate) copies: u8,
+    /// Which of them this is: the one on the primary device is 0.
+    pub(crate) role: u8,
+    /// The version that the array gave the write.
+    pub(crate) version: Version,
+    /// Bytes of the user's value.
+    pub(crate) value_bytes: u64,
+}
+
+impl Header {
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = MAGIC;
+        bytes[1] = COPIES;
+        bytes[4] = self.copies;
+        bytes[6] = self.role;
+        bytes[12..16].copy_from_slice(&self.version.epoch.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.version.clock.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.value_bytes.to_le_bytes());
+        let crc = checksum(CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
+        bytes[CRC_AT].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The header at the start of a value, or what is wrong with it.
+    pub(crate) fn decode(value: &[u8]) -> Result<Header, &'static str> {
+        let Some(found) = value.first_chunk::<HEADER_BYTES>() else { return Err("no room for its header") };
+        if found[0] != MAGIC {
+            return Err("no header of an array");
+        }
+        let mut bare = *found;
+        bare[CRC_AT].fill(0);
+        let crc = checksum(CrcAlgorithm::Crc32Iscsi, &bare) as u32;
+        if found[CRC_AT] != crc.to_le_bytes() {
+            return Err("a header with a wrong checksum");
+        }
+        let u32_at = |at: usize| u32::from_le_bytes(found[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(found[at..at + 8].try_into().expect("eight bytes"));
+        let (copies, role) = (found[4], found[6]);
+        if (found[1], found[2], found[3], found[5], found[7]) != (COPIES, 0, 0, 0, 0) {
+            return Err("a mechanism that this version does not know");
+        }
+        if role >= copies {
+            return Err("a role that its mechanism does not have");
+        }
+        let version = Version { epoch: u32_at(12), clock: u64_at(16) };
+        Ok(Header { copies, role, version, value_bytes: u64_at(24) })
+    }
+
+    /// A value with this header before it.
+    pub(crate) fn before(&self, value: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + value.len());
+        bytes.extend_from_slice(&self.encode());
+        bytes.extend_from_slice(value);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SAMPLE: Header =
+        Header { copies: 3, role: 1, version: Version { epoch: 7, clock: 0x0102_0304 }, value_bytes: 1000 };
+
+    #[test]
+    fn the_format_stays_as_it_is() {
+        let hexadecimal: String = SAMPLE.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(&hexadecimal[..16], "d101000003000100");
+        assert_eq!(&hexadecimal[24..], "070000000403020100000000e803000000000000");
+        assert_eq!(Header::decode(&SAMPLE.encode()), Ok(SAMPLE));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut bytes = SAMPLE.encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_decoded_is_what_was_encoded(bytes: Vec<u8>, copies in 1_u8.., value_bytes: u64, clock: u64) {
+            let _ = Header::decode(&bytes);
+            let header = Header { copies, role: copies - 1, version: Version { epoch: 1, clock }, value_bytes };
+            let whole = header.before(&bytes);
+            prop_assert_eq!(Header::decode(&whole), Ok(header));
+            prop_assert_eq!(&whole[HEADER_BYTES..], &bytes[..]);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The journal: which keys may be half written.
+//!
+//! Role: every write of a key brings, in the same atomic batch on each member, a small record that names the
+//! key. After a crash the keys named on any member are compared over all of them and made whole before
+//! anybody sees them. Place on the path: beside the first request of every write.
+//!
+//! Invariants:
+//! * a slot is given back only when the write that it names is durable on every member that is in, so the
+//!   records of a bounded number of slots name every write that may be half done;
+//! * an entry that names a key that is whole costs a comparison and nothing else.
+//!
+//! Never: data. What a key holds stands in its records alone.
+
+use crate::placement::JOURNAL;
+use plimsoll_kv::{Condition, ContainerId, Expiry, Op, Value};
+use plimsoll_reactor::sync::{Permit, Permits};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Writes of one array under way at a time.
+pub(crate) const SLOTS: usize = 512;
+
+/// The slots of an array.
+pub(crate) struct Journal {
+    tag: String,
+    permits: Rc<Permits>,
+    free: RefCell<Vec<u16>>,
+}
+
+/// A slot while its write is under way; dropping gives it back.
+pub(crate) struct Slot {
+    journal: Rc<Journal>,
+    number: u16,
+    _permit: Permit,
+}
+
+impl Journal {
+    pub(crate) fn new(tag: &str) -> Rc<Journal> {
+        let free = RefCell::new((0..SLOTS as u16).collect());
+        Rc::new(Journal { tag: tag.to_owned(), permits: Permits::new(SLOTS), free })
+    }
+
+    /// Waits for a slot.
+    pub(crate) async fn slot(self: &Rc<Self>) -> Slot {
+        let permit = self.permits.acquire(1).await;
+        let number = self.free.borrow_mut().pop().expect("as many slots as permits");
+        Slot { journal: self.clone(), number, _permit: permit }
+    }
+}
+
+impl Slot {
+    /// What names a key as half written.
+    pub(crate) fn entry(&self, container: ContainerId, key: &[u8]) -> Op {
+        let mut value = container.0.to_le_bytes().to_vec();
+        value.extend_from_slice(key);
+        Op::Store {
+            container: JOURNAL,
+            key: format!("{}j{}", self.journal.tag, self.number).into_bytes(),
+            value: Value::Bytes(value),
+            condition: Condition::None,
+            expiry: Expiry::Never,
+            retain: false,
+            want_previous: false,
+        }
+    }
+
+    /// The slot is not given back while the array is open: its write is not whole on every member.
+    pub(crate) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.journal.free.borrow_mut().push(self.number);
+    }
+}
+
+/// The key that an entry names.
+pub(crate) fn named(entry: &[u8]) -> Option<(ContainerId, Vec<u8>)> {
+    let (container, key) = entry.split_first_chunk::<4>()?;
+    Some((ContainerId(u32::from_le_bytes(*container)), key.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_names_its_key() {
+        let journal = Journal::new("{7}");
+        let slot = futures_util::FutureExt::now_or_never(journal.slot()).expect("slots are free");
+        let Op::Store { key, value: Value::Bytes(value), .. } = slot.entry(ContainerId(3), b"a key") else {
+            panic!("an entry is a store")
+        };
+        assert_eq!(key, b"{7}j511");
+        assert_eq!(named(&value), Some((ContainerId(3), b"a key".to_vec())));
+        assert_eq!(named(b"abc"), None);
+    }
+
+    #[test]
+    fn slots_are_bounded_and_come_back() {
+        let journal = Journal::new("{0}");
+        let take = || futures_util::FutureExt::now_or_never(journal.slot());
+        let taken: Vec<_> = (0..SLOTS).map(|_| take().expect("as many as there are")).collect();
+        assert!(take().is_none());
+        drop(taken);
+        let again: Vec<_> = (0..SLOTS).map(|_| take().expect("they came back")).collect();
+        let numbers: std::collections::BTreeSet<u16> = again.iter().map(|slot| slot.number).collect();
+        assert_eq!(numbers.len(), SLOTS);
+    }
+}

@@ -1,0 +1,93 @@
+//! A member: one of the devices that an array consists of.
+//!
+//! Invariant: a member is read only while it is in; it is written while it is in or being resynchronised.
+
+use crate::roster::MemberState;
+use plimsoll_kv::{Device, Error};
+use std::rc::Rc;
+
+/// A device as it is given to an array.
+pub struct Joining {
+    /// What people call it: its path.
+    pub name: String,
+    /// What its superblock calls it.
+    pub id: [u8; 16],
+    /// The device; nothing if it is missing.
+    pub device: Option<Rc<dyn Device>>,
+}
+
+/// What is known of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// What people call it.
+    pub name: String,
+    /// What its superblock calls it.
+    pub id: [u8; 16],
+    /// How far it is to be trusted.
+    pub state: MemberState,
+    /// Why it is not in; empty if it is.
+    pub reason: String,
+    /// Keys that a resynchronisation has been through.
+    pub keys_done: u64,
+    /// Keys that it has to go through.
+    pub keys_total: u64,
+    /// Bytes of values that were copied to it.
+    pub copied_bytes: u64,
+    /// Records that were rewritten on it, because they could not be read or were not the right ones.
+    pub repaired: u64,
+    /// Requests that failed at it.
+    pub failed_requests: u64,
+}
+
+/// A member as the array has it.
+pub(crate) struct Member {
+    pub(crate) device: Option<Rc<dyn Device>>,
+    pub(crate) status: MemberStatus,
+    /// Counts resynchronisations: one that finds another number has been overtaken.
+    pub(crate) resyncs: u64,
+}
+
+impl Member {
+    pub(crate) fn new(joining: Joining, state: MemberState, reason: &str) -> Member {
+        let status = MemberStatus {
+            name: joining.name,
+            id: joining.id,
+            state,
+            reason: reason.to_owned(),
+            keys_done: 0,
+            keys_total: 0,
+            copied_bytes: 0,
+            repaired: 0,
+            failed_requests: 0,
+        };
+        Member { device: joining.device, status, resyncs: 0 }
+    }
+
+    /// The device, if it may be read.
+    pub(crate) fn readable(&self) -> Option<Rc<dyn Device>> {
+        (self.status.state == MemberState::In).then(|| self.device.clone()).flatten()
+    }
+
+    /// The device, if it takes writes.
+    pub(crate) fn writable(&self) -> Option<Rc<dyn Device>> {
+        (self.status.state != MemberState::Out).then(|| self.device.clone()).flatten()
+    }
+}
+
+/// What an error of a member says about the member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It refused the request, and would refuse it whoever it was: nothing is wrong with it.
+    Refused,
+    /// It cannot do what it has to: it is taken out.
+    Broken,
+}
+
+/// What a failed write says about the member. One that could not read what it was to replace cannot be
+/// written there any more either.
+pub(crate) fn verdict(error: &Error) -> Verdict {
+    match error {
+        Error::ReadOnly(_) | Error::Unreadable(_) => Verdict::Broken,
+        _ => Verdict::Refused,
+    }
+}

@@ -1,0 +1,158 @@
+//! Membership: taking members out, and saying so durably.
+//!
+//! Role: what becomes of an array when a member fails, goes away or comes back. Place on the path: behind a
+//! write that a member did not take.
+//!
+//! Invariants:
+//! * rosters are written one after the other, each to every member that it does not call out;
+//! * the last member that is in is never taken out: what it holds can still be read;
+//! * whoever left a member out waits here until the roster that says so is durable.
+
+use crate::array::{Array, Manner};
+use crate::member::{Verdict, verdict};
+use crate::placement::ROSTER;
+use crate::roster::MemberState;
+use futures_util::future::join_all;
+use plimsoll_kv::{Condition, Error, Expiry, Op, Result, Value};
+use plimsoll_reactor::Work;
+use std::rc::Rc;
+
+/// How long a roster that a full device refuses waits until it is tried again.
+const RETRY_NS: u64 = 10_000_000;
+
+const ALONE: &str = "no other member is left";
+
+impl Array {
+    /// Takes a member out: it failed, or its file is gone. Without effect on one that is out.
+    pub fn take_out(self: &Rc<Self>, member: usize, reason: &str) {
+        let (array, reason) = (self.clone(), reason.to_owned());
+        self.reactor.spawn(Work::Device, async move {
+            // Who writes meanwhile hears of what goes wrong.
+            let _ = array.take_out_now(member, &reason).await;
+        });
+    }
+
+    pub(crate) async fn take_out_now(self: &Rc<Self>, member: usize, reason: &str) -> Result<()> {
+        if self.mark_out(member, reason)? {
+            self.resync_overtaken(member);
+        }
+        self.roster_settled().await
+    }
+
+    /// Marks a member as out, in memory; false if it was.
+    fn mark_out(&self, member: usize, reason: &str) -> Result<bool> {
+        let state = self.state(member);
+        if state == MemberState::Out {
+            return Ok(false);
+        }
+        let others = self
+            .members
+            .borrow()
+            .iter()
+            .enumerate()
+            .any(|(number, other)| number != member && other.status.state == MemberState::In);
+        if state == MemberState::In && !others {
+            return Err(Error::ReadOnly(format!("{}: {reason}; {ALONE}", self.name(member))));
+        }
+        tracing::error!(
+            partition = self.partition,
+            device = self.name(member),
+            reason,
+            "a device of the array is out; writes go on without it"
+        );
+        self.set_state(member, MemberState::Out, reason);
+        Ok(true)
+    }
+
+    pub(crate) fn name(&self, member: usize) -> String {
+        self.members.borrow()[member].status.name.clone()
+    }
+
+    /// Changes a member's state in memory: the roster has to be settled before anybody relies on it.
+    pub(crate) fn set_state(&self, member: usize, state: MemberState, reason: &str) {
+        self.note(member, |status| {
+            status.state = state;
+            reason.clone_into(&mut status.reason);
+        });
+        let mut roster = self.roster.borrow_mut();
+        roster.epoch += 1;
+        roster.members[member].state = state;
+    }
+
+    /// Waits until the roster as it is now is durable on every member that it does not call out.
+    pub(crate) async fn roster_settled(self: &Rc<Self>) -> Result<()> {
+        let wanted = self.roster.borrow().epoch;
+        while self.roster_durable.get() < wanted {
+            if self.roster_writing.get() {
+                let settled = || !self.roster_writing.get() || self.roster_durable.get() >= wanted;
+                self.roster_written.wait_for(|| settled().then_some(())).await;
+                continue;
+            }
+            self.roster_writing.set(true);
+            let written = self.write_roster().await;
+            self.roster_writing.set(false);
+            self.roster_written.wake_all();
+            written?;
+        }
+        Ok(())
+    }
+
+    async fn write_roster(self: &Rc<Self>) -> Result<()> {
+        loop {
+            let (epoch, bytes) = {
+                let roster = self.roster.borrow();
+                (roster.epoch, roster.encode())
+            };
+            let writable: Vec<_> =
+                (0..self.count()).filter_map(|member| Some((member, self.writable(member)?))).collect();
+            let stores = writable.into_iter().map(|(member, device)| {
+                let request = Manner::background().request(self.roster_store(bytes.clone()));
+                async move { (member, device.execute(request).await) }
+            });
+            let (mut broken, mut refused) = (false, None);
+            for (member, result) in join_all(stores).await {
+                match result {
+                    Ok(_) => {}
+                    Err(error) if verdict(&error) == Verdict::Broken => {
+                        broken |= self.mark_out(member, &error.to_string())?;
+                    }
+                    Err(error @ Error::ShuttingDown) => return Err(error),
+                    Err(error) => refused = Some(error),
+                }
+            }
+            match refused {
+                None if !broken => {
+                    self.roster_durable.set(epoch);
+                    return Ok(());
+                }
+                None => {}
+                Some(error) => {
+                    tracing::warn!(partition = self.partition, %error, "the roster is written again");
+                    self.reactor.sleep_ns(RETRY_NS).await;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn roster_store(&self, bytes: Vec<u8>) -> Op {
+        roster_store(&self.tag, bytes)
+    }
+}
+
+/// Writes a roster.
+pub(crate) fn roster_store(tag: &str, bytes: Vec<u8>) -> Op {
+    Op::Store {
+        container: ROSTER,
+        key: roster_key(tag),
+        value: Value::Bytes(bytes),
+        condition: Condition::None,
+        expiry: Expiry::Never,
+        retain: false,
+        want_previous: false,
+    }
+}
+
+/// Where the roster stands.
+pub(crate) fn roster_key(tag: &str) -> Vec<u8> {
+    format!("{tag}roster").into_bytes()
+}

@@ -1,0 +1,403 @@
+//! Opening an array: who belongs to it, who may be trusted, and what the last crash left half done.
+//!
+//! Role: compares the rosters of the devices that are there, begins a new epoch, brings transactions among the
+//! members to their ends, and names the keys that have to be compared before they are used. Place on the path:
+//! after the members' partitions are open, before any request.
+//!
+//! Invariants:
+//! * the epoch of this opening is durable on the members before it is used;
+//! * an array goes on without members that are missing only if more than half of all are there that were in:
+//!   so whoever was left behind earlier cannot take itself for the array;
+//! * no data is written to a device that holds something and does not belong to the array.
+
+use crate::array::{Array, ArrayOptions, Manner};
+use crate::journal::{self, named};
+use crate::mechanism::{Mechanism, MechanismError};
+use crate::member::{Joining, Member};
+use crate::membership::{roster_key, roster_store};
+use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
+use crate::roster::{Entry, MEMBERS_MAX, MemberState, Roster};
+use plimsoll_kv::transaction::{Action, Status};
+use plimsoll_kv::{ContainerId, Device, Error, Op, Output, Request};
+use plimsoll_reactor::{Reactor, Work};
+use std::rc::Rc;
+
+/// Why an array cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The number of devices.
+    #[error("an array has 1 to {MEMBERS_MAX} devices, not {0}")]
+    Count(usize),
+    /// The mechanism.
+    #[error("{0}")]
+    Mechanism(#[from] MechanismError),
+    /// A mechanism that is not built.
+    #[error("{0}: this version has hashing and replication")]
+    Unbuilt(Mechanism),
+    /// A device failed.
+    #[error("{name}: {error}")]
+    Device {
+        /// Which.
+        name: String,
+        /// How.
+        error: Error,
+    },
+    /// A roster that cannot be used.
+    #[error("{name}: its roster {what}")]
+    Roster {
+        /// On which device.
+        name: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// None of the devices is there.
+    #[error("none of the devices is there")]
+    Nothing,
+    /// A new array lacks devices.
+    #[error("{0} is missing, and the others belong to no array yet: a new array needs all its devices")]
+    Incomplete(String),
+    /// A device of another use.
+    #[error("{0} holds data and belongs to no array; give an array empty devices")]
+    HoldsData(String),
+    /// A device of another array.
+    #[error("{0} belongs to another array")]
+    OtherArray(String),
+    /// A device that was replaced, or never belonged.
+    #[error("{0} is no member of the array (any more): was it replaced?")]
+    Stranger(String),
+    /// A device in another's place.
+    #[error("{name} is number {is} of the array and was given as number {given}: keep the order")]
+    Order {
+        /// Which.
+        name: String,
+        /// Its place in the array, from 1.
+        is: usize,
+        /// Where it was given.
+        given: usize,
+    },
+    /// Another number of devices than the array has.
+    #[error("the array has {has} devices, {given} were given")]
+    Size {
+        /// That it has.
+        has: usize,
+        /// That were given.
+        given: usize,
+    },
+    /// Another mechanism than the array has.
+    #[error("the array was made with {has}; {asked} cannot take its place")]
+    OtherMechanism {
+        /// That it has.
+        has: Mechanism,
+        /// That was asked for.
+        asked: Mechanism,
+    },
+    /// Too few to be sure.
+    #[error(
+        "{missing} missing: those that are there may have been left behind by the others; bring them back, or, if they are lost for good, start with `degraded = true` under [array]"
+    )]
+    TooManyMissing {
+        /// Their names, and a verb.
+        missing: String,
+    },
+}
+
+/// Whether a partition of a lone device belongs to an array: it must not be served as if it did not.
+///
+/// # Errors
+/// The device fails.
+pub async fn is_member(
+    device: &Rc<dyn Device>,
+    partition: u16,
+    partitions: u16,
+) -> plimsoll_kv::Result<bool> {
+    let tag = placement::tag(partition, partitions);
+    match read_roster(device, &tag).await {
+        Ok(roster) => Ok(roster.is_some()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Array {
+    /// Opens an array, or makes one of empty devices.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(
+        reactor: &Reactor,
+        partition: u16,
+        partitions: u16,
+        members: Vec<Joining>,
+        options: ArrayOptions,
+    ) -> Result<Rc<Array>, OpenError> {
+        check(&members, options.mechanism)?;
+        let tag = placement::tag(partition, partitions);
+        let rosters = rosters(&members, &tag).await?;
+        let newest = rosters.iter().flatten().max_by_key(|roster| roster.epoch).cloned();
+        let mut roster = match newest {
+            Some(roster) if roster.opens > 0 => roster,
+            begun => begin(reactor, &members, &tag, begun, options).await?,
+        };
+        compare(&roster, &members, &rosters, options.mechanism)?;
+        let members = join(&mut roster, members, &rosters, options)?;
+        roster.opens += 1;
+        roster.epoch += 1;
+        let array = Array::assemble(reactor, (partition, partitions), members, roster, options);
+        let failed = |error| OpenError::Device { name: "the array".to_owned(), error };
+        array.roster_settled().await.map_err(failed)?;
+        array.resolve().await.map_err(failed)?;
+        array.read_journal().await.map_err(failed)?;
+        array.begin_background().await.map_err(failed)?;
+        Ok(array)
+    }
+
+    /// Brings transactions that concern this partition alone to their ends, and gives up those that not every
+    /// member had prepared. What other partitions take part in is left to them.
+    async fn resolve(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
+        let manner = Manner::background();
+        for (known, members) in self.outstanding().await? {
+            let alone = known.participants == [self.partition];
+            let action = match known.status {
+                Status::Unknown => Action::Release,
+                Status::Prepared if alone => Action::Apply,
+                // Some of the members may have been cut short.
+                Status::Applied => Action::Apply,
+                Status::Prepared => continue,
+            };
+            tracing::info!(partition = self.partition, transaction = %known.id.version, ?action, "resolved");
+            for member in members.iter().filter(|member| **member < self.count()) {
+                let Some(device) = self.writable(*member) else { continue };
+                match device.execute(self.step(Some(known.id), action.clone(), &manner)).await {
+                    // It has been done there.
+                    Ok(_) | Err(Error::Invalid(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if alone && action == Action::Apply {
+                self.sync(&manner).await?;
+                for member in members.iter().filter(|member| **member < self.count()) {
+                    let Some(device) = self.writable(*member) else { continue };
+                    device.execute(self.step(Some(known.id), Action::Forget, &manner)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The keys that the journals of the members name have to be compared.
+    async fn read_journal(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
+        for member in 0..self.count() {
+            let Some(device) = self.readable(member) else { continue };
+            let (prefix, limit) = (Vec::new(), journal::SLOTS);
+            let op = Op::List { container: JOURNAL, prefix, after: None, limit };
+            let Output::Listed(page) = background(&device, op).await? else { continue };
+            for key in page.keys {
+                let op = Op::Retrieve { container: JOURNAL, key, range: None, pin: false };
+                match background(&device, op).await {
+                    Ok(Output::Found(item)) => self.unsettled.borrow_mut().extend(named(&item.bytes)),
+                    Ok(_) | Err(Error::NotFound) => {}
+                    // Which key that was is not known: all are compared.
+                    Err(Error::Unreadable(_)) => self.distrusted.set(true),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let lacks_mark = self.lacks_mark().await?;
+        self.distrusted.set(self.distrusted.get() || lacks_mark);
+        Ok(())
+    }
+
+    /// Makes the keys whole that may not be, though nobody asks for them.
+    async fn settle_in_time(self: &Rc<Self>) {
+        let mut retry_ns = SETTLE_RETRY_NS;
+        while !self.closing.get() {
+            match self.settle_all().await {
+                Ok(0) => return,
+                Ok(keys) => tracing::warn!(partition = self.partition, keys, "keys are compared again later"),
+                Err(error) => {
+                    tracing::warn!(partition = self.partition, %error, "keys are compared again later")
+                }
+            }
+            let mut wait = std::pin::pin!(self.reactor.sleep_ns(retry_ns));
+            let closing = || self.closing.get().then_some(());
+            futures_util::future::select(&mut wait, std::pin::pin!(self.tasks_ended.wait_for(closing))).await;
+            retry_ns = (2 * retry_ns).min(SETTLE_RETRY_NS_MAX);
+        }
+    }
+
+    /// Compares what has to be compared, and goes on with what the last end interrupted.
+    async fn begin_background(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
+        let array = self.clone();
+        self.spawn(Work::Background, async move { array.settle_in_time().await });
+        if self.distrusted.get() {
+            tracing::warn!(
+                partition = self.partition,
+                "every key is compared over the devices: the server ended while they were too full to name them"
+            );
+            self.scrub();
+        } else {
+            self.mark_named().await?;
+        }
+        for member in 0..self.count() {
+            if self.state(member) != MemberState::In && self.members.borrow()[member].device.is_some() {
+                self.rebuild(member);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How long keys that cannot be made whole wait until that is tried again, at first and at most.
+const SETTLE_RETRY_NS: u64 = 100_000_000;
+const SETTLE_RETRY_NS_MAX: u64 = 60_000_000_000;
+
+pub(crate) async fn background(device: &Rc<dyn Device>, op: Op) -> plimsoll_kv::Result<Output> {
+    let request = Manner::background().request(op);
+    device.clone().execute(request).await.map(|completion| completion.output)
+}
+
+/// Looks at what was asked for.
+fn check(members: &[Joining], mechanism: Mechanism) -> Result<(), OpenError> {
+    if !(1..=MEMBERS_MAX).contains(&members.len()) {
+        return Err(OpenError::Count(members.len()));
+    }
+    mechanism.checked(members.len() as u32)?;
+    if !matches!(mechanism, Mechanism::Hashing | Mechanism::Replication { .. }) {
+        return Err(OpenError::Unbuilt(mechanism));
+    }
+    if members.iter().all(|member| member.device.is_none()) {
+        return Err(OpenError::Nothing);
+    }
+    Ok(())
+}
+
+async fn read_roster(device: &Rc<dyn Device>, tag: &str) -> plimsoll_kv::Result<Option<Roster>> {
+    let op = Op::Retrieve { container: ROSTER, key: roster_key(tag), range: None, pin: false };
+    match background(device, op).await {
+        Ok(Output::Found(item)) => Roster::decode(&item.bytes)
+            .map(Some)
+            .map_err(|what| Error::Unreadable(format!("its roster {what}"))),
+        Ok(_) | Err(Error::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The roster that stands on each device.
+async fn rosters(members: &[Joining], tag: &str) -> Result<Vec<Option<Roster>>, OpenError> {
+    let mut rosters = Vec::with_capacity(members.len());
+    for member in members {
+        rosters.push(match &member.device {
+            None => None,
+            Some(device) => read_roster(device, tag)
+                .await
+                .map_err(|error| OpenError::Device { name: member.name.clone(), error })?,
+        });
+    }
+    Ok(rosters)
+}
+
+/// Makes an array of empty devices: nothing is stored before its roster stands on all of them.
+async fn begin(
+    reactor: &Reactor,
+    members: &[Joining],
+    tag: &str,
+    begun: Option<Roster>,
+    options: ArrayOptions,
+) -> Result<Roster, OpenError> {
+    let mut array = [0; 16];
+    array[..8].copy_from_slice(&reactor.random_u64().to_le_bytes());
+    array[8..].copy_from_slice(&reactor.random_u64().to_le_bytes());
+    let entries = members.iter().map(|member| Entry { device: member.id, state: MemberState::In });
+    let roster = begun.unwrap_or(Roster {
+        array,
+        epoch: 1,
+        opens: 0,
+        mechanism: options.mechanism,
+        members: entries.collect(),
+    });
+    for member in members {
+        let Some(device) = &member.device else { return Err(OpenError::Incomplete(member.name.clone())) };
+        let failed = |error| OpenError::Device { name: member.name.clone(), error };
+        for container in 0..ARRAY_CONTAINERS {
+            let op = Op::Stats { container: ContainerId(container) };
+            let Output::Stats(stats) = background(device, op).await.map_err(failed)? else { continue };
+            if stats.keys > 0 {
+                return Err(OpenError::HoldsData(member.name.clone()));
+            }
+        }
+        let request: Request = Manner::background().request(roster_store(tag, roster.encode()));
+        device.clone().execute(request).await.map_err(failed)?;
+    }
+    Ok(roster)
+}
+
+/// Compares the devices with the roster.
+fn compare(
+    roster: &Roster,
+    members: &[Joining],
+    rosters: &[Option<Roster>],
+    mechanism: Mechanism,
+) -> Result<(), OpenError> {
+    if roster.members.len() != members.len() {
+        return Err(OpenError::Size { has: roster.members.len(), given: members.len() });
+    }
+    if roster.mechanism != mechanism {
+        return Err(OpenError::OtherMechanism { has: roster.mechanism, asked: mechanism });
+    }
+    for (given, (member, own)) in members.iter().zip(rosters).enumerate() {
+        if own.as_ref().is_some_and(|own| own.array != roster.array) {
+            return Err(OpenError::OtherArray(member.name.clone()));
+        }
+        if member.device.is_none() || roster.members[given].device == member.id {
+            continue;
+        }
+        let is = roster.members.iter().position(|entry| entry.device == member.id);
+        let name = member.name.clone();
+        return Err(match is {
+            Some(is) => OpenError::Order { name, is: is + 1, given: given + 1 },
+            None => OpenError::Stranger(name),
+        });
+    }
+    Ok(())
+}
+
+/// Decides who is in.
+fn join(
+    roster: &mut Roster,
+    given: Vec<Joining>,
+    rosters: &[Option<Roster>],
+    options: ArrayOptions,
+) -> Result<Vec<Member>, OpenError> {
+    let were_in = |entry: &Entry| entry.state == MemberState::In;
+    let missing: Vec<String> = roster
+        .members
+        .iter()
+        .zip(&given)
+        .filter(|(entry, member)| were_in(entry) && member.device.is_none())
+        .map(|(_, member)| member.name.clone())
+        .collect();
+    let there = roster.members.iter().filter(|entry| were_in(entry)).count() - missing.len();
+    if there == 0 || (!missing.is_empty() && 2 * there <= given.len() && !options.degraded) {
+        let verb = if missing.len() == 1 { "is" } else { "are" };
+        return Err(OpenError::TooManyMissing { missing: format!("{} {verb}", missing.join(", ")) });
+    }
+    let fresh = roster.opens == 0;
+    let mut members = Vec::with_capacity(given.len());
+    for ((entry, own), member) in roster.members.iter_mut().zip(rosters).zip(given) {
+        let reason = match (&member.device, entry.state) {
+            (None, _) => "missing when the server started",
+            (Some(_), MemberState::In) if own.is_none() && !fresh => "it was formatted anew",
+            (Some(_), MemberState::In) => "",
+            (Some(_), MemberState::Out) => "it has missed writes",
+            (Some(_), MemberState::Resyncing) => "it is being resynchronised",
+        };
+        if !reason.is_empty() && entry.state != MemberState::Resyncing || member.device.is_none() {
+            entry.state = MemberState::Out;
+        }
+        if !reason.is_empty() {
+            tracing::warn!(device = member.name, reason, "a device of the array is not in");
+        }
+        let id = entry.device;
+        members.push(Member::new(Joining { id, ..member }, entry.state, reason));
+    }
+    Ok(members)
+}

@@ -1,0 +1,317 @@
+//! Rebuilding a member, and scrubbing all of them: walking over live keys and making each whole.
+//!
+//! Role: gives a new or returned device what it should hold, key by key, while clients go on. Place on the
+//! path: none; a task in the background, one page of keys at a time.
+//!
+//! Invariants:
+//! * a member begins with nothing of what it held: what was deleted while it was out does not come back;
+//! * from before the first key is copied it takes every write, and it is read only after the last;
+//! * a key is held while it is compared and copied;
+//! * nothing but live keys is read or written.
+//!
+//! Source: KVMD (FAST'20), section on rebuilding: neighbours tell which keys a device held. There one key at a
+//! time; here several.
+
+use crate::array::{Array, Scrub};
+use crate::member::Joining;
+use crate::open::background;
+use crate::placement::{self, ARRAY_CONTAINERS, ROLES_MAX};
+use crate::reconcile::Told;
+use crate::roster::MemberState;
+use crate::walk::Source;
+use futures_util::future::join_all;
+use plimsoll_kv::transaction::{Action, Status};
+use plimsoll_kv::{ContainerId, Device, Error, Op, Output, Result};
+use plimsoll_reactor::Work;
+use std::rc::Rc;
+
+/// Keys that are compared at a time.
+const TOGETHER: usize = 16;
+/// Keys of a page.
+const PAGE_KEYS: usize = 256;
+
+impl Array {
+    /// Begins to resynchronise a member that is out and there. Without effect on others.
+    pub fn rebuild(self: &Rc<Self>, member: usize) {
+        if self.state(member) == MemberState::In || self.members.borrow()[member].device.is_none() {
+            return;
+        }
+        let array = self.clone();
+        self.spawn(Work::Background, async move {
+            if let Err(error) = array.resync(member).await {
+                let device = array.name(member);
+                tracing::error!(partition = array.partition, device, %error, "not resynchronised");
+                let reason = format!("not resynchronised: {error}");
+                array.note(member, |status| status.reason = reason);
+            }
+        });
+    }
+
+    /// Puts a device in the place of another, which is out from then on, and resynchronises it.
+    ///
+    /// # Errors
+    /// The roster cannot be written, or the member is the last one that is in.
+    pub async fn replace(self: &Rc<Self>, member: usize, with: Joining) -> Result<()> {
+        self.take_out_now(member, "it is being replaced").await?;
+        {
+            let mut members = self.members.borrow_mut();
+            let old = &mut members[member];
+            old.device = with.device;
+            old.status.name = with.name;
+            old.status.id = with.id;
+            self.roster.borrow_mut().members[member].device = with.id;
+            self.roster.borrow_mut().epoch += 1;
+        }
+        self.roster_settled().await?;
+        self.rebuild(member);
+        Ok(())
+    }
+
+    /// A resynchronisation that is under way has nothing to do any more.
+    pub(crate) fn resync_overtaken(&self, member: usize) {
+        self.members.borrow_mut()[member].resyncs += 1;
+        self.uploads.forget_member(member, self.count());
+    }
+
+    /// True while the resynchronisation with this number is to go on.
+    fn goes_on(&self, member: usize, number: u64) -> bool {
+        let members = self.members.borrow();
+        let member = &members[member];
+        !self.closing.get() && member.resyncs == number && member.status.state == MemberState::Resyncing
+    }
+
+    async fn resync(self: &Rc<Self>, member: usize) -> Result<()> {
+        let device = self.members.borrow()[member].device.clone().ok_or(Error::NotFound)?;
+        self.resync_overtaken(member);
+        if self.state(member) == MemberState::Out {
+            self.empty(&device).await?;
+        }
+        let number = self.members.borrow()[member].resyncs;
+        {
+            // Every write and every transaction that begins from here on goes to it, too.
+            let _everything = self.locks.lock_everything().await;
+            if self.state(member) == MemberState::Out {
+                self.set_state(member, MemberState::Resyncing, "it is being resynchronised");
+            }
+            self.roster_settled().await?;
+        }
+        let device = self.name(member);
+        tracing::info!(partition = self.partition, device, "resynchronisation begins");
+        self.note(member, |status| (status.keys_done, status.keys_total) = (0, 0));
+        let total = self.keys_of(member).await?;
+        self.note(member, |status| status.keys_total = total);
+        for role in 0..self.copies {
+            for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
+                self.resync_container(member, number, role, container).await?;
+            }
+        }
+        if !self.goes_on(member, number) {
+            return Ok(());
+        }
+        self.set_state(member, MemberState::In, "");
+        self.roster_settled().await?;
+        let copied_bytes = self.members.borrow()[member].status.copied_bytes;
+        tracing::info!(
+            partition = self.partition,
+            device,
+            keys = total,
+            copied_bytes,
+            "resynchronised: it is in"
+        );
+        Ok(())
+    }
+
+    /// Takes everything away that a member that was out holds, transactions included.
+    async fn empty(self: &Rc<Self>, device: &Rc<dyn Device>) -> Result<()> {
+        let step = |id, action| Op::Transaction { partition: self.partition, id, action };
+        if let Output::Outstanding(known) = background(device, step(None, Action::Outstanding)).await? {
+            for known in known {
+                let end = if known.status == Status::Applied { Action::Forget } else { Action::Release };
+                background(device, step(Some(known.id), end)).await?;
+            }
+        }
+        for container in (0..ROLES_MAX * ARRAY_CONTAINERS + 2).map(ContainerId) {
+            let Output::Stats(stats) = background(device, Op::Stats { container }).await? else { continue };
+            if stats.keys > 0 {
+                background(device, Op::Clear { container }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys that a member should hold, in all roles.
+    async fn keys_of(self: &Rc<Self>, member: usize) -> Result<u64> {
+        let mut keys = 0;
+        for role in 0..self.copies {
+            let primary = self.primary_of(member, role);
+            for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
+                keys += self.keys_at(primary, container).await?;
+            }
+        }
+        Ok(keys)
+    }
+
+    async fn keys_at(self: &Rc<Self>, primary: usize, container: ContainerId) -> Result<u64> {
+        let Some(source) = self.source(primary, container) else { return Ok(0) };
+        match background(&source.device, Op::Stats { container: source.container }).await? {
+            Output::Stats(stats) => Ok(stats.keys),
+            _ => Ok(0),
+        }
+    }
+
+    /// Whose keys a member holds in a role.
+    fn primary_of(&self, member: usize, role: usize) -> usize {
+        (member + self.count() - role) % self.count()
+    }
+
+    async fn resync_container(
+        self: &Rc<Self>,
+        member: usize,
+        number: u64,
+        role: usize,
+        container: ContainerId,
+    ) -> Result<()> {
+        let primary = self.primary_of(member, role);
+        let mut after = None;
+        while self.goes_on(member, number) {
+            let Some(source) = self.source(primary, container) else {
+                if self.copies == 1 {
+                    return Ok(()); // Its keys were nowhere else: they are lost.
+                }
+                return Err(Error::Unreadable("the devices that hold its keys are out".to_owned()));
+            };
+            let start_ns = self.reactor.now_ns();
+            let Some(keys) = page(&source, &mut after).await? else { return Ok(()) };
+            let mut copied_bytes = 0;
+            for some in keys.chunks(TOGETHER) {
+                let each = some.iter().map(|key| self.resync_key(container, key, role));
+                for bytes in join_all(each).await {
+                    copied_bytes += bytes?;
+                }
+                self.note(member, |status| status.keys_done += some.len() as u64);
+                self.reactor.yield_now().await;
+            }
+            self.pace(copied_bytes, start_ns).await;
+        }
+        Ok(())
+    }
+
+    /// Sleeps as long as a page of so many bytes has to take.
+    async fn pace(&self, bytes: u64, start_ns: u64) {
+        let rate = self.options.rebuild_bytes_per_s;
+        if rate > 0 {
+            let least_ns = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64;
+            self.reactor.sleep_until(start_ns + least_ns).await;
+        }
+    }
+
+    /// Gives the member in a role a key, if it has not got it as it is; the bytes copied.
+    async fn resync_key(self: &Rc<Self>, container: ContainerId, key: &[u8], role: usize) -> Result<u64> {
+        let place = self.place(container, key)?;
+        let _guard = self.hold(&place).await?;
+        let Some(target) = self.writable(self.member_of(&place, role)) else { return Ok(0) };
+        let from = (0..self.copies).find(|from| self.readable(self.member_of(&place, *from)).is_some());
+        let Some(from) = from else { return Ok(0) };
+        let source = self.readable(self.member_of(&place, from)).expect("just found");
+        let right = self.ask(&source, &place, from, false).await?;
+        if self.ask(&target, &place, role, false).await? == right {
+            return Ok(0);
+        }
+        match right {
+            Told::Found { .. } => self.copy(&place, from, role).await,
+            // It was deleted since the page was read.
+            Told::Absent => Ok(0),
+            // Read from another device, and written again where it is damaged.
+            Told::Unreadable => {
+                self.reconcile(&place).await?;
+                self.copy(&place, from, role).await
+            }
+        }
+    }
+
+    /// Begins to compare every key over the members that are in, and to mend what is damaged; unless that is
+    /// under way.
+    pub fn scrub(self: &Rc<Self>) {
+        if self.scrub.get().runs {
+            return;
+        }
+        self.scrub.set(Scrub { runs: true, ..Scrub::default() });
+        let array = self.clone();
+        self.spawn(Work::Background, async move {
+            let whole = array.scrub_all().await;
+            let Scrub { keys, errors, .. } = array.scrub.get();
+            array.scrub.set(Scrub { keys, errors, runs: false });
+            match whole {
+                Ok(true) => tracing::info!(partition = array.partition, keys, errors, "scrubbed"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(partition = array.partition, %error, "the scrub ended early"),
+            }
+        });
+    }
+
+    /// True if it came to its end.
+    async fn scrub_all(self: &Rc<Self>) -> Result<bool> {
+        for primary in 0..self.count() {
+            for role in 0..self.copies {
+                // What one member lacks another tells.
+                let member = placement::member(primary, role, self.count());
+                let Some(device) = self.readable(member) else { continue };
+                for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
+                    let below = placement::container(container, role);
+                    let source = Source { device: device.clone(), container: below, member };
+                    if !self.scrub_container(&source, container).await? {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        if self.distrusted.replace(false) {
+            self.mark_named().await?;
+        }
+        Ok(true)
+    }
+
+    async fn scrub_container(self: &Rc<Self>, source: &Source, container: ContainerId) -> Result<bool> {
+        let mut after = None;
+        while let Some(keys) = page(source, &mut after).await? {
+            for some in keys.chunks(TOGETHER) {
+                if self.closing.get() {
+                    return Ok(false);
+                }
+                let each = some.iter().map(|key| self.scrub_key(container, key));
+                let errors: u64 = join_all(each).await.into_iter().sum();
+                let scrub = self.scrub.get();
+                let (keys, errors) = (scrub.keys + some.len() as u64, scrub.errors + errors);
+                self.scrub.set(Scrub { keys, errors, ..scrub });
+                self.reactor.yield_now().await;
+            }
+        }
+        Ok(true)
+    }
+
+    async fn scrub_key(self: &Rc<Self>, container: ContainerId, key: &[u8]) -> u64 {
+        let scrubbed = async {
+            let place = self.place(container, key)?;
+            let _guard = self.hold(&place).await?;
+            self.reconcile(&place).await
+        };
+        scrubbed.await.unwrap_or_else(|error: Error| {
+            tracing::error!(partition = self.partition, %error, "a key cannot be mended");
+            1
+        })
+    }
+}
+
+/// The next page of keys, and where it ended; nothing at the end.
+async fn page(source: &Source, after: &mut Option<Vec<u8>>) -> Result<Option<Vec<Vec<u8>>>> {
+    let (container, limit) = (source.container, PAGE_KEYS);
+    let op = Op::List { container, prefix: Vec::new(), after: after.clone(), limit };
+    let Output::Listed(page) = background(&source.device, op).await? else { return Ok(None) };
+    match page.keys.last() {
+        None => Ok(None),
+        Some(last) => {
+            *after = Some(last.clone());
+            Ok(Some(page.keys))
+        }
+    }
+}

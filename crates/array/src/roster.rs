@@ -1,0 +1,182 @@
+//! The roster: which devices an array consists of, and which of them may be read.
+//!
+//! Role: a small value that stands on every member, in the array's own container. Place on the path: read
+//! when an array is opened, written when a member's state changes.
+//!
+//! Invariants:
+//! * the roster with the highest epoch is in force; a member that it calls out is not read until it has been
+//!   rebuilt, whatever its own copy says;
+//! * a write that was not made on a member is acknowledged only when a roster that calls it out is durable on
+//!   the others;
+//! * integers are little-endian, a CRC-32C covers everything, and a decoder trusts nothing.
+//!
+//! ```text
+//!  0  magic "PLIMARRY"   8 bytes      32  mechanism      u8, copies u8, members u16
+//!  8  CRC-32C, field 0   u32          36  opens          u32
+//! 12  format 1           u32          40  members, each: device id 16 bytes, state u8, 7 bytes of 0
+//! 16  array id           16 bytes         (at the end: epoch u64)
+//! ```
+
+use crate::mechanism::Mechanism;
+use crc_fast::{CrcAlgorithm, checksum};
+
+const MAGIC: [u8; 8] = *b"PLIMARRY";
+const FORMAT: u32 = 1;
+const HEAD_BYTES: usize = 40;
+const MEMBER_BYTES: usize = 24;
+const CRC_AT: std::ops::Range<usize> = 8..12;
+/// Members at most.
+pub const MEMBERS_MAX: usize = 64;
+
+/// How far a member is to be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// It holds everything that it should.
+    In,
+    /// It lacks writes, or is not there.
+    Out,
+    /// It takes all writes, and is being given what it lacks. It is not read.
+    Resyncing,
+}
+
+/// A member as the roster knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) device: [u8; 16],
+    pub(crate) state: MemberState,
+}
+
+/// Who belongs to an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Roster {
+    pub(crate) array: [u8; 16],
+    /// Counts changes.
+    pub(crate) epoch: u64,
+    /// Counts times that the array was opened: the epoch of versions.
+    pub(crate) opens: u32,
+    pub(crate) mechanism: Mechanism,
+    pub(crate) members: Vec<Entry>,
+}
+
+impl Roster {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let (mechanism, copies) = match self.mechanism {
+            Mechanism::Hashing => (0, 1),
+            Mechanism::Replication { copies } => (1, copies as u8),
+            other => unreachable!("{other} was refused when the array was opened"),
+        };
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.members.len() * MEMBER_BYTES + 8);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&FORMAT.to_le_bytes());
+        bytes.extend_from_slice(&self.array);
+        bytes.extend_from_slice(&[mechanism, copies]);
+        bytes.extend_from_slice(&(self.members.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&self.opens.to_le_bytes());
+        for member in &self.members {
+            bytes.extend_from_slice(&member.device);
+            bytes.push(member.state as u8);
+            bytes.extend_from_slice(&[0; 7]);
+        }
+        bytes.extend_from_slice(&self.epoch.to_le_bytes());
+        let crc = checksum(CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
+        bytes[CRC_AT].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The roster in these bytes, or what is wrong with them.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Roster, &'static str> {
+        if bytes.len() < HEAD_BYTES + 8 || bytes[..8] != MAGIC {
+            return Err("is no roster");
+        }
+        let mut bare = bytes.to_vec();
+        bare[CRC_AT].fill(0);
+        if bytes[CRC_AT] != (checksum(CrcAlgorithm::Crc32Iscsi, &bare) as u32).to_le_bytes() {
+            return Err("has a wrong checksum");
+        }
+        if bytes[12..16] != FORMAT.to_le_bytes() {
+            return Err("is of a format that this version does not know");
+        }
+        let mechanism = match (bytes[32], bytes[33]) {
+            (0, 1) => Mechanism::Hashing,
+            (1, copies) => Mechanism::Replication { copies: copies.into() },
+            _ => return Err("names a mechanism that this version does not know"),
+        };
+        let count = usize::from(u16::from_le_bytes([bytes[34], bytes[35]]));
+        let is_whole = bytes.len() == HEAD_BYTES + count * MEMBER_BYTES + 8;
+        if !is_whole || !(1..=MEMBERS_MAX).contains(&count) || mechanism.checked(count as u32).is_err() {
+            return Err("contradicts itself");
+        }
+        let (entries, epoch) = bytes[HEAD_BYTES..].split_at(count * MEMBER_BYTES);
+        let members = entries.chunks(MEMBER_BYTES).map(entry).collect::<Option<Vec<Entry>>>();
+        Ok(Roster {
+            array: bytes[16..32].try_into().expect("16 bytes"),
+            epoch: u64::from_le_bytes(epoch.try_into().expect("8 bytes")),
+            opens: u32::from_le_bytes(bytes[36..40].try_into().expect("4 bytes")),
+            mechanism,
+            members: members.ok_or("names a state that this version does not know")?,
+        })
+    }
+}
+
+fn entry(bytes: &[u8]) -> Option<Entry> {
+    let state = match bytes[16] {
+        0 => MemberState::In,
+        1 => MemberState::Out,
+        2 => MemberState::Resyncing,
+        _ => return None,
+    };
+    Some(Entry { device: bytes[..16].try_into().expect("16 bytes"), state })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Roster {
+        let entry = |number: u8, state| Entry { device: [number; 16], state };
+        Roster {
+            array: [9; 16],
+            epoch: 5,
+            opens: 2,
+            mechanism: Mechanism::Replication { copies: 2 },
+            members: vec![
+                entry(1, MemberState::In),
+                entry(2, MemberState::Out),
+                entry(3, MemberState::Resyncing),
+            ],
+        }
+    }
+
+    #[test]
+    fn what_is_decoded_is_what_was_encoded() {
+        assert_eq!(Roster::decode(&sample().encode()), Ok(sample()));
+        assert_eq!(sample().encode().len(), 120);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let whole = sample().encode();
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Roster::decode(&bytes).is_err(), "bit {bit}");
+        }
+        (0..whole.len()).for_each(|length| assert!(Roster::decode(&whole[..length]).is_err()));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_decoded_panics(bytes: Vec<u8>) {
+            let _ = Roster::decode(&bytes);
+            let mut framed = sample().encode();
+            let length = bytes.len().min(framed.len() - 16);
+            framed[12..12 + length].copy_from_slice(&bytes[..length]);
+            framed[CRC_AT].fill(0);
+            let crc = checksum(CrcAlgorithm::Crc32Iscsi, &framed) as u32;
+            framed[CRC_AT].copy_from_slice(&crc.to_le_bytes());
+            let _ = Roster::decode(&framed);
+        }
+    }
+}

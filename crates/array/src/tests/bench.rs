@@ -1,0 +1,163 @@
+//! What the tests of the array share: members in memory that can fail, and requests in one line.
+
+use crate::{Array, ArrayOptions, Joining, Mechanism, MemberState, OpenError};
+use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
+use plimsoll_kv::memory::{Memory, MemoryOptions};
+use plimsoll_kv::{
+    Condition, ContainerId, Device, Durability, Edit, Error, Expiry, Item, Op, Output, Request, Result, Value,
+};
+use plimsoll_reactor::sim::{ProcessId, World};
+use plimsoll_reactor::{Reactor, Work};
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+
+/// An hour of virtual time: no test waits longer.
+const DEADLINE_NS: u64 = 3_600_000_000_000;
+
+pub(super) const DB: ContainerId = ContainerId(0);
+
+/// Runs a test on a simulated core, to its end.
+pub(super) fn run<F: Future<Output = ()> + 'static>(test: impl Fn(Reactor) -> F) {
+    let world = World::new(1, |_| "test");
+    let done = Rc::new(Cell::new(false));
+    world.start_process(ProcessId(0), 1, |reactor| {
+        let (future, done) = (test(reactor.clone()), done.clone());
+        reactor.spawn(Work::Kv, async move {
+            future.await;
+            done.set(true);
+        });
+    });
+    assert!(world.run_until(DEADLINE_NS, || done.get()), "the test did not end");
+    world.kill(ProcessId(0), false);
+}
+
+/// The devices of an array, which stay when it is closed or forgotten.
+#[derive(Clone)]
+pub(super) struct Bench {
+    pub(super) reactor: Reactor,
+    pub(super) below: Vec<Rc<Memory>>,
+    pub(super) members: Vec<Rc<FaultDevice>>,
+    pub(super) ids: Vec<u8>,
+    pub(super) options: ArrayOptions,
+}
+
+impl Bench {
+    pub(super) fn new(reactor: &Reactor, members: usize, copies: u32) -> Bench {
+        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 132, ..MemoryOptions::default() };
+        Bench::of(reactor, members, copies, options)
+    }
+
+    pub(super) fn of(reactor: &Reactor, members: usize, copies: u32, each: MemoryOptions) -> Bench {
+        let below: Vec<_> = (0..members).map(|_| Memory::new(reactor, each)).collect();
+        let mechanism = if copies == 1 { Mechanism::Hashing } else { Mechanism::Replication { copies } };
+        let mut bench = Bench {
+            reactor: reactor.clone(),
+            below,
+            members: Vec::new(),
+            ids: (1..=members as u8).collect(),
+            options: ArrayOptions { mechanism, degraded: false, rebuild_bytes_per_s: 0 },
+        };
+        bench.members = bench.below.iter().map(|below| healthy(below)).collect();
+        bench
+    }
+
+    /// The devices as they are given, without those that are missing.
+    pub(super) fn given(&self, missing: &[usize]) -> Vec<Joining> {
+        let each = self.members.iter().enumerate().map(|(number, member)| Joining {
+            name: format!("d{number}"),
+            id: [self.ids[number]; 16],
+            device: (!missing.contains(&number)).then(|| member.clone() as Rc<dyn Device>),
+        });
+        each.collect()
+    }
+
+    pub(super) async fn try_open(&self, missing: &[usize]) -> std::result::Result<Rc<Array>, OpenError> {
+        Array::open(&self.reactor, 0, 1, self.given(missing), self.options).await
+    }
+
+    pub(super) async fn open(&self) -> Rc<Array> {
+        self.try_open(&[]).await.expect("nothing is missing")
+    }
+
+    /// A member with nothing on it.
+    pub(super) fn fresh(&mut self, member: usize, id: u8) -> Joining {
+        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 132, ..MemoryOptions::default() };
+        self.below[member] = Memory::new(&self.reactor, options);
+        self.members[member] = healthy(&self.below[member]);
+        self.ids[member] = id;
+        let device: Rc<dyn Device> = self.members[member].clone();
+        Joining { name: format!("new{member}"), id: [id; 16], device: Some(device) }
+    }
+
+    /// Waits until every member is in.
+    pub(super) async fn whole(&self, array: &Rc<Array>) {
+        while array.status().members.iter().any(|member| member.state != MemberState::In) {
+            self.reactor.sleep_ns(1_000_000).await;
+        }
+    }
+}
+
+fn healthy(below: &Rc<Memory>) -> Rc<FaultDevice> {
+    FaultDevice::new(below.clone(), FaultPolicy::Never, Error::ReadOnly("broken for a test".to_owned()))
+}
+
+pub(super) async fn execute<D: Device + ?Sized>(device: &Rc<D>, op: Op) -> Result<Output> {
+    let request = Request::new(Durability::Sync, op);
+    device.clone().execute(request).await.map(|completion| completion.output)
+}
+
+pub(super) fn store_op(key: &str, value: Value) -> Op {
+    store_in(DB, key, value)
+}
+
+pub(super) fn store_in(container: ContainerId, key: &str, value: Value) -> Op {
+    Op::Store {
+        container,
+        key: key.as_bytes().to_vec(),
+        value,
+        condition: Condition::None,
+        expiry: Expiry::Never,
+        retain: false,
+        want_previous: false,
+    }
+}
+
+pub(super) async fn set<D: Device + ?Sized>(device: &Rc<D>, key: &str, value: &[u8]) -> Result<Output> {
+    execute(device, store_op(key, Value::Bytes(value.to_vec()))).await
+}
+
+pub(super) async fn edit<D: Device + ?Sized>(device: &Rc<D>, key: &str, edit: Edit) -> Result<Output> {
+    execute(device, store_op(key, Value::Edit(edit))).await
+}
+
+pub(super) fn retrieve_op(container: ContainerId, key: &str) -> Op {
+    Op::Retrieve { container, key: key.as_bytes().to_vec(), range: None, pin: false }
+}
+
+pub(super) async fn get<D: Device + ?Sized>(device: &Rc<D>, key: &str) -> Result<Item> {
+    match execute(device, retrieve_op(DB, key)).await? {
+        Output::Found(item) => Ok(item),
+        other => panic!("a retrieve gave {other:?}"),
+    }
+}
+
+pub(super) async fn bytes<D: Device + ?Sized>(device: &Rc<D>, key: &str) -> Option<Vec<u8>> {
+    match get(device, key).await {
+        Ok(item) => Some(item.bytes),
+        Err(Error::NotFound) => None,
+        Err(error) => panic!("{key}: {error}"),
+    }
+}
+
+pub(super) async fn del<D: Device + ?Sized>(device: &Rc<D>, key: &str) -> Result<Output> {
+    let (key, condition) = (key.as_bytes().to_vec(), Condition::None);
+    execute(device, Op::Delete { container: DB, key, condition }).await
+}
+
+pub(super) async fn keys<D: Device + ?Sized>(device: &Rc<D>) -> u64 {
+    match execute(device, Op::Stats { container: DB }).await {
+        Ok(Output::Stats(stats)) => stats.keys,
+        other => panic!("statistics gave {other:?}"),
+    }
+}

@@ -1,0 +1,222 @@
+//! Members that fail, fill up, lie, go away and come back.
+
+use super::bench::{Bench, DB, bytes, del, execute, get, keys, retrieve_op, run, set, store_in};
+use crate::placement::{self, container};
+use crate::{Array, MemberState};
+use futures_util::future::join_all;
+use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::memory::MemoryOptions;
+use plimsoll_kv::{Error, Op, Value};
+use std::rc::Rc;
+
+fn is_write(op: &Op) -> bool {
+    matches!(op, Op::Store { .. } | Op::Delete { .. } | Op::Batch(_))
+}
+
+fn state(array: &Rc<Array>, member: usize) -> MemberState {
+    array.status().members[member].state
+}
+
+async fn fill(array: &Rc<Array>, generation: u32) {
+    let each = (0..200).map(|number| async move {
+        set(array, &format!("key:{number}"), format!("{generation}:{number}").as_bytes()).await.unwrap();
+    });
+    join_all(each).await;
+}
+
+async fn check(array: &Rc<Array>, generation: u32) {
+    for number in 0..200 {
+        let value = bytes(array, &format!("key:{number}")).await;
+        assert_eq!(value, Some(format!("{generation}:{number}").into_bytes()), "key:{number}");
+    }
+    assert_eq!(keys(array).await, 200);
+}
+
+#[test]
+fn a_member_that_fails_is_out_and_nothing_else_changes() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 5, 3);
+        let array = bench.open().await;
+        fill(&array, 1).await;
+        bench.members[2].set_policy(FaultPolicy::From(1));
+        check(&array, 1).await;
+        fill(&array, 2).await;
+        assert_eq!(state(&array, 2), MemberState::Out);
+        assert!(array.status().members[2].reason.contains("broken for a test"));
+        check(&array, 2).await;
+        bench.members[3].set_policy(FaultPolicy::From(1));
+        fill(&array, 3).await;
+        check(&array, 3).await;
+        // Three of three: some keys have no copy left, and say so.
+        bench.members[4].set_policy(FaultPolicy::From(1));
+        let lost = (0..200).map(|number| format!("key:{number}"));
+        let lost: Vec<String> = lost.filter(|key| placement::primary(key.as_bytes(), 5) == 2).collect();
+        for key in &lost {
+            assert!(matches!(set(&array, key, b"x").await, Err(Error::ReadOnly(_))));
+            assert!(matches!(get(&array, key).await, Err(Error::Unreadable(_) | Error::ReadOnly(_))));
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_read_is_read_elsewhere_and_written_again() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 2);
+        let array = bench.open().await;
+        set(&array, "k", b"value").await.unwrap();
+        let primary = placement::primary(b"k", 3);
+        // Rot: another header, or none.
+        let rotten = store_in(container(DB, 0), "k", Value::Bytes(b"rot".to_vec()));
+        execute(&bench.below[primary], rotten).await.unwrap();
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"value"[..]));
+        reactor.sleep_ns(1_000_000_000).await;
+        let status = array.status();
+        assert_eq!((status.members[primary].repaired, status.unsettled), (1, 0));
+        let again = execute(&bench.below[primary], retrieve_op(container(DB, 0), "k")).await;
+        assert!(matches!(again, Ok(plimsoll_kv::Output::Found(item)) if &item.bytes[32..] == b"value"));
+    });
+}
+
+#[test]
+fn a_write_that_one_member_has_no_room_for_is_undone_on_the_others() {
+    run(async |reactor| {
+        let each = MemoryOptions { capacity_bytes: 64 << 10, ..MemoryOptions::default() };
+        let mut bench = Bench::of(&reactor, 3, 3, each);
+        // One member has half the room.
+        let small = MemoryOptions { capacity_bytes: 32 << 10, ..MemoryOptions::default() };
+        let other = Bench::of(&reactor, 1, 1, small);
+        bench.below[1] = other.below[0].clone();
+        bench.members[1] = other.members[0].clone();
+        let array = bench.open().await;
+        set(&array, "before", b"stays").await.unwrap();
+        let mut number = 0;
+        let refused = loop {
+            match set(&array, &format!("key:{number}"), &[7; 1000]).await {
+                Ok(_) => number += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, Error::NoSpace);
+        assert!(number > 20, "{number}");
+        assert_eq!(keys(&array).await, number + 1);
+        assert_eq!(bytes(&array, &format!("key:{number}")).await, None);
+        // An overwrite that does not fit leaves what was there, on every member.
+        assert_eq!(set(&array, "before", &[1; 30_000]).await, Err(Error::NoSpace));
+        for member in [0, 1, 2] {
+            bench.members.iter().for_each(|member| member.set_policy(FaultPolicy::Never));
+            let others = (0..3).filter(|other| *other != member);
+            for other in others {
+                let fail = |request: &plimsoll_kv::Request| matches!(request.op, Op::Retrieve { .. });
+                bench.members[other].set_policy(FaultPolicy::When(Box::new(fail)));
+            }
+            let _ = get(&array, "before").await;
+        }
+        bench.members.iter().for_each(|member| member.set_policy(FaultPolicy::Never));
+        assert_eq!(bytes(&array, "before").await.as_deref(), Some(&b"stays"[..]));
+        assert!(del(&array, "key:0").await.is_ok(), "deletes go on");
+        assert!(set(&array, "small", b"fits").await.is_ok());
+        assert_eq!(array.status().members.iter().filter(|member| member.state == MemberState::In).count(), 3);
+    });
+}
+
+#[test]
+fn a_new_device_gets_what_it_should_hold_while_clients_go_on() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 4, 2);
+        let array = bench.open().await;
+        fill(&array, 1).await;
+        bench.members[1].set_policy(FaultPolicy::From(1));
+        fill(&array, 2).await;
+        assert_eq!(state(&array, 1), MemberState::Out);
+        for number in 0..20 {
+            del(&array, &format!("key:{number}")).await.unwrap();
+        }
+        let fresh = bench.fresh(1, 77);
+        array.replace(1, fresh).await.unwrap();
+        fill(&array, 3).await;
+        bench.whole(&array).await;
+        assert_eq!(array.status().members[1].name, "new1");
+        check(&array, 3).await;
+        // What the others hold is not needed any more.
+        bench.members[2].set_policy(FaultPolicy::From(1));
+        check(&array, 3).await;
+        fill(&array, 4).await;
+        check(&array, 4).await;
+    });
+}
+
+#[test]
+fn a_member_that_comes_back_brings_back_nothing_that_was_deleted() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        fill(&array, 1).await;
+        bench.members[0].set_policy(FaultPolicy::When(Box::new(|request| is_write(&request.op))));
+        fill(&array, 2).await;
+        for number in 0..200 {
+            if number % 2 == 0 {
+                del(&array, &format!("key:{number}")).await.unwrap();
+            }
+        }
+        array.close().await;
+        bench.members[0].set_policy(FaultPolicy::Never);
+        let array = bench.open().await;
+        assert_ne!(state(&array, 0), MemberState::In, "it has missed writes");
+        bench.whole(&array).await;
+        assert_eq!(keys(&array).await, 100);
+        // It alone is asked.
+        for other in [1, 2] {
+            array.take_out(other, "for a test");
+        }
+        reactor.sleep_ns(1_000_000).await;
+        for number in 0..200 {
+            let value = bytes(&array, &format!("key:{number}")).await;
+            let right = (number % 2 == 1).then(|| format!("2:{number}").into_bytes());
+            assert_eq!(value, right, "key:{number}");
+        }
+    });
+}
+
+#[test]
+fn the_last_member_is_never_taken_out() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 2, 2);
+        let array = bench.open().await;
+        set(&array, "k", b"v").await.unwrap();
+        array.take_out(0, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        bench.members[1].set_policy(FaultPolicy::When(Box::new(|request| is_write(&request.op))));
+        assert!(matches!(set(&array, "k", b"w").await, Err(Error::ReadOnly(_))));
+        assert_eq!(state(&array, 1), MemberState::In);
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"v"[..]), "it can be read still");
+    });
+}
+
+#[test]
+fn a_scrub_finds_and_mends_what_differs() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 4, 3);
+        let array = bench.open().await;
+        fill(&array, 1).await;
+        for number in 0..50 {
+            let key = format!("key:{number}");
+            let role = number % 3;
+            let member = (placement::primary(key.as_bytes(), 4) + role) % 4;
+            let spoilt = store_in(container(DB, role), &key, Value::Bytes(b"\xd1rubbish".to_vec()));
+            execute(&bench.below[member], spoilt).await.unwrap();
+        }
+        array.scrub();
+        while array.status().scrubbing {
+            reactor.sleep_ns(1_000_000).await;
+        }
+        let status = array.status();
+        assert_eq!((status.keys_scrubbed, status.scrub_errors), (600, 50));
+        assert_eq!(status.members.iter().map(|member| member.repaired).sum::<u64>(), 50);
+        array.scrub();
+        while array.status().scrubbing {
+            reactor.sleep_ns(1_000_000).await;
+        }
+        assert_eq!(array.status().scrub_errors, 0, "nothing is left");
+        check(&array, 1).await;
+    });
+}

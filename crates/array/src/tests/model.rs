@@ -1,0 +1,142 @@
+//! The array beside one device: any operations, with members that fail, come back and are replaced, give what
+//! the one device gives.
+
+use super::bench::{Bench, bytes, del, edit, execute, get, keys, run, set};
+use crate::{Array, MemberState};
+use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::memory::{Memory, MemoryOptions};
+use plimsoll_kv::{Edit, Error, Op};
+use proptest::prelude::*;
+use std::rc::Rc;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u8, Vec<u8>),
+    Append(u8, Vec<u8>),
+    Delete(u8),
+    Get(u8),
+    Clear,
+    Fail(usize),
+    Replace,
+    Scrub,
+    Crash,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = 0_u8..12;
+    let value = || proptest::collection::vec(any::<u8>(), 0..40);
+    let step = prop_oneof![
+        6 => (key.clone(), value()).prop_map(|(key, value)| Step::Set(key, value)),
+        3 => (key.clone(), value()).prop_map(|(key, value)| Step::Append(key, value)),
+        3 => key.clone().prop_map(Step::Delete),
+        4 => key.prop_map(Step::Get),
+        1 => Just(Step::Clear),
+        1 => (0_usize..8).prop_map(Step::Fail),
+        2 => Just(Step::Replace),
+        1 => Just(Step::Scrub),
+        1 => Just(Step::Crash),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+/// An array and the device that it is compared with.
+struct Pair {
+    bench: Bench,
+    array: Rc<Array>,
+    model: Rc<Memory>,
+    copies: usize,
+    replaced: u8,
+    /// A member that fails, whether the array has noticed or not.
+    broken: Option<usize>,
+}
+
+impl Pair {
+    async fn take(&mut self, step: Step) {
+        let name = |key: u8| format!("key:{key}");
+        match step {
+            Step::Set(key, value) => {
+                set(&self.model, &name(key), &value).await.unwrap();
+                set(&self.array, &name(key), &value).await.unwrap();
+            }
+            Step::Append(key, value) => {
+                edit(&self.model, &name(key), Edit::Append(value.clone())).await.unwrap();
+                edit(&self.array, &name(key), Edit::Append(value)).await.unwrap();
+            }
+            Step::Delete(key) => {
+                let (expected, given) =
+                    (del(&self.model, &name(key)).await, del(&self.array, &name(key)).await);
+                assert_eq!(expected.err(), given.err());
+            }
+            Step::Get(key) => {
+                assert_eq!(bytes(&self.model, &name(key)).await, bytes(&self.array, &name(key)).await)
+            }
+            Step::Clear => {
+                execute(&self.model, Op::Clear { container: super::DB }).await.unwrap();
+                execute(&self.array, Op::Clear { container: super::DB }).await.unwrap();
+            }
+            Step::Fail(member) => self.fail(member),
+            Step::Replace => self.replace().await,
+            Step::Scrub => self.array.scrub(),
+            Step::Crash => {
+                self.array = match self.bench.try_open(&[]).await {
+                    Ok(array) => array,
+                    // A member that failed cannot be read at all.
+                    Err(crate::OpenError::Device { .. }) => return,
+                    Err(error) => panic!("{error}"),
+                };
+            }
+        }
+    }
+
+    /// Lets a member fail, if the array can stand it.
+    fn fail(&mut self, member: usize) {
+        let count = self.bench.members.len();
+        let whole = self.array.status().members.iter().all(|member| member.state == MemberState::In);
+        if self.broken.is_none() && whole && self.copies > 1 {
+            self.bench.members[member % count].set_policy(FaultPolicy::From(1));
+            self.broken = Some(member % count);
+        }
+    }
+
+    async fn replace(&mut self) {
+        let Some(broken) = self.broken.take() else { return };
+        self.replaced += 1;
+        let fresh = self.bench.fresh(broken, 100 + self.replaced);
+        self.array.replace(broken, fresh).await.unwrap();
+    }
+
+    async fn compare(&self) {
+        assert_eq!(keys(&self.model).await, keys(&self.array).await);
+        for key in 0..12 {
+            let name = format!("key:{key}");
+            match (get(&self.model, &name).await, get(&self.array, &name).await) {
+                (Ok(expected), Ok(given)) => assert_eq!(expected.bytes, given.bytes, "{name}"),
+                (expected, given) => {
+                    assert_eq!((expected.err(), given.err()), (Some(Error::NotFound), Some(Error::NotFound)));
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn the_array_gives_what_one_device_gives(members in 1_usize..6, copies in 1_u32..4, steps in steps()) {
+        let copies = copies.min(members as u32);
+        run(|reactor| {
+            let steps = steps.clone();
+            async move {
+                let bench = Bench::new(&reactor, members, copies);
+                let array = bench.open().await;
+                let model = Memory::new(&reactor, MemoryOptions::default());
+                let mut pair = Pair { bench, array, model, copies: copies as usize, replaced: 0, broken: None };
+                for step in steps {
+                    pair.take(step).await;
+                }
+                pair.compare().await;
+            }
+        });
+    }
+}

@@ -1,0 +1,122 @@
+//! Values in parts.
+
+use super::bench::{Bench, DB, del, execute, get, run, store_op};
+use crate::Array;
+use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::{Device, Error, Item, Op, Output, UploadId, Value};
+use std::rc::Rc;
+
+async fn upload(array: &Rc<Array>, key: &str, value: &[u8]) -> UploadId {
+    let (key, length) = (key.as_bytes().to_vec(), value.len() as u64);
+    let begin = Op::UploadBegin { container: DB, key: key.clone(), length, shared_bytes: 0 };
+    let Ok(Output::Upload(upload)) = execute(array, begin).await else { panic!("begun") };
+    for part in value.chunks(array.part_bytes()) {
+        let op = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
+        execute(array, op).await.unwrap();
+    }
+    upload
+}
+
+async fn pin(array: &Rc<Array>, key: &str) -> Item {
+    let op = Op::Retrieve { container: DB, key: key.as_bytes().to_vec(), range: Some((0, 0)), pin: true };
+    match execute(array, op).await {
+        Ok(Output::Found(item)) => item,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn read(array: &Rc<Array>, key: &str, item: &Item) -> Vec<u8> {
+    let upload = item.upload.expect("in parts");
+    let parts = item.length.div_ceil(array.part_bytes() as u64) as u32;
+    let mut value = Vec::new();
+    for part in 0..parts {
+        let op = Op::RetrievePart { upload, key: key.as_bytes().to_vec(), part, range: None };
+        match execute(array, op).await {
+            Ok(Output::Found(item)) => value.extend(item.bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+    value
+}
+
+fn long(length: usize, seed: u8) -> Vec<u8> {
+    (0..length).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+}
+
+#[test]
+fn a_value_in_parts_stands_on_every_member_and_is_read_from_any() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        assert_eq!(array.part_bytes(), 100);
+        let value = long(1234, 1);
+        let id = upload(&array, "k", &value).await;
+        execute(&array, store_op("k", Value::Upload(id))).await.unwrap();
+        let item = get(&array, "k").await.unwrap();
+        assert_eq!((item.length, item.bytes.len()), (1234, 0));
+        let item = pin(&array, "k").await;
+        assert_eq!(read(&array, "k", &item).await, value);
+        let range = Some((50, 20));
+        let (key, upload) = (b"k".to_vec(), item.upload.unwrap());
+        let op = Op::RetrievePart { upload, key: key.clone(), part: 2, range };
+        assert!(
+            matches!(execute(&array, op).await, Ok(Output::Found(item)) if item.bytes == value[250..270])
+        );
+        // The pinned version stays, whatever becomes of the key, and of two members.
+        del(&array, "k").await.unwrap();
+        for member in 0..2 {
+            bench.members[member].set_policy(FaultPolicy::From(1));
+            array.take_out(member, "for a test");
+        }
+        reactor.sleep_ns(1_000_000).await;
+        assert_eq!(read(&array, "k", &item).await, value);
+        execute(&array, Op::Unpin { upload, key: key.clone() }).await.unwrap();
+        let op = Op::RetrievePart { upload, key, part: 0, range: None };
+        assert!(matches!(execute(&array, op).await, Err(Error::Invalid(_))));
+    });
+}
+
+#[test]
+fn parts_are_shared_with_the_version_before() {
+    run(async |reactor| {
+        let array = Bench::new(&reactor, 3, 2).open().await;
+        let first = long(250, 1);
+        let id = upload(&array, "k", &first).await;
+        execute(&array, store_op("k", Value::Upload(id))).await.unwrap();
+        let old = pin(&array, "k").await;
+        let key = b"k".to_vec();
+        let begin = Op::UploadBegin { container: DB, key: key.clone(), length: 260, shared_bytes: 200 };
+        let Ok(Output::Upload(next)) = execute(&array, begin).await else { panic!("begun") };
+        let share = Op::UploadShare { upload: next, key: key.clone(), from: old.upload.unwrap(), parts: 2 };
+        execute(&array, share).await.unwrap();
+        let op = Op::UploadPart { upload: next, key: key.clone(), bytes: long(60, 9) };
+        execute(&array, op).await.unwrap();
+        execute(&array, store_op("k", Value::Upload(next))).await.unwrap();
+        let item = pin(&array, "k").await;
+        assert_eq!(read(&array, "k", &item).await, [&first[..200], &long(60, 9)].concat());
+        assert_eq!(read(&array, "k", &old).await, first, "its reader keeps the old one");
+    });
+}
+
+#[test]
+fn a_value_in_parts_is_copied_to_a_new_member() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 2, 2);
+        let array = bench.open().await;
+        let (value, next) = (long(777, 5), long(555, 6));
+        let id = upload(&array, "k", &value).await;
+        execute(&array, store_op("k", Value::Upload(id))).await.unwrap();
+        // Begun while the old member was there, stored while the new one is.
+        let begun = upload(&array, "late", &next).await;
+        let fresh = bench.fresh(1, 50);
+        array.replace(1, fresh).await.unwrap();
+        execute(&array, store_op("late", Value::Upload(begun))).await.unwrap();
+        bench.whole(&array).await;
+        array.take_out(0, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        for (key, value) in [("k", value), ("late", next)] {
+            let item = pin(&array, key).await;
+            assert_eq!(read(&array, key, &item).await, value);
+        }
+    });
+}

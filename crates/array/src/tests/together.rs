@@ -1,0 +1,101 @@
+//! Transactions over the members.
+
+use super::bench::{Bench, DB, bytes, execute, keys, run, set, store_op};
+use crate::{Array, MemberState};
+use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::transaction::{Action, Held};
+use plimsoll_kv::{Condition, Error, Op, Output, Result, TransactionId, Value};
+use plimsoll_reactor::Work;
+use std::rc::Rc;
+
+async fn step(array: &Rc<Array>, id: Option<TransactionId>, action: Action) -> Result<Output> {
+    execute(array, Op::Transaction { partition: 0, id, action }).await
+}
+
+async fn hold(array: &Rc<Array>, keys: &[&str]) -> TransactionId {
+    let keys = keys.iter().map(|key| (DB, key.as_bytes().to_vec())).collect();
+    match step(array, None, Action::Hold(Held::keys(keys))).await {
+        Ok(Output::Held(id)) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn write(key: &str, value: &[u8]) -> Op {
+    store_op(key, Value::Bytes(value.to_vec()))
+}
+
+fn delete(key: &str) -> Op {
+    Op::Delete { container: DB, key: key.as_bytes().to_vec(), condition: Condition::None }
+}
+
+#[test]
+fn writes_of_a_transaction_happen_together_and_nobody_sees_them_before() {
+    run(async |reactor| {
+        let array = Bench::new(&reactor, 4, 3).open().await;
+        set(&array, "a", b"1").await.unwrap();
+        let id = hold(&array, &["a", "b"]).await;
+        let read = Action::Retrieve { container: DB, key: b"a".to_vec(), range: None, pin: false };
+        assert!(matches!(step(&array, Some(id), read).await, Ok(Output::Found(item)) if item.bytes == b"1"));
+        let other = array.clone();
+        reactor.spawn(Work::Kv, async move {
+            set(&other, "a", b"later").await.unwrap();
+        });
+        reactor.sleep_ns(1_000_000).await;
+        let writes = vec![delete("a"), write("b", b"2")];
+        assert_eq!(step(&array, Some(id), Action::Commit { writes }).await, Ok(Output::Done));
+        assert_eq!(bytes(&array, "b").await.as_deref(), Some(&b"2"[..]));
+        reactor.sleep_ns(1_000_000).await;
+        assert_eq!(bytes(&array, "a").await.as_deref(), Some(&b"later"[..]));
+        let id = hold(&array, &["a"]).await;
+        let writes = vec![write("b", b"3")];
+        assert!(matches!(step(&array, Some(id), Action::Commit { writes }).await, Err(Error::Invalid(_))));
+        assert_eq!(step(&array, Some(id), Action::Release).await, Ok(Output::Done));
+        assert!(matches!(step(&array, Some(id), Action::Release).await, Err(Error::Invalid(_))));
+        set(&array, "a", b"free").await.unwrap();
+    });
+}
+
+#[test]
+fn a_container_is_emptied_by_who_holds_everything() {
+    run(async |reactor| {
+        let array = Bench::new(&reactor, 3, 2).open().await;
+        for number in 0..30 {
+            set(&array, &format!("key:{number}"), b"v").await.unwrap();
+        }
+        let Ok(Output::Held(id)) = step(&array, None, Action::Hold(Held::everything())).await else {
+            panic!("held")
+        };
+        let writes = vec![Op::Clear { container: DB }, write("k", b"after")];
+        step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+        assert_eq!(keys(&array).await, 1);
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"after"[..]));
+    });
+}
+
+#[test]
+fn a_member_that_fails_in_a_transaction_is_out_and_the_others_go_on() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        let id = hold(&array, &["a", "b"]).await;
+        bench.members[1].set_policy(FaultPolicy::From(1));
+        let writes = vec![write("a", b"1"), write("b", b"2")];
+        step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+        assert_eq!(array.status().members[1].state, MemberState::Out);
+        assert_eq!(bytes(&array, "a").await.as_deref(), Some(&b"1"[..]));
+        assert_eq!(bytes(&array, "b").await.as_deref(), Some(&b"2"[..]));
+    });
+}
+
+#[test]
+fn a_container_is_emptied_though_a_member_fails() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 2, 2);
+        let array = bench.open().await;
+        set(&array, "k", b"v").await.unwrap();
+        bench.members[0].set_policy(FaultPolicy::From(1));
+        execute(&array, Op::Clear { container: DB }).await.unwrap();
+        assert_eq!(keys(&array).await, 0);
+        execute(&array, Op::Clear { container: DB }).await.unwrap();
+    });
+}

@@ -1,0 +1,448 @@
+//! Transactions over the members: what is held, prepared and applied here is so on every member that it
+//! concerns.
+//!
+//! Role: the partition's part in a transaction (`plimsoll_kv::transaction`), and the coordinator of its
+//! members' parts. Place on the path: beside the operations on single keys.
+//!
+//! Invariants:
+//! * an intent names the members that have it, beside the partitions: after a crash those that are there find
+//!   out whether all of them had prepared (`resolve`);
+//! * what one member has applied all will;
+//! * a transaction of this partition alone is forgotten when every member has durably applied it.
+
+use crate::array::{Array, Manner, Place};
+use crate::header::Header;
+use crate::member::{Verdict, verdict};
+use crate::placement;
+use crate::read::{Range, WRONG_OUTPUT, shifted};
+use crate::write::Sent;
+use plimsoll_kv::key_locks::{EverythingGuard, KeyGuard, KeyId};
+use plimsoll_kv::transaction::{Action, Held, Outstanding, Status};
+use plimsoll_kv::{ContainerId, Error, Item, Op, Output, Result, TransactionId, UploadId, Value};
+use plimsoll_reactor::Work;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Marks a participant of an intent as a member of the array, and no partition.
+pub(crate) const MEMBER_MARK: u16 = 0x8000;
+/// How long applied transactions wait for others, to be forgotten together.
+const FORGET_NS: u64 = 100_000_000;
+
+/// Transactions that hold something.
+#[derive(Default)]
+pub(crate) struct Transactions {
+    open: RefCell<BTreeMap<TransactionId, Holding>>,
+    /// Applied, and to be forgotten.
+    applied: RefCell<Vec<TransactionId>>,
+    forgetting: Cell<bool>,
+}
+
+/// What a transaction holds.
+struct Holding {
+    _keys: Vec<KeyGuard>,
+    ids: BTreeSet<KeyId>,
+    everything: Option<EverythingGuard>,
+    /// The members that hold it, too.
+    members: Vec<usize>,
+    /// Uploads that become values when it is applied.
+    uploads: Vec<(Place, UploadId)>,
+}
+
+const UNKNOWN: Error = Error::Invalid("no such transaction");
+
+impl Array {
+    pub(crate) async fn transact(
+        self: &Rc<Self>,
+        id: Option<TransactionId>,
+        action: Action,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let named = id.ok_or(UNKNOWN);
+        match action {
+            Action::Hold(held) => self.hold_for(id, held, manner).await,
+            Action::Retrieve { container, key, range, pin } => {
+                self.retrieve_held(named?, &self.place(container, &key)?, range, pin, manner).await
+            }
+            Action::Commit { writes } => self.commit(named?, writes, manner).await,
+            Action::Prepare { participants, writes } => {
+                self.prepare(named?, participants, writes, manner).await.map(|_| Output::Done)
+            }
+            Action::Apply => self.apply(named?, manner).await,
+            Action::Release => self.release(named?, manner).await,
+            Action::Forget => self.forget(named?, manner).await,
+            Action::Status => Ok(Output::Status(self.status_of(named?).await?)),
+            Action::Outstanding => {
+                let outstanding = self.outstanding().await?.into_iter();
+                Ok(Output::Outstanding(outstanding.map(|(known, _)| known).collect()))
+            }
+        }
+    }
+
+    pub(crate) fn step(
+        &self,
+        id: Option<TransactionId>,
+        action: Action,
+        manner: &Manner,
+    ) -> plimsoll_kv::Request {
+        manner.request(Op::Transaction { partition: self.partition, id, action })
+    }
+
+    async fn hold_for(
+        self: &Rc<Self>,
+        id: Option<TransactionId>,
+        held: Held,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let places: Vec<Place> =
+            held.keys.iter().map(|(container, key)| self.place(*container, key)).collect::<Result<_>>()?;
+        let id =
+            id.unwrap_or_else(|| TransactionId { partition: self.partition, version: self.next_version() });
+        let ids: BTreeSet<KeyId> = places.iter().map(|place| place.id).collect();
+        let (mut keys, mut everything) = (Vec::new(), None);
+        if held.everything {
+            everything = Some(self.locks.lock_everything().await);
+            self.settle_all().await?;
+        } else {
+            keys = self.locks.keep(&ids.iter().copied().collect::<Vec<_>>()).await;
+            for place in &places {
+                self.settle(place).await?;
+            }
+        }
+        let below = self.held_below(&places, held.everything);
+        let members = below.keys().copied().collect();
+        let holding = Holding { _keys: keys, ids, everything, members, uploads: Vec::new() };
+        let before = self.transactions.open.borrow_mut().insert(id, holding);
+        assert!(before.is_none(), "a transaction holds at a partition once");
+        let each = below.into_iter();
+        let each = each.map(|(member, held)| (member, self.step(Some(id), Action::Hold(held), manner)));
+        let sent = self.send(each.collect()).await;
+        match sent.and_then(|sent| sent.refused.map_or(Ok(()), Err)) {
+            Ok(()) => Ok(Output::Held(id)),
+            Err(error) => {
+                // Whoever holds it already gives it back.
+                let _ = self.release(id, manner).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// What each member is asked to hold.
+    fn held_below(&self, places: &[Place], everything: bool) -> BTreeMap<usize, Held> {
+        if everything {
+            return (0..self.count()).map(|member| (member, Held::everything())).collect();
+        }
+        let mut below: BTreeMap<usize, Held> = BTreeMap::new();
+        for place in places {
+            for role in 0..self.copies {
+                let held = below.entry(self.member_of(place, role)).or_default();
+                held.keys.push((placement::container(place.container, role), place.key.clone()));
+            }
+        }
+        below
+    }
+
+    fn check_held(&self, id: TransactionId, place: &Place) -> Result<()> {
+        let open = self.transactions.open.borrow();
+        let holding = open.get(&id).ok_or(UNKNOWN)?;
+        if holding.everything.is_some() || holding.ids.contains(&place.id) {
+            return Ok(());
+        }
+        Err(Error::Invalid("a key that the transaction does not hold"))
+    }
+
+    async fn retrieve_held(
+        self: &Rc<Self>,
+        id: TransactionId,
+        place: &Place,
+        range: Range,
+        pin: bool,
+        manner: &Manner,
+    ) -> Result<Output> {
+        self.check_held(id, place)?;
+        let mut failure = Error::Unreadable("every device that holds the key is out".to_owned());
+        let mut pinned: Option<(Item, Vec<(usize, UploadId)>)> = None;
+        for role in 0..self.copies {
+            let Some(device) = self.readable(self.member_of(place, role)) else { continue };
+            let container = placement::container(place.container, role);
+            let action = Action::Retrieve { container, key: place.key.clone(), range: shifted(range), pin };
+            let read = device.execute(self.step(Some(id), action, manner)).await;
+            let item = match read.map(|completion| completion.output) {
+                Ok(Output::Found(item)) => item,
+                Ok(_) => return Err(WRONG_OUTPUT),
+                Err(error) if verdict(&error) == Verdict::Broken => {
+                    failure = error;
+                    continue;
+                }
+                Err(_) if pinned.is_some() => continue,
+                Err(error) => return Err(error),
+            };
+            match (self.user_item(item, role, range), pin) {
+                (Ok(item), true) if item.upload.is_some() => {
+                    let upload = item.upload.expect("just looked at");
+                    pinned.get_or_insert((item, Vec::new())).1.push((role, upload));
+                }
+                (Ok(item), _) => return Ok(Output::Found(item)),
+                (Err(error), _) => failure = error,
+            }
+        }
+        let (item, at) = pinned.ok_or(failure)?;
+        Ok(Output::Found(self.pinned(place, item, at)))
+    }
+
+    /// Writes held keys on every member, all or none.
+    async fn commit(self: &Rc<Self>, id: TransactionId, writes: Vec<Op>, manner: &Manner) -> Result<Output> {
+        if writes.is_empty() {
+            return self.release(id, manner).await;
+        }
+        self.prepare(id, vec![self.partition], writes, manner).await?;
+        self.apply(id, manner).await?;
+        self.transactions.applied.borrow_mut().push(id);
+        self.forget_soon();
+        Ok(Output::Done)
+    }
+
+    async fn prepare(
+        self: &Rc<Self>,
+        id: TransactionId,
+        participants: Vec<u16>,
+        writes: Vec<Op>,
+        manner: &Manner,
+    ) -> Result<()> {
+        let below = self.writes_below(id, writes)?;
+        let marks = below.keys().map(|member| MEMBER_MARK | *member as u16);
+        let participants: Vec<u16> = participants.into_iter().chain(marks).collect();
+        let each = below.into_iter().map(|(member, writes)| {
+            let action = Action::Prepare { participants: participants.clone(), writes };
+            (member, self.step(Some(id), action, manner))
+        });
+        let Sent { done, refused } = self.send(each.collect()).await?;
+        match refused {
+            Some(error) => Err(error),
+            None if done.is_empty() => Err(Error::ReadOnly("every device of the keys is out".to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// What each member is asked to write.
+    fn writes_below(&self, id: TransactionId, writes: Vec<Op>) -> Result<BTreeMap<usize, Vec<Op>>> {
+        let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
+        let mut uploads = Vec::new();
+        for write in writes {
+            if let Op::Clear { container } = write {
+                for (member, clears) in self.clears_below(container)? {
+                    below.entry(member).or_default().extend(clears);
+                }
+                continue;
+            }
+            let (container, key) = write.place().ok_or(Error::Invalid("no write of a transaction"))?;
+            let place = self.place(container, key)?;
+            self.check_held(id, &place)?;
+            if let Some(upload) = write.upload() {
+                uploads.push((place.clone(), upload));
+            }
+            for (role, write) in self.write_below(&place, &write)? {
+                below.entry(self.member_of(&place, role)).or_default().push(write);
+            }
+        }
+        let mut open = self.transactions.open.borrow_mut();
+        open.get_mut(&id).ok_or(UNKNOWN)?.uploads = uploads;
+        Ok(below)
+    }
+
+    /// A write of a key, in each role.
+    fn write_below(&self, place: &Place, write: &Op) -> Result<Vec<(usize, Op)>> {
+        let version = self.next_version();
+        let roles = 0..self.copies;
+        Ok(match write {
+            Op::Store { value: Value::Bytes(bytes), expiry, .. } => {
+                if bytes.len() > self.longest() {
+                    return Err(Error::ValueTooLong);
+                }
+                let value_bytes = bytes.len() as u64;
+                let copies = self.copies as u8;
+                let store = |role| {
+                    let header = Header { copies, role: role as u8, version, value_bytes };
+                    (role, self.store_op(place, role, Value::Bytes(header.before(bytes)), *expiry))
+                };
+                roles.map(store).collect()
+            }
+            Op::Store { value: Value::Upload(upload), expiry, .. } => {
+                let each = self.upload_at(*upload)?.into_iter();
+                let store = |(role, of)| (role, self.store_op(place, role, Value::Upload(of), *expiry));
+                each.map(store).collect()
+            }
+            Op::Delete { .. } => roles.map(|role| (role, self.delete_op(place, role))).collect(),
+            Op::SetExpiry { expiry, condition, .. } => {
+                let set = |role| {
+                    let (container, key) = (placement::container(place.container, role), place.key.clone());
+                    (role, Op::SetExpiry { container, key, expiry: *expiry, condition: *condition })
+                };
+                roles.map(set).collect()
+            }
+            _ => return Err(Error::Invalid("no write of a transaction")),
+        })
+    }
+
+    /// What empties a container on each member.
+    fn clears_below(&self, container: ContainerId) -> Result<Vec<(usize, Vec<Op>)>> {
+        self.place(container, b"")?;
+        let clears =
+            || (0..self.copies).map(|role| Op::Clear { container: placement::container(container, role) });
+        Ok((0..self.count()).map(|member| (member, clears().collect())).collect())
+    }
+
+    /// Empties a container.
+    pub(crate) async fn clear(self: &Rc<Self>, container: ContainerId, manner: &Manner) -> Result<Output> {
+        let Output::Held(id) = self.hold_for(None, Held::everything(), manner).await? else {
+            return Err(WRONG_OUTPUT);
+        };
+        let cleared = self.commit(id, vec![Op::Clear { container }], manner).await;
+        if cleared.is_err() {
+            let _ = self.release(id, manner).await;
+        }
+        cleared
+    }
+
+    async fn apply(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
+        let members = self.members_of(id);
+        let each = members.into_iter().map(|member| (member, self.step(Some(id), Action::Apply, manner)));
+        // Members without writes of it have nothing to apply.
+        let sent = self.send(each.collect()).await?;
+        match sent.refused {
+            None | Some(UNKNOWN) => {}
+            Some(error) => return Err(error),
+        }
+        self.release_unwritten(id, manner).await;
+        let uploads = {
+            let mut open = self.transactions.open.borrow_mut();
+            open.get_mut(&id).map(|holding| std::mem::take(&mut holding.uploads)).unwrap_or_default()
+        };
+        for (place, upload) in uploads {
+            let at = self.upload_at(upload)?;
+            self.upload_stored(upload);
+            self.complete_joined_at(&place, |role| at.iter().any(|(has, _)| *has == role)).await?;
+        }
+        drop(self.end(id));
+        Ok(Output::Done)
+    }
+
+    /// The members that hold a transaction; of one that was found at the start, all may.
+    fn members_of(&self, id: TransactionId) -> Vec<usize> {
+        let open = self.transactions.open.borrow();
+        open.get(&id).map_or_else(|| (0..self.count()).collect(), |holding| holding.members.clone())
+    }
+
+    fn end(&self, id: TransactionId) -> Option<Holding> {
+        self.transactions.open.borrow_mut().remove(&id)
+    }
+
+    /// Members that held something and had nothing to write give it back.
+    async fn release_unwritten(self: &Rc<Self>, id: TransactionId, manner: &Manner) {
+        for member in self.members_of(id) {
+            if let Some(device) = self.writable(member) {
+                // Those that have applied know of nothing to release.
+                let _ = device.execute(self.step(Some(id), Action::Release, manner)).await;
+            }
+        }
+    }
+
+    async fn release(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
+        let members = self.members_of(id);
+        let each = members.into_iter().map(|member| (member, self.step(Some(id), Action::Release, manner)));
+        let sent = self.send(each.collect()).await?;
+        let was_open = self.end(id).is_some();
+        match sent.refused {
+            Some(UNKNOWN) | None if was_open || !sent.done.is_empty() => Ok(Output::Done),
+            None => Err(UNKNOWN),
+            Some(error) => Err(error),
+        }
+    }
+
+    async fn forget(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
+        let each = (0..self.count()).map(|member| (member, self.step(Some(id), Action::Forget, manner)));
+        let sent = self.send(each.collect()).await?;
+        sent.refused.map_or(Ok(Output::Done), Err)
+    }
+
+    /// Forgets, a little later, what has been applied.
+    fn forget_soon(self: &Rc<Self>) {
+        if self.transactions.forgetting.replace(true) {
+            return;
+        }
+        let array = self.clone();
+        self.reactor.spawn(Work::Background, async move {
+            array.reactor.sleep_ns(FORGET_NS).await;
+            array.transactions.forgetting.set(false);
+            let applied = array.transactions.applied.take();
+            let manner = Manner::background();
+            // What cannot be forgotten now is when the array is opened next.
+            if array.closing.get() || array.sync(&manner).await.is_err() {
+                return;
+            }
+            for id in applied {
+                if array.forget(id, &manner).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// How far a transaction is on the members that it names.
+    async fn status_of(self: &Rc<Self>, id: TransactionId) -> Result<Status> {
+        let known = self.outstanding().await?.into_iter().find(|(known, _)| known.id == id);
+        if let Some((known, _)) = known {
+            return Ok(known.status);
+        }
+        let mut furthest = Status::Unknown;
+        for member in 0..self.count() {
+            match self.status_at(member, id).await? {
+                Some(Status::Applied) => return Ok(Status::Applied),
+                Some(Status::Prepared) => furthest = Status::Prepared,
+                Some(Status::Unknown) | None => {}
+            }
+        }
+        Ok(furthest)
+    }
+
+    /// How far a transaction is on a member, if that may be asked.
+    async fn status_at(self: &Rc<Self>, member: usize, id: TransactionId) -> Result<Option<Status>> {
+        let Some(device) = self.readable(member) else { return Ok(None) };
+        let request = self.step(Some(id), Action::Status, &Manner::background());
+        match device.execute(request).await?.output {
+            Output::Status(status) => Ok(Some(status)),
+            _ => Err(WRONG_OUTPUT),
+        }
+    }
+
+    /// The transactions that the members had prepared or applied when they were opened, as this partition's:
+    /// with the members that they name.
+    pub(crate) async fn outstanding(self: &Rc<Self>) -> Result<Vec<(Outstanding, Vec<usize>)>> {
+        let mut all: BTreeMap<TransactionId, Vec<u16>> = BTreeMap::new();
+        for member in 0..self.count() {
+            let Some(device) = self.readable(member) else { continue };
+            let request = self.step(None, Action::Outstanding, &Manner::background());
+            let Output::Outstanding(known) = device.execute(request).await?.output else {
+                return Err(WRONG_OUTPUT);
+            };
+            all.extend(known.into_iter().map(|known| (known.id, known.participants)));
+        }
+        let mut merged = Vec::new();
+        for (id, participants) in all {
+            let (members, participants): (Vec<u16>, Vec<u16>) =
+                participants.into_iter().partition(|participant| participant & MEMBER_MARK != 0);
+            let members: Vec<usize> =
+                members.into_iter().map(|mark| usize::from(mark & !MEMBER_MARK)).collect();
+            let mut status = Status::Prepared;
+            for member in members.iter().filter(|member| **member < self.count()) {
+                match self.status_at(*member, id).await? {
+                    Some(Status::Applied) => status = Status::Applied,
+                    Some(Status::Unknown) if status == Status::Prepared => status = Status::Unknown,
+                    _ => {}
+                }
+            }
+            merged.push((Outstanding { id, participants, status }, members));
+        }
+        Ok(merged)
+    }
+}

@@ -1,0 +1,363 @@
+//! Values in parts: the same parts on every member that holds the key.
+//!
+//! Role: gives an upload one name for what it is called on each member, and puts a header before every part.
+//! Place on the path: values longer than one record.
+//!
+//! Invariants:
+//! * a part of the array is a part of each member, less its header: both have the same number;
+//! * a pinned value is pinned on every member that is in, so that its reader survives the loss of some;
+//! * a member that goes out takes its uploads with it, and no others.
+
+use crate::array::{Array, Manner, Place};
+use crate::header::{HEADER_BYTES, Header};
+use crate::member::{Verdict, verdict};
+use crate::placement;
+use crate::read::{Range, WRONG_OUTPUT, shifted};
+use crate::roster::MemberState;
+use crate::write::{Sent, stored_version};
+use plimsoll_kv::{ContainerId, Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value, Version};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Uploads that are open and values that are pinned.
+#[derive(Default)]
+pub(crate) struct Uploads {
+    known: RefCell<BTreeMap<u64, Upload>>,
+    next: Cell<u64>,
+}
+
+/// What an upload, or a pinned value, is called on each member.
+#[derive(Clone)]
+struct Upload {
+    container: ContainerId,
+    primary: usize,
+    /// Role and name.
+    at: Vec<(usize, UploadId)>,
+    version: Version,
+    length: u64,
+    parts: u32,
+    /// Pins of an upload that was begun, and whether it has become a value or was given up.
+    pins: u32,
+    open: bool,
+}
+
+const UNKNOWN: Error = Error::Invalid("no such upload");
+
+impl Uploads {
+    fn insert(&self, upload: Upload) -> UploadId {
+        let id = self.next.get() + 1;
+        self.next.set(id);
+        self.known.borrow_mut().insert(id, upload);
+        UploadId(id)
+    }
+
+    fn get(&self, id: UploadId) -> Result<Upload> {
+        self.known.borrow().get(&id.0).cloned().ok_or(UNKNOWN)
+    }
+
+    fn change<T>(&self, id: UploadId, change: impl FnOnce(&mut Upload) -> T) -> Result<T> {
+        self.known.borrow_mut().get_mut(&id.0).map(change).ok_or(UNKNOWN)
+    }
+
+    /// A member is out: what it knows of uploads is not continued when it comes back, or another in its place.
+    pub(crate) fn forget_member(&self, member: usize, count: usize) {
+        for upload in self.known.borrow_mut().values_mut() {
+            let primary = upload.primary;
+            upload.at.retain(|(role, _)| placement::member(primary, *role, count) != member);
+        }
+    }
+
+    /// Forgets an upload that is neither open nor pinned.
+    fn forget_unused(&self, id: UploadId) {
+        let mut known = self.known.borrow_mut();
+        if known.get(&id.0).is_some_and(|upload| !upload.open && upload.pins == 0) {
+            known.remove(&id.0);
+        }
+    }
+}
+
+impl Array {
+    pub(crate) async fn upload(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
+        match op {
+            Op::UploadBegin { container, key, length, .. } => {
+                self.upload_begin(&self.place(container, &key)?, length, manner).await
+            }
+            Op::UploadPart { upload, key, bytes } => self.upload_part(upload, key, bytes, manner).await,
+            Op::UploadShare { upload, key, from, parts } => {
+                self.upload_share(upload, &key, from, parts, manner).await
+            }
+            Op::UploadAbort { upload, key } => self.upload_abort(upload, &key, manner).await,
+            Op::RetrievePart { upload, key, part, range } => {
+                self.retrieve_part(upload, &key, part, range, manner).await
+            }
+            Op::Pin { upload, key } => self.pin_begun(upload, &key, manner).await,
+            Op::Unpin { upload, key } => self.unpin(upload, &key, manner).await,
+            _ => unreachable!("dispatched by kind"),
+        }
+    }
+
+    async fn upload_begin(self: &Rc<Self>, place: &Place, length: u64, manner: &Manner) -> Result<Output> {
+        let stored = self.stored_bytes(length);
+        let each = (0..self.copies).map(|role| {
+            let container = placement::container(place.container, role);
+            let op = Op::UploadBegin { container, key: place.key.clone(), length: stored, shared_bytes: 0 };
+            (self.member_of(place, role), manner.request(op))
+        });
+        let sent = self.send(each.collect()).await?;
+        let begun = sent.done.into_iter().filter_map(|(member, output)| match output {
+            Output::Upload(upload) => Some((self.role_of(place, member), upload)),
+            _ => None,
+        });
+        let upload = Upload {
+            container: place.container,
+            primary: place.primary,
+            at: begun.collect(),
+            version: self.next_version(),
+            length,
+            parts: 0,
+            pins: 0,
+            open: true,
+        };
+        let is_nowhere = upload.at.is_empty();
+        let id = self.uploads.insert(upload);
+        let failure = sent.refused.or(is_nowhere.then(|| self.nowhere(place)));
+        let Some(error) = failure else { return Ok(Output::Upload(id)) };
+        self.upload_abort(id, &place.key, manner).await?;
+        Err(error)
+    }
+
+    /// The role in which a member holds a key.
+    fn role_of(&self, place: &Place, member: usize) -> usize {
+        (member + self.count() - place.primary) % self.count()
+    }
+
+    /// The same request to every member that has an upload.
+    async fn send_to_upload(
+        self: &Rc<Self>,
+        place: &Place,
+        upload: &Upload,
+        manner: &Manner,
+        op: impl Fn(usize, UploadId) -> Op,
+    ) -> Result<Sent> {
+        let each =
+            upload.at.iter().map(|(role, of)| (self.member_of(place, *role), manner.request(op(*role, *of))));
+        self.send(each.collect()).await
+    }
+
+    async fn upload_part(
+        self: &Rc<Self>,
+        id: UploadId,
+        key: Vec<u8>,
+        bytes: Vec<u8>,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let upload = self.uploads.get(id)?;
+        if bytes.len() > self.part_bytes() {
+            return Err(Error::Invalid("a part of an upload is too long"));
+        }
+        let place = self.place(upload.container, &key)?;
+        let sent = self.send_to_upload(&place, &upload, manner, |role, of| {
+            let header = Header {
+                copies: self.copies as u8,
+                role: role as u8,
+                version: upload.version,
+                value_bytes: upload.length,
+            };
+            Op::UploadPart { upload: of, key: key.clone(), bytes: header.before(&bytes) }
+        });
+        let sent = sent.await?;
+        if let Some(error) = sent.refused {
+            // Some members have the part and others have not: it cannot go on.
+            self.upload_abort(id, &key, manner).await?;
+            return Err(error);
+        }
+        if sent.done.is_empty() {
+            return Err(self.nowhere(&place));
+        }
+        self.uploads.change(id, |upload| upload.parts += 1)?;
+        Ok(Output::Done)
+    }
+
+    /// Copies parts of a pinned value: their headers name the version that they belong to.
+    async fn upload_share(
+        self: &Rc<Self>,
+        id: UploadId,
+        key: &[u8],
+        from: UploadId,
+        parts: u32,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let first = self.uploads.get(id)?.parts;
+        for part in first..first.saturating_add(parts) {
+            let Output::Found(item) = self.retrieve_part(from, key, part, None, manner).await? else {
+                return Err(WRONG_OUTPUT);
+            };
+            self.upload_part(id, key.to_vec(), item.bytes, manner).await?;
+        }
+        Ok(Output::Done)
+    }
+
+    async fn upload_abort(self: &Rc<Self>, id: UploadId, key: &[u8], manner: &Manner) -> Result<Output> {
+        let upload = self.uploads.get(id)?;
+        let place = self.place(upload.container, key)?;
+        let op = |_, of| Op::UploadAbort { upload: of, key: key.to_vec() };
+        let sent = self.send_to_upload(&place, &upload, manner, op).await?;
+        self.uploads.change(id, |upload| upload.open = false)?;
+        self.uploads.forget_unused(id);
+        sent.refused.map_or(Ok(Output::Done), Err)
+    }
+
+    /// Makes an upload the value of a held key.
+    pub(crate) async fn store_upload(
+        self: &Rc<Self>,
+        place: &Place,
+        id: UploadId,
+        expiry: Expiry,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let upload = self.uploads.get(id)?;
+        if !upload.open || upload.container != place.container {
+            return Err(Error::Invalid("the upload is gone, or belongs to another key"));
+        }
+        let slot = self.name_half_written(place, manner).await?;
+        let each = upload.at.iter().map(|(role, of)| {
+            let store = self.store_op(place, *role, Value::Upload(*of), expiry);
+            (self.member_of(place, *role), manner.request(store))
+        });
+        let done = self.write(place, slot, each.collect()).await?;
+        self.uploads.change(id, |upload| upload.open = false)?;
+        self.uploads.forget_unused(id);
+        self.complete_joined(place, &upload).await?;
+        let version = stored_version(self.first_of(place, done)?)?;
+        Ok(Output::Stored { version, previous: None })
+    }
+
+    /// A member that began to be resynchronised after an upload was begun is given what it became.
+    pub(crate) async fn complete_joined_at(
+        self: &Rc<Self>,
+        place: &Place,
+        has: impl Fn(usize) -> bool,
+    ) -> Result<()> {
+        let from =
+            (0..self.copies).find(|role| has(*role) && self.readable(self.member_of(place, *role)).is_some());
+        let Some(from) = from else { return Ok(()) };
+        for role in (0..self.copies).filter(|role| !has(*role)) {
+            if self.state(self.member_of(place, role)) == MemberState::Resyncing {
+                self.copy(place, from, role).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn complete_joined(self: &Rc<Self>, place: &Place, upload: &Upload) -> Result<()> {
+        self.complete_joined_at(place, |role| upload.at.iter().any(|(has, _)| *has == role)).await
+    }
+
+    /// What a store of an upload in a transaction asks of each member.
+    pub(crate) fn upload_at(&self, id: UploadId) -> Result<Vec<(usize, UploadId)>> {
+        Ok(self.uploads.get(id)?.at)
+    }
+
+    /// An upload has become a value in a transaction.
+    pub(crate) fn upload_stored(&self, id: UploadId) {
+        // Unknown after a restart.
+        let _ = self.uploads.change(id, |upload| upload.open = false);
+        self.uploads.forget_unused(id);
+    }
+
+    /// Pins a held value in parts on every member that may be read.
+    pub(crate) async fn pin_everywhere(self: &Rc<Self>, place: &Place, item: Item) -> Result<Item> {
+        let mut at = Vec::new();
+        for role in 0..self.copies {
+            let Some(device) = self.readable(self.member_of(place, role)) else { continue };
+            match self.pin_copy(&device, place, role).await {
+                Ok((_, upload)) => at.push((role, upload)),
+                Err(Error::NotFound) => {}
+                Err(error) if verdict(&error) == Verdict::Broken => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if at.is_empty() {
+            return Err(Error::NotFound);
+        }
+        Ok(self.pinned(place, item, at))
+    }
+
+    /// A value that is pinned in some roles, under one name.
+    pub(crate) fn pinned(&self, place: &Place, item: Item, at: Vec<(usize, UploadId)>) -> Item {
+        let upload = Upload {
+            container: place.container,
+            primary: place.primary,
+            at,
+            version: Version::ZERO,
+            length: item.length,
+            parts: 0,
+            pins: 1,
+            open: false,
+        };
+        Item { upload: Some(self.uploads.insert(upload)), ..item }
+    }
+
+    async fn pin_begun(self: &Rc<Self>, id: UploadId, key: &[u8], manner: &Manner) -> Result<Output> {
+        let upload = self.uploads.get(id)?;
+        let place = self.place(upload.container, key)?;
+        let op = |_, of| Op::Pin { upload: of, key: key.to_vec() };
+        let sent = self.send_to_upload(&place, &upload, manner, op).await?;
+        if let Some(error) = sent.refused {
+            return Err(error);
+        }
+        self.uploads.change(id, |upload| upload.pins += 1)?;
+        Ok(Output::Done)
+    }
+
+    async fn unpin(self: &Rc<Self>, id: UploadId, key: &[u8], manner: &Manner) -> Result<Output> {
+        let upload = self.uploads.get(id)?;
+        let place = self.place(upload.container, key)?;
+        let op = |_, of| Op::Unpin { upload: of, key: key.to_vec() };
+        let sent = self.send_to_upload(&place, &upload, manner, op).await?;
+        self.uploads.change(id, |upload| upload.pins = upload.pins.saturating_sub(1))?;
+        self.uploads.forget_unused(id);
+        sent.refused.map_or(Ok(Output::Done), Err)
+    }
+
+    /// Reads a part from the first member that can.
+    async fn retrieve_part(
+        self: &Rc<Self>,
+        id: UploadId,
+        key: &[u8],
+        part: u32,
+        range: Range,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let upload = self.uploads.get(id)?;
+        let place = self.place(upload.container, key)?;
+        let mut failure = Error::Unreadable("every device that holds the value is out".to_owned());
+        for (role, of) in &upload.at {
+            let member = self.member_of(&place, *role);
+            let Some(device) = self.readable(member) else { continue };
+            let op = Op::RetrievePart { upload: *of, key: key.to_vec(), part, range: shifted(range) };
+            match device.execute(manner.request(op)).await.map(|completion| completion.output) {
+                Ok(Output::Found(mut item)) => {
+                    item.length = item.length.saturating_sub(HEADER_BYTES as u64);
+                    if range.is_none_or(|(first, _)| first == 0) {
+                        let right = Header::decode(&item.bytes);
+                        if right.is_err() {
+                            failure = Error::Unreadable("a part without a right header".to_owned());
+                            continue;
+                        }
+                        item.bytes.drain(..HEADER_BYTES);
+                    }
+                    return Ok(Output::Found(item));
+                }
+                Ok(_) => return Err(WRONG_OUTPUT),
+                Err(error) if verdict(&error) == Verdict::Broken => {
+                    self.note(member, |status| status.failed_requests += 1);
+                    failure = error;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failure)
+    }
+}

@@ -1,0 +1,310 @@
+//! Writing: one request to every member that holds the key, all or none.
+//!
+//! Place on the path: every store, delete and change of expiry. The key is held, what is there is looked at if
+//! it matters, and each member gets one atomic batch: the copy, and the journal's record that names the key.
+//!
+//! Invariants:
+//! * nothing is told before every member that is in has it durably, and those that have not are durably out;
+//! * a write that some members took and others refused (a full device) is undone where it was taken before
+//!   anybody hears of the refusal; if it cannot be undone the key stays unsettled, and its slot taken;
+//! * the journal names every write that may be half done.
+
+use crate::array::{Array, Manner, Place, expiry_of};
+use crate::header::Header;
+use crate::journal::Slot;
+use crate::member::{Verdict, verdict};
+use crate::placement;
+use crate::read::{Range, WRONG_OUTPUT};
+use crate::roster::MemberState;
+use futures_util::future::join_all;
+use plimsoll_kv::{Condition, Device, Edit, Error, Expiry, Item, Op, Output, Request, Result, Value};
+use std::rc::Rc;
+
+/// What became of a request at each member: what they gave, and who refused it and why.
+#[derive(Default)]
+pub(crate) struct Sent {
+    pub(crate) done: Vec<(usize, Output)>,
+    pub(crate) refused: Option<Error>,
+}
+
+impl Array {
+    pub(crate) async fn store(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
+        let Op::Store { container, key, value, condition, expiry, retain, want_previous } = op else {
+            unreachable!("dispatched by kind");
+        };
+        if retain {
+            return Err(Error::Unsupported("retained versions of an array"));
+        }
+        let place = self.place(container, &key)?;
+        let longest = self.value_bytes_max();
+        if matches!(&value, Value::Bytes(bytes) if bytes.len() > longest) {
+            return Err(Error::ValueTooLong);
+        }
+        let _guard = self.hold(&place).await?;
+        let whole = want_previous || matches!(value, Value::Edit(_));
+        let looks = whole || condition != Condition::None || expiry == Expiry::Keep;
+        let range = if whole { None } else { Some((0, 0)) };
+        let found = if looks { self.look(&place, range, manner).await? } else { None };
+        judge(condition, found.as_ref())?;
+        let expiry = expiry_of(expiry, found.as_ref().and_then(|item| item.expiry_ms));
+        match value {
+            Value::Upload(upload) => self.store_upload(&place, upload, expiry, manner).await,
+            Value::Bytes(bytes) => {
+                let version = self.write_value(&place, &bytes, expiry, manner).await?;
+                let previous = if want_previous { found } else { None };
+                Ok(Output::Stored { version, previous })
+            }
+            Value::Edit(edit) => {
+                let bytes = edited(&edit, found.as_ref(), longest)?;
+                let version = self.write_value(&place, &bytes, expiry, manner).await?;
+                Ok(Output::Edited { version, bytes })
+            }
+        }
+    }
+
+    /// What a held key holds; nothing if it is absent.
+    pub(crate) async fn look(
+        self: &Rc<Self>,
+        place: &Place,
+        range: Range,
+        manner: &Manner,
+    ) -> Result<Option<Item>> {
+        match self.read(place, range, manner).await {
+            Ok(item) => Ok(Some(item)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the whole value of a held key; the version by which it is known from now on.
+    async fn write_value(
+        self: &Rc<Self>,
+        place: &Place,
+        value: &[u8],
+        expiry: Expiry,
+        manner: &Manner,
+    ) -> Result<plimsoll_kv::Version> {
+        let slot = self.journal.slot().await;
+        let version = self.next_version();
+        let value_bytes = value.len() as u64;
+        let requests = (0..self.copies).map(|role| {
+            let header = Header { copies: self.copies as u8, role: role as u8, version, value_bytes };
+            let value = Value::Bytes(header.before(value));
+            let store = self.store_op(place, role, value, expiry);
+            let batch = Op::Batch(vec![store, slot.entry(place.container, &place.key)]);
+            (self.member_of(place, role), manner.request(batch))
+        });
+        let requests = requests.collect();
+        let done = self.write(place, slot, requests).await?;
+        stored_version(self.first_of(place, done)?)
+    }
+
+    /// What the first member that may be read gave: later reads are answered by it.
+    pub(crate) fn first_of(&self, place: &Place, done: Vec<(usize, Output)>) -> Result<Output> {
+        let rank = |member: usize| {
+            let role = (member + self.count() - place.primary) % self.count();
+            (self.readable(member).is_none(), role)
+        };
+        done.into_iter().min_by_key(|(member, _)| rank(*member)).map(|(_, output)| output).ok_or(WRONG_OUTPUT)
+    }
+
+    pub(crate) fn store_op(&self, place: &Place, role: usize, value: Value, expiry: Expiry) -> Op {
+        Op::Store {
+            container: placement::container(place.container, role),
+            key: place.key.clone(),
+            value,
+            condition: Condition::None,
+            expiry,
+            retain: false,
+            want_previous: false,
+        }
+    }
+
+    /// Does a change of a held key on every member, or on none; `slot` names the key meanwhile.
+    pub(crate) async fn write(
+        self: &Rc<Self>,
+        place: &Place,
+        slot: Slot,
+        requests: Vec<(usize, Request)>,
+    ) -> Result<Vec<(usize, Output)>> {
+        let sent = self.send(requests).await;
+        match sent {
+            Ok(Sent { done, refused: None }) if !done.is_empty() => Ok(done),
+            Ok(Sent { refused: None, .. }) => Err(self.nowhere(place)),
+            // Nobody took it.
+            Ok(Sent { done, refused: Some(error) }) if done.is_empty() => Err(error),
+            Ok(Sent { done, refused: Some(error) }) => {
+                let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
+                if let Err(left) = self.undo(place, &taken).await {
+                    tracing::error!(partition = self.partition, %left, "a write is undone later");
+                    self.leave_unsettled(place, slot);
+                }
+                Err(error)
+            }
+            Err(error) => {
+                self.leave_unsettled(place, slot);
+                Err(error)
+            }
+        }
+    }
+
+    /// A key stays named in the journal, and is compared before it is used.
+    fn leave_unsettled(&self, place: &Place, slot: Slot) {
+        slot.keep();
+        self.suspect(place);
+    }
+
+    /// Sends requests to members that take writes; those that fail for good are taken out, durably, before
+    /// this ends.
+    pub(crate) async fn send(self: &Rc<Self>, requests: Vec<(usize, Request)>) -> Result<Sent> {
+        let each = requests.into_iter().filter_map(|(member, request)| {
+            let device = self.writable(member)?;
+            Some(async move { (member, device.execute(request).await) })
+        });
+        let mut sent = Sent::default();
+        let mut broken = Vec::new();
+        for (member, result) in join_all(each.collect::<Vec<_>>()).await {
+            match result {
+                Ok(completion) => sent.done.push((member, completion.output)),
+                Err(Error::NotFound) => sent.done.push((member, Output::Done)),
+                Err(error) if verdict(&error) == Verdict::Broken => broken.push((member, error)),
+                // It is not whole yet, and would never be.
+                Err(error) if self.state(member) == MemberState::Resyncing => broken.push((member, error)),
+                Err(error) => sent.refused = Some(error),
+            }
+        }
+        for (member, error) in broken {
+            self.note(member, |status| status.failed_requests += 1);
+            self.take_out_now(member, &error.to_string()).await?;
+        }
+        // Those that were left out because they are out are so durably, too. A member that went out while
+        // this was under way counts as one that never had it.
+        self.roster_settled().await?;
+        sent.done.retain(|(member, _)| self.writable(*member).is_some());
+        Ok(sent)
+    }
+
+    pub(crate) fn nowhere(&self, place: &Place) -> Error {
+        let members = (0..self.copies).map(|role| self.name(self.member_of(place, role)));
+        let members: Vec<String> = members.collect();
+        Error::ReadOnly(format!("every device that the key belongs on is out ({})", members.join(", ")))
+    }
+
+    pub(crate) async fn delete(
+        self: &Rc<Self>,
+        place: &Place,
+        condition: Condition,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let _guard = self.hold(place).await?;
+        let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
+        judge(condition, Some(&item))?;
+        let slot = self.journal.slot().await;
+        let requests = (0..self.copies).map(|role| {
+            let delete = self.delete_op(place, role);
+            let batch = Op::Batch(vec![delete, slot.entry(place.container, &place.key)]);
+            (self.member_of(place, role), manner.request(batch))
+        });
+        let requests = requests.collect();
+        match self.write(place, slot, requests).await {
+            Err(Error::NoSpace | Error::NoMemory) => self.delete_unnamed(place, manner).await?,
+            written => drop(written?),
+        }
+        Ok(Output::Deleted(Item { bytes: Vec::new(), ..item }))
+    }
+
+    /// Deletes a key on devices that are so full that they take no name of it. What a crash leaves half done
+    /// is found by comparing every key: the mark that says otherwise goes first.
+    async fn delete_unnamed(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<()> {
+        self.unmark_named().await?;
+        let each = (0..self.copies)
+            .map(|role| (self.member_of(place, role), manner.request(self.delete_op(place, role))));
+        let sent = self.send(each.collect()).await;
+        if let Ok(Sent { refused: None, .. }) = sent {
+            return Ok(());
+        }
+        self.suspect(place);
+        sent.and_then(|sent| sent.refused.map_or(Ok(()), Err))
+    }
+
+    pub(crate) fn delete_op(&self, place: &Place, role: usize) -> Op {
+        let container = placement::container(place.container, role);
+        Op::Delete { container, key: place.key.clone(), condition: Condition::None }
+    }
+
+    pub(crate) async fn set_expiry(
+        self: &Rc<Self>,
+        place: &Place,
+        expiry: Expiry,
+        condition: Condition,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let _guard = self.hold(place).await?;
+        let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
+        judge(condition, Some(&item))?;
+        let expiry = expiry_of(expiry, item.expiry_ms);
+        let slot = self.name_half_written(place, manner).await?;
+        let requests = (0..self.copies).map(|role| {
+            let container = placement::container(place.container, role);
+            let (key, condition) = (place.key.clone(), Condition::None);
+            let op = Op::SetExpiry { container, key, expiry, condition };
+            (self.member_of(place, role), manner.request(op))
+        });
+        let done = self.write(place, slot, requests.collect()).await?;
+        match self.first_of(place, done)? {
+            Output::ExpirySet(set) => {
+                let expiry_ms = set.expiry_ms;
+                Ok(Output::ExpirySet(Item { version: set.version, expiry_ms, ..item }))
+            }
+            // It expired meanwhile.
+            Output::Done => Err(Error::NotFound),
+            _ => Err(WRONG_OUTPUT),
+        }
+    }
+
+    /// Names a held key in the journal, durably, for a change that is no batch.
+    pub(crate) async fn name_half_written(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Slot> {
+        let slot = self.journal.slot().await;
+        let each = (0..self.copies).map(|role| {
+            let entry = slot.entry(place.container, &place.key);
+            (self.member_of(place, role), manner.request(entry))
+        });
+        let sent = self.send(each.collect()).await?;
+        sent.refused.map_or(Ok(slot), Err)
+    }
+}
+
+/// Judges a condition by what a key holds.
+pub(crate) fn judge(condition: Condition, existing: Option<&Item>) -> Result<()> {
+    match (condition, existing) {
+        (Condition::None, _) | (Condition::MustExist, Some(_)) | (Condition::MustNotExist, None) => Ok(()),
+        (Condition::MustExist | Condition::IfVersion(_), None) => Err(Error::NotFound),
+        (Condition::MustNotExist, Some(_)) => Err(Error::Exists),
+        (Condition::IfVersion(version), Some(item)) if item.version == version => Ok(()),
+        (Condition::IfVersion(_), Some(_)) => Err(Error::VersionMismatch),
+    }
+}
+
+/// The value that an edit makes.
+fn edited(edit: &Edit, found: Option<&Item>, longest: usize) -> Result<Vec<u8>> {
+    if found.is_some_and(|item| item.upload.is_some()) {
+        return Err(Error::ValueTooLong);
+    }
+    let old = found.map(|item| item.bytes.as_slice());
+    if edit.bytes_max(old.map_or(0, |old| old.len() as u64)) > longest as u64 {
+        return Err(Error::ValueTooLong);
+    }
+    Ok(edit.apply(old)?)
+}
+
+/// The version that a batch, or a store, gave its first record.
+pub(crate) fn stored_version(output: Output) -> Result<plimsoll_kv::Version> {
+    let first = match output {
+        Output::Batch(outputs) => outputs.into_iter().next().unwrap_or(Output::Done),
+        output => output,
+    };
+    match first {
+        Output::Stored { version, .. } => Ok(version),
+        _ => Err(WRONG_OUTPUT),
+    }
+}
