@@ -3,7 +3,7 @@
 //! Invariants: a batch stands in one frame; every operation is judged before the first is appended.
 
 use crate::format::RecordKind;
-use crate::held::{Replaced, judge};
+use crate::held::judge;
 use crate::log::Log;
 use crate::partition::{Found, Partition};
 use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
@@ -154,7 +154,7 @@ impl Partition {
                     expiry_ms: expiry_ms(*expiry, one.live()),
                     lifetime,
                     retain: *retain,
-                    replaced: one.target.found.as_ref().map(Replaced::from),
+                    replaced: one.target.replaced(),
                     commits: None,
                     dooms: one.target.dooms,
                 };

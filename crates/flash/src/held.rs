@@ -94,8 +94,7 @@ impl Partition {
 
     /// The record of a held key, if that is known without a read, and nothing goes with it: no upload, no
     /// retained version.
-    pub(crate) fn known(&self, hold: &Hold, key: &[u8]) -> Option<Replaced> {
-        let place = &hold.place;
+    pub(crate) fn known_at(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
         if self.place(place.container, key) != *place || self.transactions.is_stale(place.lock_id()) {
             return None;
         }

@@ -85,7 +85,7 @@ impl Partition {
         let mut hold = self.hold(container, &key).await;
         loop {
             self.admit(admitted).await?;
-            let known = if asked.only_whose(&given) { self.known(&hold, &key) } else { None };
+            let known = if asked.only_whose(&given) { self.known_at(&hold.place, &key) } else { None };
             let looked;
             (hold, looked) = match known {
                 Some(replaced) => (hold, Some(Looked::known(replaced, expiry))),

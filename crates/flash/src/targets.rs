@@ -9,22 +9,31 @@
 use crate::format::RecordKind;
 use crate::format::note::note_bytes_max;
 use crate::format::record::{self, MANIFEST_BYTES};
+use crate::held::Replaced;
+use crate::metrics::add;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::store::STORE_TRANSITIONS;
-use plimsoll_kv::{Op, Result, Value};
+use plimsoll_kv::{Condition, Expiry, Op, Result, Value};
 use std::rc::Rc;
 
 /// A write and what it acts on.
 pub(crate) struct Target<'a> {
     pub(crate) write: &'a Op,
     pub(crate) place: Place,
-    /// The record that is there, expired or not.
+    /// The record that is there, expired or not, if it had to be looked at.
     pub(crate) found: Option<Found>,
+    /// What is replaced, if that was known without a look.
+    pub(crate) known: Option<Replaced>,
     /// The uploads that go with it.
     pub(crate) dooms: Vec<u64>,
 }
 
 impl Target<'_> {
+    /// The record that goes.
+    pub(crate) fn replaced(&self) -> Option<Replaced> {
+        self.known.or(self.found.as_ref().map(Replaced::from))
+    }
+
     /// Bytes of log that it takes at most.
     pub(crate) fn log_bytes(&self) -> usize {
         let rewritten = match (self.write, &self.found) {
@@ -56,12 +65,26 @@ pub(crate) fn has_stores(writes: &[Op]) -> bool {
     writes.iter().any(|write| matches!(write, Op::Store { .. } | Op::SetExpiry { .. }))
 }
 
+/// True if a write asks nothing of the record that is there but whose it is.
+fn asks_nothing(write: &Op) -> bool {
+    let Op::Store { value: Value::Bytes(_), condition, expiry, retain, want_previous, .. } = write else {
+        return false;
+    };
+    *condition == Condition::None && *expiry != Expiry::Keep && !retain && !want_previous
+}
+
 impl Partition {
     /// What a write acts on; nothing if it moved meanwhile.
     pub(crate) async fn find_target<'a>(self: &Rc<Self>, write: &'a Op) -> Result<Option<Target<'a>>> {
         let (container, key) = write.place().expect("looked at when its key was held");
         let is_expiry = matches!(write, Op::SetExpiry { .. });
         let place = self.place(container, key);
+        if asks_nothing(write)
+            && let Some(replaced) = self.known_at(&place, key)
+        {
+            add(&self.counts.known_overwrites, 1);
+            return Ok(Some(Target { write, place, found: None, known: Some(replaced), dooms: Vec::new() }));
+        }
         let extent = if is_expiry { Extent::Whole } else { Extent::Head };
         let found = match self.find(&place, key, extent).await? {
             Lookup::Found(found) => Some(found),
@@ -74,7 +97,7 @@ impl Partition {
             self.value(found)?; // It may be written anew: a damaged one is found before anything is done.
         }
         let Some(dooms) = self.uploads_of(&place, found.as_ref()).await? else { return Ok(None) };
-        Ok(Some(Target { write, place, found, dooms }))
+        Ok(Some(Target { write, place, found, known: None, dooms }))
     }
 
     /// What each write acts on; nothing if one moved meanwhile.
@@ -94,7 +117,7 @@ impl Partition {
     pub(crate) fn is_right(&self, target: &Target<'_>) -> bool {
         let place = target.write.place().map(|(container, key)| self.place(container, key));
         place == Some(target.place)
-            && target.found.as_ref().is_none_or(|found| self.is_current(&target.place, &found.entry))
+            && target.replaced().is_none_or(|old| self.is_current(&target.place, &old.entry))
     }
 
     /// Makes room in the log for writes, of which some store something or none does.

@@ -60,6 +60,28 @@ fn a_key_written_lately_is_replaced_without_a_read() {
 }
 
 #[test]
+fn known_keys_are_replaced_in_a_batch_without_a_read() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        put_all(&partition, 1, Expiry::Never).await;
+        let before = partition.metrics();
+        for number in (0..KEYS).step_by(2) {
+            let value = || Value::Bytes(vec![2; 300]);
+            let both = [number, number + 1].map(|number| store(key(number), value(), Expiry::Never));
+            run(&partition, Op::Batch(both.into())).await.expect("a batch");
+        }
+        let after = partition.metrics();
+        let known = after.known_overwrites - before.known_overwrites;
+        assert_eq!((known, after.record_reads - before.record_reads), (KEYS, 0));
+        partition.check_accounts().expect("the accounts agree");
+        assert_eq!(counters(&partition).await, (KEYS, 0));
+        for number in 0..KEYS {
+            assert_eq!(value(&partition, number).await, [2; 300]);
+        }
+    });
+}
+
+#[test]
 fn without_memory_every_key_is_read() {
     live(&world(DISK_BYTES), |reactor| async move {
         let partition = open(&reactor, 0).await;

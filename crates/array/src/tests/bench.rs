@@ -58,7 +58,7 @@ impl Bench {
             ids: (1..=members as u8).collect(),
             options: ArrayOptions { mechanism, degraded: false, rebuild_bytes_per_s: 0 },
         };
-        bench.members = bench.below.iter().map(|below| healthy(below)).collect();
+        bench.members = bench.below.iter().map(healthy).collect();
         bench
     }
 

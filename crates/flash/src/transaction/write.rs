@@ -8,7 +8,6 @@ use super::RETRY_DELAY_NS;
 use crate::format::RecordKind;
 use crate::format::note::note_bytes_max;
 use crate::format::record::{MANIFEST_BYTES, Manifest};
-use crate::held::Replaced;
 use crate::log::Log;
 use crate::partition::Partition;
 use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
@@ -77,7 +76,7 @@ impl Partition {
     fn emptied<'a>(&self, target: Target<'a>) -> Target<'a> {
         let key = target.write.key().expect("every write has a key");
         let place = self.place(target.place.container, key);
-        Target { write: target.write, place, found: None, dooms: Vec::new() }
+        Target { write: target.write, place, found: None, known: None, dooms: Vec::new() }
     }
 
     /// Does everything that was prepared, one after the other; what was done before a crash came between
@@ -138,7 +137,8 @@ impl Partition {
 
     /// Appends a write for which there is room.
     fn push_write(&self, target: Target<'_>, lifetime: Lifetime, urgency: Durability) -> Result<()> {
-        let Target { write, place, found, dooms } = target;
+        let replaced = target.replaced();
+        let Target { write, place, found, dooms, .. } = target;
         match write {
             Op::Store { key, value, expiry, .. } => {
                 let manifest;
@@ -159,7 +159,7 @@ impl Partition {
                         expiry_ms: expiry_ms(*expiry, None),
                         lifetime,
                         retain: false,
-                        replaced: found.as_ref().map(Replaced::from),
+                        replaced,
                         commits,
                         dooms,
                     },
