@@ -107,7 +107,7 @@ impl Array {
                 (0..self.count()).filter_map(|member| Some((member, self.writable(member)?))).collect();
             let stores = writable.into_iter().map(|(member, device)| {
                 let request = Manner::background().request(self.roster_store(bytes.clone()));
-                async move { (member, device.execute(request).await) }
+                async move { (member, self.in_time(device, request).await) }
             });
             let (mut broken, mut refused) = (false, None);
             for (member, result) in join_all(stores).await {

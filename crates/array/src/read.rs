@@ -1,7 +1,7 @@
 //! Reading: one request to the first member that may be read, and what becomes of it if that fails.
 //!
 //! Place on the path: every retrieve. A value of one record is read from its first copy; if that cannot be
-//! read, from the next, and what was damaged is written again in the background.
+//! read, or does not come, from the next, and what was damaged is written again in the background.
 //!
 //! Invariants:
 //! * what is given was on every member that is in, or will be: a read beside a write waits for it;
@@ -13,9 +13,19 @@ use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::roster::MemberState;
-use plimsoll_kv::{Device, Error, Item, Op, Output, Result};
+use futures_util::future::{Either, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use plimsoll_kv::{Completion, Device, Error, Item, Op, Output, Request, Result};
 use plimsoll_reactor::Work;
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
+
+/// A member that has not answered a read for so long is slow: the next copy is asked for, too, and the first
+/// answer is given.
+const HEDGE_NS: u64 = 20_000_000;
+/// A member that has not answered a write for so long is taken out, if others have what it holds.
+const STALL_NS: u64 = 10_000_000_000;
 
 /// Which bytes of a value are asked for.
 pub(crate) type Range = Option<(u64, u64)>;
@@ -48,23 +58,55 @@ impl Array {
         self.retrieve(place, Some((0, 0)), false, manner).await
     }
 
-    /// Reads a key from the first member that can.
+    /// Reads a key from the first member that can; from the next one, too, if that is slow.
     pub(crate) async fn read(self: &Rc<Self>, place: &Place, range: Range, manner: &Manner) -> Result<Item> {
-        let mut failures = Vec::new();
-        for role in 0..self.copies {
+        let sources = (0..self.copies).filter_map(|role| {
             let member = self.member_of(place, role);
-            let Some(device) = self.readable(member) else { continue };
-            match self.read_copy(&device, place, role, range, manner).await {
-                Err(error) if verdict(&error) == Verdict::Broken => failures.push((member, error)),
-                result => {
-                    if !failures.is_empty() {
-                        self.mend_later(place, &failures);
-                    }
-                    return result.map(|(item, _)| item);
+            Some((role, member, self.readable(member)?))
+        });
+        let mut asked = FuturesUnordered::new();
+        let mut failures = Vec::new();
+        for (role, member, device) in sources.collect::<Vec<_>>() {
+            asked.push(async move {
+                (member, self.read_copy(&device, place, role, range, manner).await.map(|(item, _)| item))
+            });
+            let is_last = role + 1 == self.copies;
+            if let Some(result) = self.first_answer(&mut asked, is_last, &mut failures).await {
+                if !failures.is_empty() {
+                    self.mend_later(place, &failures);
                 }
+                return result;
             }
         }
-        Err(self.unreadable(place, &failures))
+        match self.first_answer(&mut asked, true, &mut failures).await {
+            Some(result) => result,
+            None => Err(self.unreadable(place, &failures)),
+        }
+    }
+
+    /// Waits for the first of those asked that gives an answer; nothing if none does, or the next copy is to
+    /// be asked, too.
+    async fn first_answer(
+        &self,
+        asked: &mut FuturesUnordered<impl Future<Output = (usize, Result<Item>)>>,
+        is_last: bool,
+        failures: &mut Vec<(usize, Error)>,
+    ) -> Option<Result<Item>> {
+        let mut slow = pin!(self.reactor.sleep_ns(HEDGE_NS));
+        loop {
+            let answer = if is_last {
+                asked.next().await
+            } else {
+                match select(asked.next(), &mut slow).await {
+                    Either::Left((answer, _)) => answer,
+                    Either::Right(_) => return None,
+                }
+            };
+            match answer? {
+                (member, Err(error)) if verdict(&error) == Verdict::Broken => failures.push((member, error)),
+                (_, result) => return Some(result),
+            }
+        }
     }
 
     /// Reads the copy in a role.
@@ -103,6 +145,20 @@ impl Array {
             return Err(Error::Unreadable("a header of another value".to_owned()));
         }
         Ok((item, header))
+    }
+
+    /// A request to a member, which has to answer in time if others have what it holds.
+    pub(crate) async fn in_time(&self, device: Rc<dyn Device>, request: Request) -> Result<Completion> {
+        let answered = device.execute(request);
+        if self.copies == 1 {
+            return answered.await;
+        }
+        match select(answered, pin!(self.reactor.sleep_ns(STALL_NS))).await {
+            Either::Left((result, _)) => result,
+            Either::Right(_) => {
+                Err(Error::ReadOnly(format!("it has not answered for {} seconds", STALL_NS / 1_000_000_000)))
+            }
+        }
     }
 
     /// What a reader is told of a key of which no copy can be read.

@@ -159,7 +159,7 @@ impl Array {
     pub(crate) async fn send(self: &Rc<Self>, requests: Vec<(usize, Request)>) -> Result<Sent> {
         let each = requests.into_iter().filter_map(|(member, request)| {
             let device = self.writable(member)?;
-            Some(async move { (member, device.execute(request).await) })
+            Some(async move { (member, self.in_time(device, request).await) })
         });
         let mut sent = Sent::default();
         let mut broken = Vec::new();

@@ -6,6 +6,7 @@ mod failures;
 mod model;
 mod opening;
 mod parts;
+mod slow;
 mod together;
 
 use crate::placement::{self, container};

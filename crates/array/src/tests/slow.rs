@@ -1,0 +1,85 @@
+//! Members that are slow, or do not answer at all.
+
+use super::bench::{Bench, bytes, run, set};
+use crate::{Array, Joining, MemberState};
+use plimsoll_kv::{Completion, Device, LocalFuture, Request, Result};
+use plimsoll_reactor::Reactor;
+use std::cell::Cell;
+use std::rc::Rc;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A device that answers late.
+struct Late {
+    reactor: Reactor,
+    below: Rc<dyn Device>,
+    late_ns: Cell<u64>,
+}
+
+impl Device for Late {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        Box::pin(async move {
+            self.reactor.sleep_ns(self.late_ns.get()).await;
+            self.below.clone().execute(request).await
+        })
+    }
+    fn value_bytes_max(&self) -> usize {
+        self.below.value_bytes_max()
+    }
+    fn part_bytes(&self) -> usize {
+        self.below.part_bytes()
+    }
+}
+
+async fn open(reactor: &Reactor, bench: &Bench) -> (Rc<Array>, Vec<Rc<Late>>) {
+    let (reactor, late_ns) = (reactor.clone(), Cell::new(0));
+    let late = bench.given(&[]).into_iter().map(|given| {
+        let below = given.device.clone().expect("nothing is missing");
+        (given, Rc::new(Late { reactor: reactor.clone(), below, late_ns: late_ns.clone() }))
+    });
+    let (given, late): (Vec<Joining>, Vec<Rc<Late>>) = late.unzip();
+    let given = given.into_iter().zip(&late).map(|(given, late)| {
+        let device: Rc<dyn Device> = late.clone();
+        Joining { device: Some(device), ..given }
+    });
+    let array = Array::open(&reactor, 0, 1, given.collect(), bench.options).await;
+    (array.expect("all are there"), late)
+}
+
+#[test]
+fn a_read_does_not_wait_long_for_a_slow_member() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 2);
+        let (array, late) = open(&reactor, &bench).await;
+        for number in 0..30 {
+            set(&array, &format!("key:{number}"), b"v").await.unwrap();
+        }
+        late[1].late_ns.set(5 * SECOND_NS);
+        for number in 0..30 {
+            let began_ns = reactor.now_ns();
+            assert_eq!(bytes(&array, &format!("key:{number}")).await.as_deref(), Some(&b"v"[..]));
+            assert!(reactor.now_ns() - began_ns < SECOND_NS / 10);
+        }
+        assert_eq!(array.status().members[1].state, MemberState::In, "it is slow, and still right");
+    });
+}
+
+#[test]
+fn a_member_that_does_not_answer_a_write_is_out() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let (array, late) = open(&reactor, &bench).await;
+        set(&array, "k", b"1").await.unwrap();
+        late[2].late_ns.set(3600 * SECOND_NS);
+        let began_ns = reactor.now_ns();
+        set(&array, "k", b"2").await.unwrap();
+        assert!((10 * SECOND_NS..11 * SECOND_NS).contains(&(reactor.now_ns() - began_ns)));
+        let status = array.status();
+        assert_eq!(status.members[2].state, MemberState::Out);
+        assert!(status.members[2].reason.contains("has not answered for 10 seconds"), "{status:?}");
+        let began_ns = reactor.now_ns();
+        set(&array, "k", b"3").await.unwrap();
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"3"[..]));
+        assert!(reactor.now_ns() - began_ns < SECOND_NS / 10, "nobody waits for it any more");
+    });
+}
