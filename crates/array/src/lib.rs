@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod code;
 mod header;
 mod journal;
 mod mark;
@@ -35,6 +36,7 @@ mod walk;
 mod write;
 
 pub use array::{Array, ArrayOptions, ArrayStatus};
+pub use code::{Code, CodeError, Coder};
 pub use header::HEADER_BYTES;
 pub use mechanism::{Cost, Mechanism, MechanismError, SET_MEMBERS_MAX, Stored};
 pub use member::{Joining, MemberStatus};
