@@ -128,13 +128,11 @@ impl Partition {
         urgency: Durability,
     ) -> Result<Vec<Output>> {
         for one in &batch {
-            let (condition, retain) = match one.target.write {
-                Op::Store { condition, retain, .. } => (*condition, *retain),
-                Op::Delete { condition, .. } => (*condition, false),
+            let condition = match one.target.write {
+                Op::Store { condition, .. } | Op::Delete { condition, .. } => *condition,
                 _ => unreachable!("checked when the keys were held"),
             };
             judge(condition, one.live())?;
-            self.may_retain(retain, one.target.found.as_ref())?;
         }
         self.reserve_for_writes(stores, size, STORE_TRANSITIONS * batch.len())?;
         let frame = self.log.frame();

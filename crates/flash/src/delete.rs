@@ -37,7 +37,7 @@ impl Partition {
                 return self.refuse(hold, key, Some(&found), error).await;
             }
             let item = self.item(&found, Vec::new())?;
-            let Some(dooms) = self.uploads_of(&hold.place, Some(&found)).await? else { continue };
+            let Some(dooms) = self.uploads_of(&hold.place, Some(&found), false).await? else { continue };
             match self.append_delete(&hold.place, &found, &dooms, durability) {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),
@@ -81,7 +81,7 @@ impl Partition {
                 Lookup::Moved => continue,
                 Lookup::Found(_) | Lookup::Absent => return Ok(None),
             };
-            let Some(dooms) = self.uploads_of(place, Some(&found)).await? else { continue };
+            let Some(dooms) = self.uploads_of(place, Some(&found), false).await? else { continue };
             match self.append_delete(place, &found, &dooms, Durability::Sync) {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),

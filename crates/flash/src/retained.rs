@@ -1,6 +1,7 @@
 //! Retained versions: what a store replaced, kept until it is released or put back.
 //!
-//! Invariant: at most one version is kept below a key's current one; whatever goes, current or kept,
+//! Invariant: at most one version is kept below a key's current one, and what is kept now takes the place of
+//! what was kept before; whatever goes, current or kept,
 //! takes the upload with it that it held.
 
 use crate::format::note::note_bytes_max;
@@ -74,11 +75,16 @@ impl Partition {
         }
     }
 
-    /// The uploads that go when the record of a held key does: its own, and that of the version kept
-    /// below it. Nothing if something moved while that was read: look again.
-    pub(crate) async fn uploads_of(&self, place: &Place, found: Option<&Found>) -> Result<Option<Vec<u64>>> {
+    /// The uploads that go when the record of a held key does: that of the version kept below it, and its own
+    /// unless it is kept now. Nothing if something moved while that was read: look again.
+    pub(crate) async fn uploads_of(
+        &self,
+        place: &Place,
+        found: Option<&Found>,
+        retain: bool,
+    ) -> Result<Option<Vec<u64>>> {
         let Some(found) = found else { return Ok(Some(Vec::new())) };
-        let own = self.own_upload(found)?;
+        let own = if retain { None } else { self.own_upload(found)? };
         let Some(kept) = self.kept_upload(&found.entry).await? else { return Ok(None) };
         let uploads = own.into_iter().chain(kept).collect();
         Ok(self.is_current(place, &found.entry).then_some(uploads))
@@ -102,15 +108,6 @@ impl Partition {
             return Ok(None);
         }
         self.own_upload(&read?).map(Some)
-    }
-
-    /// At most one version is kept: refuses to keep another.
-    pub(crate) fn may_retain(&self, retain: bool, replaced: Option<&Found>) -> Result<()> {
-        let keeps = |found: &Found| self.state.borrow().retained.contains_key(&found.entry.location);
-        if retain && replaced.is_some_and(keeps) {
-            return Err(Error::Invalid("a retained version waits to be released or reverted"));
-        }
-        Ok(())
     }
 
     /// The end of an upload as a value: its parts go when its last reader has.

@@ -142,10 +142,9 @@ impl Partition {
             return self.refuse(hold, asked.key, found.as_ref(), error).await;
         }
         let previous = if asked.want_previous { self.previous_item(existing)? } else { None };
-        let Some(dooms) = self.uploads_of(&hold.place, found.as_ref()).await? else {
+        let Some(dooms) = self.uploads_of(&hold.place, found.as_ref(), asked.retain).await? else {
             return Ok((hold, None));
         };
-        self.may_retain(asked.retain, found.as_ref())?;
         let replaced = found.as_ref().map(Replaced::from);
         let expiry_ms = expiry_ms(asked.expiry, existing);
         Ok((hold, Some(Looked { replaced, previous, expiry_ms, dooms })))
@@ -220,8 +219,7 @@ impl Partition {
             container: store.place.generation,
             ..Partition::upload_note(TransitionKind::UploadCommit, upload)
         }));
-        let dooms = if store.retain { &[] } else { store.dooms.as_slice() };
-        note.extend(dooms.iter().map(|upload| Partition::doom_note(*upload)));
+        note.extend(store.dooms.iter().map(|upload| Partition::doom_note(*upload)));
         self.commit_note(&note, urgency);
         let replaced = store.replaced;
         let mut flags = if store.expiry_ms == 0 { 0 } else { FLAG_EXPIRING };

@@ -96,7 +96,8 @@ impl Partition {
         {
             self.value(found)?; // It may be written anew: a damaged one is found before anything is done.
         }
-        let Some(dooms) = self.uploads_of(&place, found.as_ref()).await? else { return Ok(None) };
+        let retain = matches!(write, Op::Store { retain: true, .. });
+        let Some(dooms) = self.uploads_of(&place, found.as_ref(), retain).await? else { return Ok(None) };
         Ok(Some(Target { write, place, found, known: None, dooms }))
     }
 

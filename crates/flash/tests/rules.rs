@@ -80,16 +80,25 @@ fn a_batch_with_a_key_that_is_too_long_changes_nothing() {
 }
 
 #[test]
-fn a_batch_that_may_not_retain_changes_nothing() {
+fn what_is_retained_now_takes_the_place_of_what_was_retained_before() {
     live(&world(DISK_BYTES), |reactor| async move {
         let partition = open(&reactor).await;
-        let retaining = Store { retain: true, ..Store::of(b"{t}b") };
-        run(&partition, Store::of(b"{t}b").bytes(b"1")).await.unwrap();
+        let retaining = Store { retain: true, ..Store::of(b"k") };
+        run(&partition, Store::of(b"k").bytes(b"1")).await.unwrap();
         run(&partition, retaining.bytes(b"2")).await.unwrap();
-        let batch = vec![Store::of(b"{t}a").bytes(b"3"), retaining.bytes(b"3")];
-        assert!(matches!(run(&partition, Op::Batch(batch)).await, Err(Error::Invalid(_))));
-        assert_eq!(value(&partition, b"{t}a").await, None);
-        assert_eq!(value(&partition, b"{t}b").await, Some(b"2".to_vec()));
+        run(&partition, Op::Batch(vec![retaining.bytes(b"3")])).await.unwrap();
+        run(&partition, retaining.bytes(b"4")).await.unwrap();
+        partition.check_accounts().expect("the accounts agree");
+        partition.close().await.unwrap();
+        let partition = open(&reactor).await;
+        assert_eq!(value(&partition, b"k").await, Some(b"4".to_vec()));
+        let revert = || Op::Revert { container: ContainerId(0), key: b"k".to_vec() };
+        run(&partition, revert()).await.unwrap();
+        assert_eq!(value(&partition, b"k").await, Some(b"3".to_vec()));
+        assert!(matches!(run(&partition, revert()).await, Err(Error::Invalid(_))), "one at most is kept");
+        run(&partition, delete(b"k")).await.unwrap();
+        reactor.sleep_ns(2_000_000_000).await;
+        assert_eq!(partition.metrics().live_bytes, 0);
     });
 }
 
@@ -236,6 +245,8 @@ fn a_retained_value_in_parts_leaves_nothing() {
                 Op::Revert { container, key: key.clone() },
                 Store::of(b"k").bytes(b"4"),
                 Op::Batch(vec![Store::of(b"k").bytes(b"5")]),
+                Store { retain: true, ..Store::of(b"k") }.bytes(b"6"),
+                Op::Batch(vec![Store { retain: true, ..Store::of(b"k") }.bytes(b"7")]),
                 delete(b"k"),
             ];
             for end in ends {
