@@ -14,8 +14,10 @@
 //!
 //! Never: it keeps a map of keys. Where a key stands follows from its hash, what it is from its header.
 
-use crate::header::HEADER_BYTES;
+use crate::code::{Code, Coder};
+use crate::header::{Form, HEADER_BYTES};
 use crate::journal::Journal;
+use crate::kept::Kept;
 use crate::mechanism::Mechanism;
 use crate::member::{Member, MemberStatus};
 use crate::placement::{self, ARRAY_CONTAINERS};
@@ -24,9 +26,10 @@ use crate::transaction::Transactions;
 use crate::upload::Uploads;
 use plimsoll_kv::key_locks::{KeyGuard, KeyId, KeyLocks};
 use plimsoll_kv::limits::KEY_BYTES_MAX;
+use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{
-    Completion, ContainerId, Device, Error, Expiry, LocalFuture, Op, Output, Request, Result, Slot, Version,
-    WallClock,
+    Completion, ContainerId, Device, Error, Expiry, LocalFuture, Op, Output, Request, Result, Slot,
+    TransactionId, Version, WallClock,
 };
 use plimsoll_reactor::Reactor;
 use plimsoll_reactor::sync::WaitList;
@@ -66,7 +69,12 @@ pub struct Array {
     pub(crate) partition: u16,
     pub(crate) tag: String,
     pub(crate) options: ArrayOptions,
-    pub(crate) copies: usize,
+    /// What values are made into.
+    pub(crate) form: Form,
+    /// Computes parities, and lost shards from others.
+    pub(crate) coder: Option<Coder>,
+    /// Members that hold a piece of each key.
+    pub(crate) roles: usize,
     pub(crate) clock: Rc<WallClock>,
     pub(crate) members: RefCell<Vec<Member>>,
     pub(crate) roster: RefCell<Roster>,
@@ -83,6 +91,8 @@ pub struct Array {
     pub(crate) distrusted: Cell<bool>,
     /// The mark that every half-written key is named stands on the members.
     pub(crate) marked: Cell<bool>,
+    /// Keys whose version before the last is still kept on members.
+    pub(crate) kept: Kept,
     pub(crate) uploads: Uploads,
     pub(crate) transactions: Transactions,
     pub(crate) scrub: Cell<Scrub>,
@@ -92,6 +102,7 @@ pub struct Array {
     pub(crate) tasks_ended: WaitList,
     value_bytes_max: usize,
     part_bytes: usize,
+    member_part_bytes: usize,
 }
 
 /// How far a scrub is.
@@ -113,27 +124,56 @@ pub(crate) struct Place {
 
 /// What a request says besides what to do.
 #[derive(Clone)]
-pub(crate) struct Manner(Request);
+pub(crate) struct Manner {
+    request: Request,
+    /// The transaction that holds the keys: on the members, too.
+    within: Option<TransactionId>,
+    partition: u16,
+}
 
 impl Manner {
     pub(crate) fn of(request: &Request) -> Manner {
-        Manner(Request { op: Op::Sync, ..request.clone() })
+        Manner { request: Request { op: Op::Sync, ..request.clone() }, within: None, partition: 0 }
+    }
+
+    /// The same, of a transaction.
+    pub(crate) fn within(&self, partition: u16, id: TransactionId) -> Manner {
+        Manner { within: Some(id), partition, ..self.clone() }
+    }
+
+    /// True for what a transaction asks.
+    pub(crate) fn is_within(&self) -> bool {
+        self.within.is_some()
+    }
+
+    /// Reads a key.
+    pub(crate) fn retrieve(
+        &self,
+        container: ContainerId,
+        key: &[u8],
+        range: Option<(u64, u64)>,
+        pin: bool,
+    ) -> Request {
+        let key = key.to_vec();
+        let Some(id) = self.within else { return self.request(Op::Retrieve { container, key, range, pin }) };
+        let action = Action::Retrieve { container, key, range, pin };
+        self.request(Op::Transaction { partition: self.partition, id: Some(id), action })
     }
 
     /// A request of the array's own, that nobody waits for.
     pub(crate) fn background() -> Manner {
         let request = Request::new(plimsoll_kv::Durability::Sync, Op::Sync);
-        Manner(Request { class: plimsoll_kv::Class::Background, ..request })
+        Manner::of(&Request { class: plimsoll_kv::Class::Background, ..request })
     }
 
     /// The same request for something else. What the array writes is durable when it says so, on every
     /// member: a slot of the journal is given back then.
     pub(crate) fn request(&self, op: Op) -> Request {
-        let durability = match self.0.durability {
+        let durability = match self.request.durability {
             plimsoll_kv::Durability::Async => plimsoll_kv::Durability::Group,
             durable => durable,
         };
-        Request { op, durability, ..self.0.clone() }
+        Request { op, durability, ..self.request.clone() }
     }
 }
 
@@ -146,6 +186,7 @@ impl Array {
         options: ArrayOptions,
     ) -> Rc<Array> {
         let tag = placement::tag(partition, partitions);
+        let form = form(roster.mechanism);
         let devices = || members.iter().filter_map(|member| member.device.as_ref());
         let least = |of: fn(&dyn Device) -> usize| devices().map(|device| of(&**device)).min();
         let value_bytes_max = least(|device| device.value_bytes_max()).expect("a member is there");
@@ -156,7 +197,9 @@ impl Array {
             journal: Journal::new(&tag),
             tag,
             options,
-            copies: roster.mechanism.members() as usize,
+            coder: coder(form),
+            roles: form.roles(),
+            form,
             clock: Rc::new(WallClock::new(reactor)),
             version: Cell::new(Version { epoch: roster.opens, clock: 0 }),
             members: RefCell::new(members),
@@ -168,6 +211,7 @@ impl Array {
             unsettled: RefCell::default(),
             distrusted: Cell::new(false),
             marked: Cell::new(false),
+            kept: Kept::default(),
             uploads: Uploads::default(),
             transactions: Transactions::default(),
             scrub: Cell::default(),
@@ -175,7 +219,9 @@ impl Array {
             tasks: Cell::new(0),
             tasks_ended: WaitList::default(),
             value_bytes_max: value_bytes_max - HEADER_BYTES,
-            part_bytes: part_bytes - HEADER_BYTES,
+            // Pieces of as many parts as there are shards of data fill a part of a member.
+            part_bytes: (part_bytes - HEADER_BYTES) / form.needed() * form.needed(),
+            member_part_bytes: part_bytes,
         })
     }
 
@@ -196,6 +242,11 @@ impl Array {
     #[must_use]
     pub fn clock(&self) -> Rc<WallClock> {
         self.clock.clone()
+    }
+
+    /// Bytes of a part of a value in parts, as members have it.
+    pub(crate) fn member_part_bytes(&self) -> usize {
+        self.member_part_bytes
     }
 
     /// Bytes of the longest value of one store.
@@ -335,6 +386,26 @@ impl Device for Array {
 
     fn part_bytes(&self) -> usize {
         self.part_bytes
+    }
+}
+
+fn form(mechanism: Mechanism) -> Form {
+    match mechanism {
+        Mechanism::Splitting { data, parities } => {
+            Form::Shards { data: data as u8, parities: parities as u8 }
+        }
+        // Packing was refused when the array was opened.
+        copies => Form::Copies(copies.members() as u8),
+    }
+}
+
+fn coder(form: Form) -> Option<Coder> {
+    match form {
+        Form::Copies(_) => None,
+        Form::Shards { data, parities } => {
+            let coder = Code::ReedSolomon.coder(data.into(), parities.into());
+            Some(coder.expect("the mechanism was checked against the number of devices"))
+        }
     }
 }
 

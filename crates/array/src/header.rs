@@ -12,12 +12,13 @@
 //!  1  mechanism     u8       12  epoch of the version                       u32
 //!  2  code          u8       16  clock of the version                       u64
 //!  3  flags, 0      u8       24  bytes of the user's whole value            u64
-//!  4  copies        u8
-//!  5  parities, 0   u8
-//!  6  role: which of the copies this is   u8
+//!  4  copies, or shards of data   u8
+//!  5  shards of parity            u8
+//!  6  role: which of them this is u8
 //!  7  0             u8
 //! ```
 
+use crate::code::Code;
 use crc_fast::{CrcAlgorithm, checksum};
 use plimsoll_kv::Version;
 
@@ -26,15 +27,54 @@ pub const HEADER_BYTES: usize = 32;
 
 const MAGIC: u8 = 0xd1;
 const CRC_AT: std::ops::Range<usize> = 8..12;
-/// How whole copies are named: hashing is one of them.
+/// Whole copies: hashing is one of them.
 const COPIES: u8 = 1;
+/// Shards.
+const SHARDS: u8 = 2;
+
+/// What an object was made into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// So many whole copies.
+    Copies(u8),
+    /// Shards of data and of parity, by Reed and Solomon's code.
+    Shards {
+        /// Shards that the value is cut into.
+        data: u8,
+        /// Shards computed from them.
+        parities: u8,
+    },
+}
+
+impl Form {
+    /// Pieces in all: one on each of so many members.
+    pub(crate) fn roles(self) -> usize {
+        match self {
+            Form::Copies(copies) => copies.into(),
+            Form::Shards { data, parities } => usize::from(data) + usize::from(parities),
+        }
+    }
+
+    /// Pieces that give the whole.
+    pub(crate) fn needed(self) -> usize {
+        match self {
+            Form::Copies(_) => 1,
+            Form::Shards { data, .. } => data.into(),
+        }
+    }
+
+    /// Bytes of each piece of a value of so many.
+    pub(crate) fn piece_bytes(self, value_bytes: u64) -> u64 {
+        value_bytes.div_ceil(self.needed() as u64)
+    }
+}
 
 /// What stands at the start of a stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Copies of the object, this one included.
-    pub(crate) copies: u8,
-    /// Which of them this is: the one on the primary device is 0.
+    /// What the object was made into.
+    pub(crate) form: Form,
+    /// Which of the pieces this is: the one on the primary device is 0.
     pub(crate) role: u8,
     /// The version that the array gave the write.
     pub(crate) version: Version,
@@ -46,8 +86,13 @@ impl Header {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = MAGIC;
-        bytes[1] = COPIES;
-        bytes[4] = self.copies;
+        match self.form {
+            Form::Copies(copies) => (bytes[1], bytes[4]) = (COPIES, copies),
+            Form::Shards { data, parities } => {
+                (bytes[1], bytes[2]) = (SHARDS, Code::ReedSolomon as u8);
+                (bytes[4], bytes[5]) = (data, parities);
+            }
+        }
         bytes[6] = self.role;
         bytes[12..16].copy_from_slice(&self.version.epoch.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.version.clock.to_le_bytes());
@@ -71,15 +116,22 @@ impl Header {
         }
         let u32_at = |at: usize| u32::from_le_bytes(found[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(found[at..at + 8].try_into().expect("eight bytes"));
-        let (copies, role) = (found[4], found[6]);
-        if (found[1], found[2], found[3], found[5], found[7]) != (COPIES, 0, 0, 0, 0) {
-            return Err("a mechanism that this version does not know");
+        let form = match (found[1], found[2], found[4], found[5]) {
+            (COPIES, 0, copies, 0) => Form::Copies(copies),
+            (SHARDS, code, data @ 1.., parities @ 1..) if code == Code::ReedSolomon as u8 => {
+                Form::Shards { data, parities }
+            }
+            _ => return Err("a mechanism that this version does not know"),
+        };
+        if (found[3], found[7]) != (0, 0) {
+            return Err("flags that this version does not know");
         }
-        if role >= copies {
+        let role = found[6];
+        if usize::from(role) >= form.roles() {
             return Err("a role that its mechanism does not have");
         }
         let version = Version { epoch: u32_at(12), clock: u64_at(16) };
-        Ok(Header { copies, role, version, value_bytes: u64_at(24) })
+        Ok(Header { form, role, version, value_bytes: u64_at(24) })
     }
 
     /// A value with this header before it.
@@ -96,8 +148,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SAMPLE: Header =
-        Header { copies: 3, role: 1, version: Version { epoch: 7, clock: 0x0102_0304 }, value_bytes: 1000 };
+    const SAMPLE: Header = Header {
+        form: Form::Copies(3),
+        role: 1,
+        version: Version { epoch: 7, clock: 0x0102_0304 },
+        value_bytes: 1000,
+    };
+    const SHARD: Header = Header { form: Form::Shards { data: 4, parities: 2 }, role: 5, ..SAMPLE };
 
     #[test]
     fn the_format_stays_as_it_is() {
@@ -105,6 +162,9 @@ mod tests {
         assert_eq!(&hexadecimal[..16], "d101000003000100");
         assert_eq!(&hexadecimal[24..], "070000000403020100000000e803000000000000");
         assert_eq!(Header::decode(&SAMPLE.encode()), Ok(SAMPLE));
+        assert_eq!(SHARD.encode()[..8], [0xd1, 2, 1, 0, 4, 2, 5, 0]);
+        assert_eq!(Header::decode(&SHARD.encode()), Ok(SHARD));
+        assert_eq!((SHARD.form.piece_bytes(1001), SAMPLE.form.piece_bytes(1001)), (251, 1001));
     }
 
     #[test]
@@ -120,7 +180,8 @@ mod tests {
         #[test]
         fn what_is_decoded_is_what_was_encoded(bytes: Vec<u8>, copies in 1_u8.., value_bytes: u64, clock: u64) {
             let _ = Header::decode(&bytes);
-            let header = Header { copies, role: copies - 1, version: Version { epoch: 1, clock }, value_bytes };
+            let form = Form::Copies(copies);
+            let header = Header { form, role: copies - 1, version: Version { epoch: 1, clock }, value_bytes };
             let whole = header.before(&bytes);
             prop_assert_eq!(Header::decode(&whole), Ok(header));
             prop_assert_eq!(&whole[HEADER_BYTES..], &bytes[..]);

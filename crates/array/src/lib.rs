@@ -14,13 +14,17 @@
 
 mod array;
 mod code;
+mod gather;
+mod give;
 mod header;
 mod journal;
+mod kept;
 mod mark;
 mod mechanism;
 mod member;
 mod membership;
 mod open;
+mod parts;
 mod placement;
 mod read;
 mod rebuild;

@@ -32,7 +32,7 @@ pub enum OpenError {
     #[error("{0}")]
     Mechanism(#[from] MechanismError),
     /// A mechanism that is not built.
-    #[error("{0}: this version has hashing and replication")]
+    #[error("{0}: this version has hashing, replication and splitting")]
     Unbuilt(Mechanism),
     /// A device failed.
     #[error("{name}: {error}")]
@@ -261,7 +261,7 @@ fn check(members: &[Joining], mechanism: Mechanism) -> Result<(), OpenError> {
         return Err(OpenError::Count(members.len()));
     }
     mechanism.checked(members.len() as u32)?;
-    if !matches!(mechanism, Mechanism::Hashing | Mechanism::Replication { .. }) {
+    if matches!(mechanism, Mechanism::Packing { .. }) {
         return Err(OpenError::Unbuilt(mechanism));
     }
     if members.iter().all(|member| member.device.is_none()) {

@@ -100,7 +100,7 @@ impl Array {
         self.note(member, |status| (status.keys_done, status.keys_total) = (0, 0));
         let total = self.keys_of(member).await?;
         self.note(member, |status| status.keys_total = total);
-        for role in 0..self.copies {
+        for role in 0..self.roles {
             for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
                 self.resync_container(member, number, role, container).await?;
             }
@@ -142,7 +142,7 @@ impl Array {
     /// Keys that a member should hold, in all roles.
     async fn keys_of(self: &Rc<Self>, member: usize) -> Result<u64> {
         let mut keys = 0;
-        for role in 0..self.copies {
+        for role in 0..self.roles {
             let primary = self.primary_of(member, role);
             for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
                 keys += self.keys_at(primary, container).await?;
@@ -175,7 +175,7 @@ impl Array {
         let mut after = None;
         while self.goes_on(member, number) {
             let Some(source) = self.source(primary, container) else {
-                if self.copies == 1 {
+                if self.form.roles() == 1 {
                     return Ok(()); // Its keys were nowhere else: they are lost.
                 }
                 return Err(Error::Unreadable("the devices that hold its keys are out".to_owned()));
@@ -210,23 +210,24 @@ impl Array {
         let place = self.place(container, key)?;
         let _guard = self.hold(&place).await?;
         let Some(target) = self.writable(self.member_of(&place, role)) else { return Ok(0) };
-        let from = (0..self.copies).find(|from| self.readable(self.member_of(&place, *from)).is_some());
-        let Some(from) = from else { return Ok(0) };
-        let source = self.readable(self.member_of(&place, from)).expect("just found");
+        let others: Vec<usize> = self.all_roles().into_iter().filter(|other| *other != role).collect();
+        let source =
+            others.iter().find_map(|from| Some((*from, self.readable(self.member_of(&place, *from))?)));
+        let Some((from, source)) = source else { return Ok(0) };
         let right = self.ask(&source, &place, from, false).await?;
         if self.ask(&target, &place, role, false).await? == right {
             return Ok(0);
         }
         match right {
-            Told::Found { .. } => self.copy(&place, from, role).await,
+            Told::Found { .. } => {}
             // It was deleted since the page was read.
-            Told::Absent => Ok(0),
-            // Read from another device, and written again where it is damaged.
+            Told::Absent => return Ok(0),
+            // Others have it, and it is written again where it is damaged.
             Told::Unreadable => {
                 self.reconcile(&place).await?;
-                self.copy(&place, from, role).await
             }
         }
+        self.give(&place, role, &others).await
     }
 
     /// Begins to compare every key over the members that are in, and to mend what is damaged; unless that is
@@ -252,7 +253,7 @@ impl Array {
     /// True if it came to its end.
     async fn scrub_all(self: &Rc<Self>) -> Result<bool> {
         for primary in 0..self.count() {
-            for role in 0..self.copies {
+            for role in 0..self.roles {
                 // What one member lacks another tells.
                 let member = placement::member(primary, role, self.count());
                 let Some(device) = self.readable(member) else { continue };

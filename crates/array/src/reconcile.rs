@@ -1,27 +1,27 @@
-//! Reconciling: making the copies of one key the same again.
+//! Reconciling: making the pieces of one key those of one version again.
 //!
 //! Role: what is done with a key that may differ between members: it was named in the journal when the server
 //! died, a write of it could be made on some members only, a copy of it could not be read, a scrub looks at
 //! it. Place on the path: before an unsettled key is read or written.
 //!
 //! Invariants:
-//! * the newest version of which a member has a copy wins: if it was acknowledged every member that is in has
-//!   it; if it was not, old and new are both right, and from here on there is one;
-//! * a key that only some members have is given to the others: an unfinished delete may be undone;
+//! * the newest version of which there are enough pieces wins: if it was acknowledged every member that is in
+//!   has one; if it was not, old and new are both right, and from here on there is one;
+//! * a version of which there are too few pieces is put back only where others contradict it: where all that
+//!   can be read agree, pieces are lost, and that is an error;
+//! * a copy that only some members have is given to the others: an unfinished delete may be undone;
 //! * the key is held from the first look to the last write.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::placement;
-use crate::read::WRONG_OUTPUT;
 use crate::roster::MemberState;
 use crate::write::Sent;
 use futures_util::future::join_all;
-use plimsoll_kv::{Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value, Version};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, Result, Version};
 use std::rc::Rc;
 
-/// A copy of a key, as a member tells it.
+/// A piece of a key, as a member tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Absent,
@@ -33,6 +33,26 @@ pub(crate) enum Told {
     },
 }
 
+impl Told {
+    fn version(&self) -> Option<Version> {
+        match self {
+            Told::Found { version, .. } => Some(*version),
+            Told::Absent | Told::Unreadable => None,
+        }
+    }
+
+    fn expiry_ms(&self) -> Option<u64> {
+        match self {
+            Told::Found { expiry_ms, .. } => *expiry_ms,
+            Told::Absent | Told::Unreadable => None,
+        }
+    }
+}
+
+/// Rounds until a key is whole: one to put back what is half written, one to complete what was there before;
+/// more only if members go out meanwhile.
+const ROUNDS_MAX: usize = 8;
+
 impl Array {
     /// Makes a held key whole, if it may not be. What no member can read stays as it is: its reader is told
     /// so, and a write takes its place.
@@ -41,6 +61,7 @@ impl Array {
             return Ok(());
         }
         match self.reconcile(place).await {
+            Ok(_) if self.form.needed() > 1 => self.release_at_members(place).await,
             Ok(_) => {}
             Err(Error::Unreadable(what)) => {
                 tracing::error!(partition = self.partition, what, "a key cannot be made whole");
@@ -67,28 +88,77 @@ impl Array {
         Ok(self.unsettled.borrow().len())
     }
 
-    /// Makes the copies of a held key the same; how many were not.
+    /// Makes the pieces of a held key those of one version; how many were not.
     pub(crate) async fn reconcile(self: &Rc<Self>, place: &Place) -> Result<u64> {
-        let told = self.ask_all(place).await?;
-        let newest = told.iter().filter_map(|(role, told)| match told {
-            Told::Found { version, expiry_ms } => Some((*version, *expiry_ms, std::cmp::Reverse(*role))),
-            Told::Absent | Told::Unreadable => None,
-        });
-        let Some((version, expiry_ms, std::cmp::Reverse(from))) = newest.max() else {
-            return self.reconcile_absent(place, &told).await;
-        };
-        let right = Told::Found { version, expiry_ms };
-        let wrong = told.into_iter().filter(|(_, told)| *told != right);
+        for _ in 0..ROUNDS_MAX {
+            let told = self.ask_all(place).await?;
+            let newest = told.iter().filter_map(|(_, told)| told.version()).max();
+            let Some(newest) = newest else { return self.reconcile_absent(place, &told).await };
+            let has = |told: &Told| told.version() == Some(newest);
+            let roles: Vec<usize> =
+                told.iter().filter(|(_, told)| has(told)).map(|(role, _)| *role).collect();
+            if roles.len() >= self.form.needed() {
+                return self.complete(place, &roles, told).await;
+            }
+            let others = told.iter().filter(|(_, told)| !has(told) && *told != Told::Unreadable).count();
+            if others == 0 {
+                let words = "of the shards are left, and as many are needed";
+                let (left, needed) = (roles.len(), self.form.needed());
+                return Err(Error::Unreadable(format!("{left} {words}: {needed}")));
+            }
+            // A store that some members have not got, or a delete that some have: it was not acknowledged.
+            for role in roles {
+                self.put_back(place, role).await?;
+            }
+        }
+        Err(Error::Overloaded)
+    }
+
+    /// Gives the newest version, which `roles` have enough of, to all others.
+    async fn complete(
+        self: &Rc<Self>,
+        place: &Place,
+        roles: &[usize],
+        told: Vec<(usize, Told)>,
+    ) -> Result<u64> {
+        let expiry = told.iter().find(|(role, _)| *role == roles[0]).and_then(|(_, told)| told.expiry_ms());
         let mut mended = 0;
-        for (role, told) in wrong.collect::<Vec<_>>() {
-            if told == Told::Unreadable {
+        for (role, told) in told {
+            let is_damaged = told == Told::Unreadable;
+            let result = match (roles.contains(&role), told.expiry_ms() == expiry) {
+                (true, true) => continue,
+                (true, false) => self.set_expiry_at(place, role, expiry).await,
+                (false, _) => self.give(place, role, roles).await.map(|_| ()),
+            };
+            if is_damaged {
                 self.report_unreadable(place, role);
             }
-            let copied = self.copy(place, from, role).await.map(|_| ());
-            self.mended(place, role, copied)?;
+            self.mended(place, role, result)?;
             mended += 1;
         }
         Ok(mended)
+    }
+
+    async fn set_expiry_at(
+        self: &Rc<Self>,
+        place: &Place,
+        role: usize,
+        expiry_ms: Option<u64>,
+    ) -> Result<()> {
+        let (container, key) = (placement::container(place.container, role), place.key.clone());
+        let expiry = expiry_ms.map_or(Expiry::Never, Expiry::At);
+        let op = Op::SetExpiry { container, key, expiry, condition: Condition::None };
+        self.sent_one(self.member_of(place, role), op).await.map(|_| ())
+    }
+
+    /// Puts back what a member kept below its piece; takes the piece away if nothing was.
+    async fn put_back(self: &Rc<Self>, place: &Place, role: usize) -> Result<()> {
+        let (container, key) = (placement::container(place.container, role), place.key.clone());
+        let member = self.member_of(place, role);
+        match self.sent_one(member, Op::Revert { container, key }).await {
+            Err(Error::Invalid(_)) => self.sent_one(member, self.delete_op(place, role)).await.map(|_| ()),
+            reverted => reverted.map(|_| ()),
+        }
     }
 
     fn report_unreadable(&self, place: &Place, role: usize) {
@@ -133,7 +203,7 @@ impl Array {
 
     /// What each member that is in has of a key, by role.
     async fn ask_all(self: &Rc<Self>, place: &Place) -> Result<Vec<(usize, Told)>> {
-        let each = (0..self.copies).filter_map(|role| {
+        let each = (0..self.roles).filter_map(|role| {
             let device = self.readable(self.member_of(place, role))?;
             Some(async move { (role, self.ask(&device, place, role, true).await) })
         });
@@ -151,136 +221,24 @@ impl Array {
     ) -> Result<Told> {
         let manner = Manner::background();
         let range = if whole { None } else { Some((0, 0)) };
-        match self.read_copy(device, place, role, range, &manner).await {
-            Err(Error::NotFound) => Ok(Told::Absent),
-            Err(error) if verdict(&error) == Verdict::Broken => Ok(Told::Unreadable),
-            Err(error) => Err(error),
-            Ok((item, Some(header))) => {
-                Ok(Told::Found { version: header.version, expiry_ms: item.expiry_ms })
-            }
-            Ok((item, None)) => {
-                let expiry_ms = item.expiry_ms;
-                let version = self.version_in_parts(device, place, role).await?;
-                Ok(version.map_or(Told::Unreadable, |version| Told::Found { version, expiry_ms }))
-            }
-        }
-    }
-
-    /// The version of a value in parts, which stands before each of them.
-    async fn version_in_parts(
-        &self,
-        device: &Rc<dyn Device>,
-        place: &Place,
-        role: usize,
-    ) -> Result<Option<Version>> {
-        let (_, upload) = self.pin_copy(device, place, role).await?;
-        let op = Op::RetrievePart {
-            upload,
-            key: place.key.clone(),
-            part: 0,
-            range: Some((0, HEADER_BYTES as u64)),
+        let broken = |error: &Error| verdict(error) == Verdict::Broken;
+        let piece = match self.read_piece(device, place, role, range, &manner).await {
+            Err(Error::NotFound) => return Ok(Told::Absent),
+            Err(error) if broken(&error) => return Ok(Told::Unreadable),
+            piece => piece?,
         };
-        let read = device.clone().execute(Manner::background().request(op)).await;
-        self.unpin_copy(device, place, upload).await;
-        match read.map(|completion| completion.output) {
-            Ok(Output::Found(item)) => Ok(Header::decode(&item.bytes).ok().map(|header| header.version)),
-            Ok(_) => Err(WRONG_OUTPUT),
-            Err(error) if verdict(&error) == Verdict::Broken => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Pins the copy in a role, which stands in parts; its length as stored, and the upload.
-    pub(crate) async fn pin_copy(
-        &self,
-        device: &Rc<dyn Device>,
-        place: &Place,
-        role: usize,
-    ) -> Result<(Item, UploadId)> {
-        let (container, key) = (placement::container(place.container, role), place.key.clone());
-        let op = Op::Retrieve { container, key, range: Some((0, 0)), pin: true };
-        let completion = device.clone().execute(Manner::background().request(op)).await?;
-        let Output::Found(item) = completion.output else { return Err(WRONG_OUTPUT) };
-        let upload = item.upload.ok_or_else(|| Error::Unreadable("a copy of another length".to_owned()))?;
-        Ok((item, upload))
-    }
-
-    pub(crate) async fn unpin_copy(&self, device: &Rc<dyn Device>, place: &Place, upload: UploadId) {
-        let op = Op::Unpin { upload, key: place.key.clone() };
-        // A pin that the member has forgotten holds nothing.
-        let _ = device.clone().execute(Manner::background().request(op)).await;
-    }
-
-    /// Copies a held key from the member in one role to that in another; the bytes of its value.
-    pub(crate) async fn copy(self: &Rc<Self>, place: &Place, from: usize, to: usize) -> Result<u64> {
-        let source = self.readable(self.member_of(place, from)).ok_or(Error::NotFound)?;
-        let manner = Manner::background();
-        let (item, header) = self.read_copy(&source, place, from, None, &manner).await?;
-        let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
-        let value = match header {
-            Some(header) => Value::Bytes(Header { role: to as u8, ..header }.before(&item.bytes)),
-            None => Value::Upload(self.copy_parts(&source, place, from, to).await?),
+        let header = match piece.header {
+            Some(header) => Ok(header),
+            None => self.header_in_parts(device, place, role, &manner).await,
         };
-        let target = self.member_of(place, to);
-        let store = self.store_op(place, to, value, expiry);
-        self.sent_one(target, store).await?;
-        self.note(target, |status| status.copied_bytes += item.length);
-        Ok(item.length)
-    }
-
-    /// Copies the parts of a value; the upload at the target that holds them.
-    async fn copy_parts(
-        self: &Rc<Self>,
-        source: &Rc<dyn Device>,
-        place: &Place,
-        from: usize,
-        to: usize,
-    ) -> Result<UploadId> {
-        let (item, pinned) = self.pin_copy(source, place, from).await?;
-        let copied = self.copy_pinned(source, place, (item.length, pinned), to).await;
-        self.unpin_copy(source, place, pinned).await;
-        copied
-    }
-
-    async fn copy_pinned(
-        self: &Rc<Self>,
-        source: &Rc<dyn Device>,
-        place: &Place,
-        (length, pinned): (u64, UploadId),
-        to: usize,
-    ) -> Result<UploadId> {
-        let (target, key) = (self.member_of(place, to), place.key.clone());
-        let container = placement::container(place.container, to);
-        let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes: 0 };
-        let Output::Upload(upload) = self.sent_one(target, begin).await? else { return Err(WRONG_OUTPUT) };
-        let parts = length.div_ceil((self.part_bytes() + HEADER_BYTES) as u64) as u32;
-        for part in 0..parts {
-            let op = Op::RetrievePart { upload: pinned, key: key.clone(), part, range: None };
-            let read = source.clone().execute(Manner::background().request(op)).await;
-            let copied = match read.map(|completion| completion.output) {
-                Ok(Output::Found(Item { mut bytes, .. })) => match Header::decode(&bytes) {
-                    Ok(header) => {
-                        let header = Header { role: to as u8, ..header };
-                        bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
-                        let op = Op::UploadPart { upload, key: key.clone(), bytes };
-                        self.sent_one(target, op).await.map(|_| ())
-                    }
-                    Err(what) => Err(Error::Unreadable(what.to_owned())),
-                },
-                Ok(_) => Err(WRONG_OUTPUT),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = copied {
-                // What an upload that was given up held comes back at the next start at the latest.
-                let _ = self.sent_one(target, Op::UploadAbort { upload, key }).await;
-                return Err(error);
-            }
+        match header {
+            Err(error) if broken(&error) => Ok(Told::Unreadable),
+            header => Ok(Told::Found { version: header?.version, expiry_ms: piece.item.expiry_ms }),
         }
-        Ok(upload)
     }
 
     /// Sends one request to one member.
-    async fn sent_one(self: &Rc<Self>, member: usize, op: Op) -> Result<Output> {
+    pub(crate) async fn sent_one(self: &Rc<Self>, member: usize, op: Op) -> Result<Output> {
         let sent = self.send(vec![(member, Manner::background().request(op))]).await?;
         let Sent { mut done, refused } = sent;
         match (done.pop(), refused) {
@@ -292,9 +250,14 @@ impl Array {
 
     /// Takes back what some members took of a write that others refused: what those still have is right.
     pub(crate) async fn undo(self: &Rc<Self>, place: &Place, taken: &[usize]) -> Result<()> {
-        let roles: Vec<usize> = (0..self.copies).collect();
         let has_taken = |role: &usize| taken.contains(&self.member_of(place, *role));
-        let (new, old): (Vec<usize>, Vec<usize>) = roles.into_iter().partition(has_taken);
+        let (new, old): (Vec<usize>, Vec<usize>) = self.all_roles().into_iter().partition(has_taken);
+        if self.form.needed() > 1 {
+            for role in new {
+                self.put_back(place, role).await?;
+            }
+            return Ok(());
+        }
         let mut old = old.into_iter().filter(|role| self.readable(self.member_of(place, *role)).is_some());
         let Some(from) = old.next() else {
             return Ok(()); // Who refused is not relied on: those that took it are the array now.
@@ -314,7 +277,7 @@ impl Array {
             Told::Found { .. } => {
                 for role in new {
                     if self.state(self.member_of(place, role)) != MemberState::Out {
-                        self.copy(place, from, role).await?;
+                        self.give(place, role, &[from]).await?;
                     }
                 }
                 Ok(())

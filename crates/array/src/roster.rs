@@ -11,10 +11,12 @@
 //! * integers are little-endian, a CRC-32C covers everything, and a decoder trusts nothing.
 //!
 //! ```text
-//!  0  magic "PLIMARRY"   8 bytes      32  mechanism      u8, copies u8, members u16
+//!  0  magic "PLIMARRY"   8 bytes      34  members        u16
 //!  8  CRC-32C, field 0   u32          36  opens          u32
-//! 12  format 1           u32          40  members, each: device id 16 bytes, state u8, 7 bytes of 0
-//! 16  array id           16 bytes         (at the end: epoch u64)
+//! 12  format 1           u32          40  parities       u8, 7 bytes of 0
+//! 16  array id           16 bytes     48  epoch          u64
+//! 32  mechanism          u8           56  members, each: device id 16 bytes, state u8, 7 bytes of 0
+//! 33  copies, or shards of data   u8
 //! ```
 
 use crate::mechanism::Mechanism;
@@ -22,7 +24,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 
 const MAGIC: [u8; 8] = *b"PLIMARRY";
 const FORMAT: u32 = 1;
-const HEAD_BYTES: usize = 40;
+const HEAD_BYTES: usize = 56;
 const MEMBER_BYTES: usize = 24;
 const CRC_AT: std::ops::Range<usize> = 8..12;
 /// Members at most.
@@ -60,25 +62,27 @@ pub(crate) struct Roster {
 
 impl Roster {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let (mechanism, copies) = match self.mechanism {
-            Mechanism::Hashing => (0, 1),
-            Mechanism::Replication { copies } => (1, copies as u8),
+        let (mechanism, data, parities) = match self.mechanism {
+            Mechanism::Hashing => (0, 1, 0),
+            Mechanism::Replication { copies } => (1, copies as u8, 0),
+            Mechanism::Splitting { data, parities } => (2, data as u8, parities as u8),
             other => unreachable!("{other} was refused when the array was opened"),
         };
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.members.len() * MEMBER_BYTES + 8);
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.members.len() * MEMBER_BYTES);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&FORMAT.to_le_bytes());
         bytes.extend_from_slice(&self.array);
-        bytes.extend_from_slice(&[mechanism, copies]);
+        bytes.extend_from_slice(&[mechanism, data]);
         bytes.extend_from_slice(&(self.members.len() as u16).to_le_bytes());
         bytes.extend_from_slice(&self.opens.to_le_bytes());
+        bytes.extend_from_slice(&[parities, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&self.epoch.to_le_bytes());
         for member in &self.members {
             bytes.extend_from_slice(&member.device);
             bytes.push(member.state as u8);
             bytes.extend_from_slice(&[0; 7]);
         }
-        bytes.extend_from_slice(&self.epoch.to_le_bytes());
         let crc = checksum(CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
         bytes[CRC_AT].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -86,7 +90,7 @@ impl Roster {
 
     /// The roster in these bytes, or what is wrong with them.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Roster, &'static str> {
-        if bytes.len() < HEAD_BYTES + 8 || bytes[..8] != MAGIC {
+        if bytes.len() < HEAD_BYTES || bytes[..8] != MAGIC {
             return Err("is no roster");
         }
         let mut bare = bytes.to_vec();
@@ -97,21 +101,21 @@ impl Roster {
         if bytes[12..16] != FORMAT.to_le_bytes() {
             return Err("is of a format that this version does not know");
         }
-        let mechanism = match (bytes[32], bytes[33]) {
-            (0, 1) => Mechanism::Hashing,
-            (1, copies) => Mechanism::Replication { copies: copies.into() },
+        let mechanism = match (bytes[32], bytes[33], bytes[40]) {
+            (0, 1, 0) => Mechanism::Hashing,
+            (1, copies, 0) => Mechanism::Replication { copies: copies.into() },
+            (2, data, parities) => Mechanism::Splitting { data: data.into(), parities: parities.into() },
             _ => return Err("names a mechanism that this version does not know"),
         };
         let count = usize::from(u16::from_le_bytes([bytes[34], bytes[35]]));
-        let is_whole = bytes.len() == HEAD_BYTES + count * MEMBER_BYTES + 8;
+        let is_whole = bytes.len() == HEAD_BYTES + count * MEMBER_BYTES;
         if !is_whole || !(1..=MEMBERS_MAX).contains(&count) || mechanism.checked(count as u32).is_err() {
             return Err("contradicts itself");
         }
-        let (entries, epoch) = bytes[HEAD_BYTES..].split_at(count * MEMBER_BYTES);
-        let members = entries.chunks(MEMBER_BYTES).map(entry).collect::<Option<Vec<Entry>>>();
+        let members = bytes[HEAD_BYTES..].chunks(MEMBER_BYTES).map(entry).collect::<Option<Vec<Entry>>>();
         Ok(Roster {
             array: bytes[16..32].try_into().expect("16 bytes"),
-            epoch: u64::from_le_bytes(epoch.try_into().expect("8 bytes")),
+            epoch: u64::from_le_bytes(bytes[48..56].try_into().expect("8 bytes")),
             opens: u32::from_le_bytes(bytes[36..40].try_into().expect("4 bytes")),
             mechanism,
             members: members.ok_or("names a state that this version does not know")?,
@@ -152,7 +156,11 @@ mod tests {
     #[test]
     fn what_is_decoded_is_what_was_encoded() {
         assert_eq!(Roster::decode(&sample().encode()), Ok(sample()));
-        assert_eq!(sample().encode().len(), 120);
+        assert_eq!(sample().encode().len(), 128);
+        let entry = Entry { device: [4; 16], state: MemberState::In };
+        let mechanism = Mechanism::Splitting { data: 4, parities: 2 };
+        let split = Roster { mechanism, members: vec![entry; 6], ..sample() };
+        assert_eq!(Roster::decode(&split.encode()), Ok(split));
     }
 
     #[test]

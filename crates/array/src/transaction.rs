@@ -11,14 +11,12 @@
 //! * a transaction of this partition alone is forgotten when every member has durably applied it.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::Header;
-use crate::member::{Verdict, verdict};
 use crate::placement;
-use crate::read::{Range, WRONG_OUTPUT, shifted};
+use crate::read::{Range, WRONG_OUTPUT};
 use crate::write::Sent;
 use plimsoll_kv::key_locks::{EverythingGuard, KeyGuard, KeyId};
 use plimsoll_kv::transaction::{Action, Held, Outstanding, Status};
-use plimsoll_kv::{ContainerId, Error, Item, Op, Output, Result, TransactionId, UploadId, Value};
+use plimsoll_kv::{ContainerId, Error, Op, Output, Result, TransactionId, UploadId, Value};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +132,7 @@ impl Array {
         }
         let mut below: BTreeMap<usize, Held> = BTreeMap::new();
         for place in places {
-            for role in 0..self.copies {
+            for role in 0..self.roles {
                 let held = below.entry(self.member_of(place, role)).or_default();
                 held.keys.push((placement::container(place.container, role), place.key.clone()));
             }
@@ -160,34 +158,12 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         self.check_held(id, place)?;
-        let mut failure = Error::Unreadable("every device that holds the key is out".to_owned());
-        let mut pinned: Option<(Item, Vec<(usize, UploadId)>)> = None;
-        for role in 0..self.copies {
-            let Some(device) = self.readable(self.member_of(place, role)) else { continue };
-            let container = placement::container(place.container, role);
-            let action = Action::Retrieve { container, key: place.key.clone(), range: shifted(range), pin };
-            let read = device.execute(self.step(Some(id), action, manner)).await;
-            let item = match read.map(|completion| completion.output) {
-                Ok(Output::Found(item)) => item,
-                Ok(_) => return Err(WRONG_OUTPUT),
-                Err(error) if verdict(&error) == Verdict::Broken => {
-                    failure = error;
-                    continue;
-                }
-                Err(_) if pinned.is_some() => continue,
-                Err(error) => return Err(error),
-            };
-            match (self.user_item(item, role, range), pin) {
-                (Ok(item), true) if item.upload.is_some() => {
-                    let upload = item.upload.expect("just looked at");
-                    pinned.get_or_insert((item, Vec::new())).1.push((role, upload));
-                }
-                (Ok(item), _) => return Ok(Output::Found(item)),
-                (Err(error), _) => failure = error,
-            }
+        let manner = manner.within(self.partition, id);
+        let item = self.read(place, range, &manner).await?;
+        if pin && item.upload.is_some() {
+            return self.pin_everywhere(place, item, &manner).await.map(Output::Found);
         }
-        let (item, at) = pinned.ok_or(failure)?;
-        Ok(Output::Found(self.pinned(place, item, at)))
+        Ok(Output::Found(item))
     }
 
     /// Writes held keys on every member, all or none.
@@ -252,20 +228,13 @@ impl Array {
 
     /// A write of a key, in each role.
     fn write_below(&self, place: &Place, write: &Op) -> Result<Vec<(usize, Op)>> {
-        let version = self.next_version();
-        let roles = 0..self.copies;
+        let roles = 0..self.roles;
         Ok(match write {
             Op::Store { value: Value::Bytes(bytes), expiry, .. } => {
                 if bytes.len() > self.longest() {
                     return Err(Error::ValueTooLong);
                 }
-                let value_bytes = bytes.len() as u64;
-                let copies = self.copies as u8;
-                let store = |role| {
-                    let header = Header { copies, role: role as u8, version, value_bytes };
-                    (role, self.store_op(place, role, Value::Bytes(header.before(bytes)), *expiry))
-                };
-                roles.map(store).collect()
+                self.stores(place, bytes, *expiry)
             }
             Op::Store { value: Value::Upload(upload), expiry, .. } => {
                 let each = self.upload_at(*upload)?.into_iter();
@@ -288,7 +257,7 @@ impl Array {
     fn clears_below(&self, container: ContainerId) -> Result<Vec<(usize, Vec<Op>)>> {
         self.place(container, b"")?;
         let clears =
-            || (0..self.copies).map(|role| Op::Clear { container: placement::container(container, role) });
+            || (0..self.roles).map(|role| Op::Clear { container: placement::container(container, role) });
         Ok((0..self.count()).map(|member| (member, clears().collect())).collect())
     }
 

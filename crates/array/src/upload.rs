@@ -9,12 +9,12 @@
 //! * a member that goes out takes its uploads with it, and no others.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::{HEADER_BYTES, Header};
+use crate::header::Header;
 use crate::member::{Verdict, verdict};
 use crate::placement;
-use crate::read::{Range, WRONG_OUTPUT, shifted};
+use crate::read::WRONG_OUTPUT;
 use crate::roster::MemberState;
-use crate::write::{Sent, stored_version};
+use crate::write::{Sent, retaining, stored_version};
 use plimsoll_kv::{ContainerId, Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value, Version};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,19 +24,22 @@ use std::rc::Rc;
 #[derive(Default)]
 pub(crate) struct Uploads {
     known: RefCell<BTreeMap<u64, Upload>>,
+    /// Of open uploads: what does not fill a part of a member yet, by role.
+    pub(crate) halves: RefCell<BTreeMap<u64, Vec<Vec<u8>>>>,
     next: Cell<u64>,
 }
 
 /// What an upload, or a pinned value, is called on each member.
 #[derive(Clone)]
-struct Upload {
-    container: ContainerId,
+pub(crate) struct Upload {
+    pub(crate) container: ContainerId,
     primary: usize,
     /// Role and name.
-    at: Vec<(usize, UploadId)>,
+    pub(crate) at: Vec<(usize, UploadId)>,
     version: Version,
-    length: u64,
-    parts: u32,
+    pub(crate) length: u64,
+    /// Parts that were written.
+    pub(crate) parts: u32,
     /// Pins of an upload that was begun, and whether it has become a value or was given up.
     pins: u32,
     open: bool,
@@ -52,7 +55,7 @@ impl Uploads {
         UploadId(id)
     }
 
-    fn get(&self, id: UploadId) -> Result<Upload> {
+    pub(crate) fn get(&self, id: UploadId) -> Result<Upload> {
         self.known.borrow().get(&id.0).cloned().ok_or(UNKNOWN)
     }
 
@@ -73,6 +76,7 @@ impl Uploads {
         let mut known = self.known.borrow_mut();
         if known.get(&id.0).is_some_and(|upload| !upload.open && upload.pins == 0) {
             known.remove(&id.0);
+            self.halves.borrow_mut().remove(&id.0);
         }
     }
 }
@@ -99,7 +103,7 @@ impl Array {
 
     async fn upload_begin(self: &Rc<Self>, place: &Place, length: u64, manner: &Manner) -> Result<Output> {
         let stored = self.stored_bytes(length);
-        let each = (0..self.copies).map(|role| {
+        let each = (0..self.roles).map(|role| {
             let container = placement::container(place.container, role);
             let op = Op::UploadBegin { container, key: place.key.clone(), length: stored, shared_bytes: 0 };
             (self.member_of(place, role), manner.request(op))
@@ -119,7 +123,7 @@ impl Array {
             pins: 0,
             open: true,
         };
-        let is_nowhere = upload.at.is_empty();
+        let is_nowhere = upload.at.len() < self.form.needed();
         let id = self.uploads.insert(upload);
         let failure = sent.refused.or(is_nowhere.then(|| self.nowhere(place)));
         let Some(error) = failure else { return Ok(Output::Upload(id)) };
@@ -157,14 +161,12 @@ impl Array {
             return Err(Error::Invalid("a part of an upload is too long"));
         }
         let place = self.place(upload.container, &key)?;
+        self.uploads.change(id, |upload| upload.parts += 1)?;
+        let Some(pieces) = self.fill(id, &upload, &bytes) else { return Ok(Output::Done) };
         let sent = self.send_to_upload(&place, &upload, manner, |role, of| {
-            let header = Header {
-                copies: self.copies as u8,
-                role: role as u8,
-                version: upload.version,
-                value_bytes: upload.length,
-            };
-            Op::UploadPart { upload: of, key: key.clone(), bytes: header.before(&bytes) }
+            let (version, value_bytes) = (upload.version, upload.length);
+            let header = Header { form: self.form, role: role as u8, version, value_bytes };
+            Op::UploadPart { upload: of, key: key.clone(), bytes: header.before(&pieces[role]) }
         });
         let sent = sent.await?;
         if let Some(error) = sent.refused {
@@ -172,10 +174,9 @@ impl Array {
             self.upload_abort(id, &key, manner).await?;
             return Err(error);
         }
-        if sent.done.is_empty() {
+        if sent.done.len() < self.form.needed() {
             return Err(self.nowhere(&place));
         }
-        self.uploads.change(id, |upload| upload.parts += 1)?;
         Ok(Output::Done)
     }
 
@@ -221,11 +222,16 @@ impl Array {
             return Err(Error::Invalid("the upload is gone, or belongs to another key"));
         }
         let slot = self.name_half_written(place, manner).await?;
+        let keeps = self.form.needed() > 1;
         let each = upload.at.iter().map(|(role, of)| {
             let store = self.store_op(place, *role, Value::Upload(*of), expiry);
+            let store = if keeps { retaining(store, false) } else { store };
             (self.member_of(place, *role), manner.request(store))
         });
-        let done = self.write(place, slot, each.collect()).await?;
+        let (done, slot) = self.write(place, slot, each.collect()).await?;
+        if keeps {
+            self.release_later(place, slot);
+        }
         self.uploads.change(id, |upload| upload.open = false)?;
         self.uploads.forget_unused(id);
         self.complete_joined(place, &upload).await?;
@@ -239,12 +245,11 @@ impl Array {
         place: &Place,
         has: impl Fn(usize) -> bool,
     ) -> Result<()> {
-        let from =
-            (0..self.copies).find(|role| has(*role) && self.readable(self.member_of(place, *role)).is_some());
-        let Some(from) = from else { return Ok(()) };
-        for role in (0..self.copies).filter(|role| !has(*role)) {
+        let (having, lacking): (Vec<usize>, Vec<usize>) =
+            self.all_roles().into_iter().partition(|role| has(*role));
+        for role in lacking {
             if self.state(self.member_of(place, role)) == MemberState::Resyncing {
-                self.copy(place, from, role).await?;
+                self.give(place, role, &having).await?;
             }
         }
         Ok(())
@@ -267,18 +272,23 @@ impl Array {
     }
 
     /// Pins a held value in parts on every member that may be read.
-    pub(crate) async fn pin_everywhere(self: &Rc<Self>, place: &Place, item: Item) -> Result<Item> {
+    pub(crate) async fn pin_everywhere(
+        self: &Rc<Self>,
+        place: &Place,
+        item: Item,
+        manner: &Manner,
+    ) -> Result<Item> {
         let mut at = Vec::new();
-        for role in 0..self.copies {
+        for role in 0..self.roles {
             let Some(device) = self.readable(self.member_of(place, role)) else { continue };
-            match self.pin_copy(&device, place, role).await {
+            match self.pin_piece(&device, place, role, manner).await {
                 Ok((_, upload)) => at.push((role, upload)),
                 Err(Error::NotFound) => {}
                 Err(error) if verdict(&error) == Verdict::Broken => {}
                 Err(error) => return Err(error),
             }
         }
-        if at.is_empty() {
+        if at.len() < self.form.needed() {
             return Err(Error::NotFound);
         }
         Ok(self.pinned(place, item, at))
@@ -319,45 +329,5 @@ impl Array {
         self.uploads.change(id, |upload| upload.pins = upload.pins.saturating_sub(1))?;
         self.uploads.forget_unused(id);
         sent.refused.map_or(Ok(Output::Done), Err)
-    }
-
-    /// Reads a part from the first member that can.
-    async fn retrieve_part(
-        self: &Rc<Self>,
-        id: UploadId,
-        key: &[u8],
-        part: u32,
-        range: Range,
-        manner: &Manner,
-    ) -> Result<Output> {
-        let upload = self.uploads.get(id)?;
-        let place = self.place(upload.container, key)?;
-        let mut failure = Error::Unreadable("every device that holds the value is out".to_owned());
-        for (role, of) in &upload.at {
-            let member = self.member_of(&place, *role);
-            let Some(device) = self.readable(member) else { continue };
-            let op = Op::RetrievePart { upload: *of, key: key.to_vec(), part, range: shifted(range) };
-            match device.execute(manner.request(op)).await.map(|completion| completion.output) {
-                Ok(Output::Found(mut item)) => {
-                    item.length = item.length.saturating_sub(HEADER_BYTES as u64);
-                    if range.is_none_or(|(first, _)| first == 0) {
-                        let right = Header::decode(&item.bytes);
-                        if right.is_err() {
-                            failure = Error::Unreadable("a part without a right header".to_owned());
-                            continue;
-                        }
-                        item.bytes.drain(..HEADER_BYTES);
-                    }
-                    return Ok(Output::Found(item));
-                }
-                Ok(_) => return Err(WRONG_OUTPUT),
-                Err(error) if verdict(&error) == Verdict::Broken => {
-                    self.note(member, |status| status.failed_requests += 1);
-                    failure = error;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Err(failure)
     }
 }

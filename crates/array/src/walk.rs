@@ -25,7 +25,7 @@ pub(crate) struct Source {
 impl Array {
     /// Where the keys of a primary can be read; `None`: nowhere, or they never were elsewhere.
     pub(crate) fn source(&self, primary: usize, container: ContainerId) -> Option<Source> {
-        (0..self.copies).find_map(|role| {
+        (0..self.roles).find_map(|role| {
             let member = placement::member(primary, role, self.count());
             let device = self.readable(member)?;
             Some(Source { device, container: placement::container(container, role), member })
@@ -39,7 +39,7 @@ impl Array {
         }
         let each = (0..self.count()).map(|primary| {
             self.source(primary, container).ok_or_else(|| {
-                let members = (0..self.copies).map(|role| placement::member(primary, role, self.count()));
+                let members = (0..self.roles).map(|role| placement::member(primary, role, self.count()));
                 let names: Vec<String> = members.map(|member| self.name(member)).collect();
                 Error::Unreadable(format!("the keys of {} cannot be told: out", names.join(", ")))
             })
@@ -124,7 +124,7 @@ impl Array {
         }
         for member in 0..self.count() {
             let Some(device) = self.readable(member) else { continue };
-            sum.bytes += stored_bytes(&device, container, self.copies, manner).await?;
+            sum.bytes += stored_bytes(&device, container, self.roles, manner).await?;
         }
         Ok(Output::Stats(sum))
     }

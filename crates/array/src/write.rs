@@ -85,18 +85,30 @@ impl Array {
         manner: &Manner,
     ) -> Result<plimsoll_kv::Version> {
         let slot = self.journal.slot().await;
-        let version = self.next_version();
-        let value_bytes = value.len() as u64;
-        let requests = (0..self.copies).map(|role| {
-            let header = Header { copies: self.copies as u8, role: role as u8, version, value_bytes };
-            let value = Value::Bytes(header.before(value));
-            let store = self.store_op(place, role, value, expiry);
+        // Shards are of no use without enough others: those of the version before are kept meanwhile.
+        let keeps = self.form.needed() > 1;
+        let stores = self.stores(place, value, expiry).into_iter().map(|(role, store)| {
+            let store = if keeps { retaining(store, true) } else { store };
             let batch = Op::Batch(vec![store, slot.entry(place.container, &place.key)]);
             (self.member_of(place, role), manner.request(batch))
         });
-        let requests = requests.collect();
-        let done = self.write(place, slot, requests).await?;
+        let stores = stores.collect();
+        let (done, slot) = self.write(place, slot, stores).await?;
+        if keeps && done.iter().any(|(_, output)| has_replaced(output)) {
+            self.release_later(place, slot);
+        }
         stored_version(self.first_of(place, done)?)
+    }
+
+    /// What the member in each role is to store of a value.
+    pub(crate) fn stores(&self, place: &Place, value: &[u8], expiry: Expiry) -> Vec<(usize, Op)> {
+        let (version, value_bytes) = (self.next_version(), value.len() as u64);
+        let pieces = self.pieces(value).into_iter().enumerate();
+        let stores = pieces.map(|(role, piece)| {
+            let header = Header { form: self.form, role: role as u8, version, value_bytes };
+            (role, self.store_op(place, role, Value::Bytes(header.before(&piece)), expiry))
+        });
+        stores.collect()
     }
 
     /// What the first member that may be read gave: later reads are answered by it.
@@ -126,11 +138,19 @@ impl Array {
         place: &Place,
         slot: Slot,
         requests: Vec<(usize, Request)>,
-    ) -> Result<Vec<(usize, Output)>> {
+    ) -> Result<(Vec<(usize, Output)>, Slot)> {
+        if !self.has_enough(place) {
+            return Err(self.nowhere(place));
+        }
         let sent = self.send(requests).await;
         match sent {
-            Ok(Sent { done, refused: None }) if !done.is_empty() => Ok(done),
-            Ok(Sent { refused: None, .. }) => Err(self.nowhere(place)),
+            Ok(Sent { done, refused: None }) if done.len() >= self.form.needed() => Ok((done, slot)),
+            Ok(Sent { done, refused: None }) => {
+                if !done.is_empty() {
+                    self.leave_unsettled(place, slot);
+                }
+                Err(self.nowhere(place))
+            }
             // Nobody took it.
             Ok(Sent { done, refused: Some(error) }) if done.is_empty() => Err(error),
             Ok(Sent { done, refused: Some(error) }) => {
@@ -146,6 +166,12 @@ impl Array {
                 Err(error)
             }
         }
+    }
+
+    /// True if as many members take writes of a key as it takes to read it.
+    pub(crate) fn has_enough(&self, place: &Place) -> bool {
+        let writable = (0..self.roles).filter(|role| self.writable(self.member_of(place, *role)).is_some());
+        writable.count() >= self.form.needed()
     }
 
     /// A key stays named in the journal, and is compared before it is used.
@@ -185,9 +211,11 @@ impl Array {
     }
 
     pub(crate) fn nowhere(&self, place: &Place) -> Error {
-        let members = (0..self.copies).map(|role| self.name(self.member_of(place, role)));
+        let members = (0..self.roles).map(|role| self.name(self.member_of(place, role)));
         let members: Vec<String> = members.collect();
-        Error::ReadOnly(format!("every device that the key belongs on is out ({})", members.join(", ")))
+        let needed = self.form.needed();
+        let words = format!("fewer than {needed} of the devices that the key belongs on take writes");
+        Error::ReadOnly(format!("{words} ({})", members.join(", ")))
     }
 
     pub(crate) async fn delete(
@@ -200,7 +228,7 @@ impl Array {
         let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
         let slot = self.journal.slot().await;
-        let requests = (0..self.copies).map(|role| {
+        let requests = (0..self.roles).map(|role| {
             let delete = self.delete_op(place, role);
             let batch = Op::Batch(vec![delete, slot.entry(place.container, &place.key)]);
             (self.member_of(place, role), manner.request(batch))
@@ -217,7 +245,7 @@ impl Array {
     /// is found by comparing every key: the mark that says otherwise goes first.
     async fn delete_unnamed(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<()> {
         self.unmark_named().await?;
-        let each = (0..self.copies)
+        let each = (0..self.roles)
             .map(|role| (self.member_of(place, role), manner.request(self.delete_op(place, role))));
         let sent = self.send(each.collect()).await;
         if let Ok(Sent { refused: None, .. }) = sent {
@@ -244,13 +272,13 @@ impl Array {
         judge(condition, Some(&item))?;
         let expiry = expiry_of(expiry, item.expiry_ms);
         let slot = self.name_half_written(place, manner).await?;
-        let requests = (0..self.copies).map(|role| {
+        let requests = (0..self.roles).map(|role| {
             let container = placement::container(place.container, role);
             let (key, condition) = (place.key.clone(), Condition::None);
             let op = Op::SetExpiry { container, key, expiry, condition };
             (self.member_of(place, role), manner.request(op))
         });
-        let done = self.write(place, slot, requests.collect()).await?;
+        let (done, _slot) = self.write(place, slot, requests.collect()).await?;
         match self.first_of(place, done)? {
             Output::ExpirySet(set) => {
                 let expiry_ms = set.expiry_ms;
@@ -265,13 +293,29 @@ impl Array {
     /// Names a held key in the journal, durably, for a change that is no batch.
     pub(crate) async fn name_half_written(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Slot> {
         let slot = self.journal.slot().await;
-        let each = (0..self.copies).map(|role| {
+        let each = (0..self.roles).map(|role| {
             let entry = slot.entry(place.container, &place.key);
             (self.member_of(place, role), manner.request(entry))
         });
         let sent = self.send(each.collect()).await?;
         sent.refused.map_or(Ok(slot), Err)
     }
+}
+
+/// The same store, which keeps what it replaces, and says whether there was anything.
+pub(crate) fn retaining(store: Op, want_previous: bool) -> Op {
+    match store {
+        Op::Store { container, key, value, condition, expiry, .. } => {
+            Op::Store { container, key, value, condition, expiry, retain: true, want_previous }
+        }
+        other => other,
+    }
+}
+
+/// True if a batch replaced something in its first record.
+fn has_replaced(output: &Output) -> bool {
+    let Output::Batch(outputs) = output else { return false };
+    matches!(outputs.first(), Some(Output::Stored { previous: Some(_), .. }))
 }
 
 /// Judges a condition by what a key holds.

@@ -49,8 +49,18 @@ impl Bench {
     }
 
     pub(super) fn of(reactor: &Reactor, members: usize, copies: u32, each: MemoryOptions) -> Bench {
-        let below: Vec<_> = (0..members).map(|_| Memory::new(reactor, each)).collect();
         let mechanism = if copies == 1 { Mechanism::Hashing } else { Mechanism::Replication { copies } };
+        Bench::with(reactor, members, mechanism, each)
+    }
+
+    /// Members of which shards are held: so many of data, and of parity.
+    pub(super) fn split(reactor: &Reactor, members: usize, data: u32, parities: u32) -> Bench {
+        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 132, ..MemoryOptions::default() };
+        Bench::with(reactor, members, Mechanism::Splitting { data, parities }, options)
+    }
+
+    fn with(reactor: &Reactor, members: usize, mechanism: Mechanism, each: MemoryOptions) -> Bench {
+        let below: Vec<_> = (0..members).map(|_| Memory::new(reactor, each)).collect();
         let mut bench = Bench {
             reactor: reactor.clone(),
             below,

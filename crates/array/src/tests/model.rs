@@ -6,6 +6,7 @@ use crate::{Array, MemberState};
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{Edit, Error, Op};
+use plimsoll_reactor::Reactor;
 use proptest::prelude::*;
 use std::rc::Rc;
 
@@ -44,7 +45,8 @@ struct Pair {
     bench: Bench,
     array: Rc<Array>,
     model: Rc<Memory>,
-    copies: usize,
+    /// Members that may fail at a time.
+    losses: u32,
     replaced: u8,
     /// A member that fails, whether the array has noticed or not.
     broken: Option<usize>,
@@ -92,7 +94,7 @@ impl Pair {
     fn fail(&mut self, member: usize) {
         let count = self.bench.members.len();
         let whole = self.array.status().members.iter().all(|member| member.state == MemberState::In);
-        if self.broken.is_none() && whole && self.copies > 1 {
+        if self.broken.is_none() && whole && self.losses > 0 {
             self.bench.members[member % count].set_policy(FaultPolicy::From(1));
             self.broken = Some(member % count);
         }
@@ -123,20 +125,33 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn the_array_gives_what_one_device_gives(members in 1_usize..6, copies in 1_u32..4, steps in steps()) {
+    fn copies_give_what_one_device_gives(members in 1_usize..6, copies in 1_u32..4, steps in steps()) {
         let copies = copies.min(members as u32);
-        run(|reactor| {
-            let steps = steps.clone();
-            async move {
-                let bench = Bench::new(&reactor, members, copies);
-                let array = bench.open().await;
-                let model = Memory::new(&reactor, MemoryOptions::default());
-                let mut pair = Pair { bench, array, model, copies: copies as usize, replaced: 0, broken: None };
-                for step in steps {
-                    pair.take(step).await;
-                }
-                pair.compare().await;
-            }
-        });
+        compare(&steps, copies - 1, |reactor| Bench::new(reactor, members, copies));
     }
+
+    #[test]
+    fn shards_give_what_one_device_gives(
+        (data, parities, spare) in (1_u32..5, 1_u32..3, 0_usize..3),
+        steps in steps(),
+    ) {
+        let members = (data + parities) as usize + spare;
+        compare(&steps, parities, |reactor| Bench::split(reactor, members, data, parities));
+    }
+}
+
+/// Takes the same steps with an array and with one device.
+fn compare(steps: &[Step], losses: u32, bench: impl Fn(&Reactor) -> Bench) {
+    run(|reactor| {
+        let (steps, bench) = (steps.to_vec(), bench(&reactor));
+        async move {
+            let array = bench.open().await;
+            let model = Memory::new(&reactor, MemoryOptions::default());
+            let mut pair = Pair { bench, array, model, losses, replaced: 0, broken: None };
+            for step in steps {
+                pair.take(step).await;
+            }
+            pair.compare().await;
+        }
+    });
 }

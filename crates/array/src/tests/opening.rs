@@ -1,7 +1,7 @@
 //! Opening: who belongs to an array, who is missing, and what was half done.
 
 use super::bench::{Bench, DB, bytes, execute, run, set, store_in};
-use crate::header::Header;
+use crate::header::{Form, Header};
 use crate::journal::Journal;
 use crate::placement::{self, container};
 use crate::{ArrayOptions, Mechanism, MemberState, OpenError, is_member};
@@ -101,7 +101,7 @@ fn what_a_crash_left_half_written_is_made_whole_before_it_is_seen() {
             drop(array); // A crash.
             let version = Version { epoch: 1, clock: u64::MAX };
             let primary = placement::primary(b"k", 3);
-            let header = Header { copies: 3, role: newer_at as u8, version, value_bytes: 3 };
+            let header = Header { form: Form::Copies(3), role: newer_at as u8, version, value_bytes: 3 };
             let store = store_in(container(DB, newer_at), "k", Value::Bytes(header.before(b"new")));
             let slot = Journal::new(&placement::tag(0, 1)).slot().await;
             let batch = Op::Batch(vec![store, slot.entry(DB, b"k")]);

@@ -6,7 +6,7 @@ use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::{Device, Error, Item, Op, Output, UploadId, Value};
 use std::rc::Rc;
 
-async fn upload(array: &Rc<Array>, key: &str, value: &[u8]) -> UploadId {
+pub(super) async fn upload(array: &Rc<Array>, key: &str, value: &[u8]) -> UploadId {
     let (key, length) = (key.as_bytes().to_vec(), value.len() as u64);
     let begin = Op::UploadBegin { container: DB, key: key.clone(), length, shared_bytes: 0 };
     let Ok(Output::Upload(upload)) = execute(array, begin).await else { panic!("begun") };
@@ -17,7 +17,7 @@ async fn upload(array: &Rc<Array>, key: &str, value: &[u8]) -> UploadId {
     upload
 }
 
-async fn pin(array: &Rc<Array>, key: &str) -> Item {
+pub(super) async fn pin(array: &Rc<Array>, key: &str) -> Item {
     let op = Op::Retrieve { container: DB, key: key.as_bytes().to_vec(), range: Some((0, 0)), pin: true };
     match execute(array, op).await {
         Ok(Output::Found(item)) => item,
@@ -25,7 +25,7 @@ async fn pin(array: &Rc<Array>, key: &str) -> Item {
     }
 }
 
-async fn read(array: &Rc<Array>, key: &str, item: &Item) -> Vec<u8> {
+pub(super) async fn read(array: &Rc<Array>, key: &str, item: &Item) -> Vec<u8> {
     let upload = item.upload.expect("in parts");
     let parts = item.length.div_ceil(array.part_bytes() as u64) as u32;
     let mut value = Vec::new();
@@ -39,7 +39,7 @@ async fn read(array: &Rc<Array>, key: &str, item: &Item) -> Vec<u8> {
     value
 }
 
-fn long(length: usize, seed: u8) -> Vec<u8> {
+pub(super) fn long(length: usize, seed: u8) -> Vec<u8> {
     (0..length).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 

@@ -1,0 +1,210 @@
+//! Gathering: as many pieces of a value as it takes, and the value from them.
+//!
+//! Role: reads the first pieces of a key, and others in the place of those that fail or do not come; puts shards
+//! together, computing those that are lost. Place on the path: every read, and every rebuilding of a piece.
+//!
+//! Invariants:
+//! * pieces of different versions are never put together;
+//! * a piece without a right header is none;
+//! * a key that any member knows to be absent is absent: readers of keys that may be half written hold them.
+
+use crate::array::{Array, Manner, Place};
+use crate::header::{Form, HEADER_BYTES, Header};
+use crate::member::{Verdict, verdict};
+use crate::read::{Range, WRONG_OUTPUT, shifted};
+use crate::{code::CodeError, placement};
+use futures_util::future::{Either, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use plimsoll_kv::{Device, Error, Item, Output, Result};
+use std::pin::pin;
+use std::rc::Rc;
+
+/// A member that has not answered a read for so long is slow: the next one is asked, too.
+const HEDGE_NS: u64 = 20_000_000;
+
+/// A piece of a value as a member gave it.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) role: usize,
+    /// With the lengths of the user's value, and the bytes of the piece.
+    pub(crate) item: Item,
+    /// Of a read from the value's start.
+    pub(crate) header: Option<Header>,
+}
+
+impl Array {
+    /// Reads so many pieces of a key, the first of `roles` that give them, in the order of roles.
+    pub(crate) async fn gather(
+        self: &Rc<Self>,
+        place: &Place,
+        range: Range,
+        (needed, roles): (usize, &[usize]),
+        manner: &Manner,
+    ) -> Result<Vec<Piece>> {
+        let roles = roles.iter().copied();
+        let readable = roles.filter_map(|role| Some((role, self.readable(self.member_of(place, role))?)));
+        let mut next = readable.collect::<Vec<_>>().into_iter();
+        let (mut asked, mut pieces, mut failures) = (FuturesUnordered::new(), Vec::new(), Vec::new());
+        let mut extra = 0;
+        loop {
+            while asked.len() + pieces.len() < needed + extra
+                && let Some((role, device)) = next.next()
+            {
+                asked.push(async move { (role, self.read_piece(&device, place, role, range, manner).await) });
+            }
+            let answer = if next.len() == 0 {
+                asked.next().await
+            } else {
+                match select(asked.next(), pin!(self.reactor.sleep_ns(HEDGE_NS))).await {
+                    Either::Left((answer, _)) => answer,
+                    Either::Right(_) => {
+                        extra += 1;
+                        continue;
+                    }
+                }
+            };
+            match answer {
+                None => return Err(self.unreadable(place, &failures)),
+                Some((role, Err(error))) if verdict(&error) == Verdict::Broken => {
+                    failures.push((self.member_of(place, role), error));
+                }
+                Some((_, Err(error))) => return Err(error),
+                Some((_, Ok(piece))) => pieces.push(piece),
+            }
+            if pieces.len() == needed {
+                break;
+            }
+        }
+        if !failures.is_empty() {
+            self.mend_later(place, &failures);
+        }
+        pieces.sort_by_key(|piece| piece.role);
+        Ok(pieces)
+    }
+
+    /// Reads the piece in a role.
+    pub(crate) async fn read_piece(
+        &self,
+        device: &Rc<dyn Device>,
+        place: &Place,
+        role: usize,
+        range: Range,
+        manner: &Manner,
+    ) -> Result<Piece> {
+        let container = placement::container(place.container, role);
+        let request = manner.retrieve(container, &place.key, shifted(range), false);
+        let Output::Found(mut item) = device.clone().execute(request).await?.output else {
+            return Err(WRONG_OUTPUT);
+        };
+        // What a transaction has seen stays until it has ended: the member knows.
+        if !manner.is_within() && self.is_past(item.expiry_ms) {
+            return Err(Error::NotFound);
+        }
+        if item.upload.is_some() {
+            let header = match self.form {
+                Form::Copies(_) => {
+                    item.length = self.user_bytes(item.length);
+                    None
+                }
+                Form::Shards { .. } => {
+                    let header = self.header_in_parts(device, place, role, manner).await?;
+                    item.length = header.value_bytes;
+                    Some(header)
+                }
+            };
+            return Ok(Piece { role, item, header });
+        }
+        if range.is_some_and(|(first, _)| first > 0) {
+            item.length = item.length.saturating_sub(HEADER_BYTES as u64);
+            return Ok(Piece { role, item, header: None });
+        }
+        let header = take_header(&mut item, role)?;
+        let piece_bytes = item.length.saturating_sub(HEADER_BYTES as u64);
+        if header.form != self.form || header.form.piece_bytes(header.value_bytes) != piece_bytes {
+            return Err(Error::Unreadable("a header of another value".to_owned()));
+        }
+        item.length = header.value_bytes;
+        Ok(Piece { role, item, header: Some(header) })
+    }
+
+    /// The value that pieces give, or a range of it.
+    pub(crate) fn together(&self, place: &Place, pieces: Vec<Piece>, range: Range) -> Result<Item> {
+        if self.form.needed() == 1 {
+            return Ok(pieces.into_iter().next().ok_or(WRONG_OUTPUT)?.item);
+        }
+        let first = self.one_version(place, &pieces)?;
+        let mut item = pieces[0].item.clone();
+        item.stored_bytes *= self.roles as u64;
+        if item.upload.is_some() {
+            return Ok(item);
+        }
+        let mut shards: Vec<Option<Vec<u8>>> = vec![None; self.roles];
+        pieces.into_iter().for_each(|piece| shards[piece.role] = Some(piece.item.bytes));
+        item.bytes = self.data_of(shards)?;
+        item.bytes.truncate(first.value_bytes as usize);
+        if let Some((first, length)) = range {
+            let end = first.saturating_add(length).min(item.bytes.len() as u64) as usize;
+            item.bytes.truncate(end);
+            item.bytes.drain(..end.min(first as usize));
+        }
+        Ok(item)
+    }
+
+    /// The header of pieces of one version; an error if they are of several.
+    pub(crate) fn one_version(&self, place: &Place, pieces: &[Piece]) -> Result<Header> {
+        let mut headers = pieces.iter().filter_map(|piece| piece.header);
+        let first = headers.next().ok_or(WRONG_OUTPUT)?;
+        if headers.any(|other| (other.version, other.value_bytes) != (first.version, first.value_bytes)) {
+            self.suspect(place);
+            return Err(Error::Unreadable("shards of different versions".to_owned()));
+        }
+        Ok(first)
+    }
+
+    /// The shards of data one after the other; those that are lost are computed.
+    pub(crate) fn data_of(&self, mut shards: Vec<Option<Vec<u8>>>) -> Result<Vec<u8>> {
+        let lost: Vec<usize> = (0..self.form.needed()).filter(|role| shards[*role].is_none()).collect();
+        for (role, bytes) in lost.iter().zip(self.recovered(&shards, &lost)?) {
+            shards[*role] = Some(bytes);
+        }
+        Ok(shards.into_iter().take(self.form.needed()).flatten().flatten().collect())
+    }
+
+    /// Lost shards, computed from others: all of one length.
+    pub(crate) fn recovered(&self, shards: &[Option<Vec<u8>>], wanted: &[usize]) -> Result<Vec<Vec<u8>>> {
+        let coder = self.coder.as_ref().expect("shards have a code");
+        let bytes = shards.iter().flatten().map(Vec::len).next().unwrap_or(0);
+        let lengths = vec![bytes; self.form.needed()];
+        let shards: Vec<Option<&[u8]>> = shards.iter().map(Option::as_deref).collect();
+        coder
+            .recover(&lengths, &shards, wanted)
+            .map_err(|error: CodeError| Error::Unreadable(error.to_string()))
+    }
+
+    /// What each member is to store of a value, without headers: whole copies, or shards of one length.
+    pub(crate) fn pieces(&self, value: &[u8]) -> Vec<Vec<u8>> {
+        let Some(coder) = &self.coder else { return vec![value.to_vec(); self.roles] };
+        let piece_bytes = self.form.piece_bytes(value.len() as u64) as usize;
+        let shard = |number: usize| {
+            let first = (number * piece_bytes).min(value.len());
+            let mut shard = value[first..(first + piece_bytes).min(value.len())].to_vec();
+            shard.resize(piece_bytes, 0);
+            shard
+        };
+        let mut shards: Vec<Vec<u8>> = (0..self.form.needed()).map(shard).collect();
+        let data: Vec<&[u8]> = shards.iter().map(Vec::as_slice).collect();
+        let parities = coder.encode(&data).expect("as many shards as the set has");
+        shards.extend(parities);
+        shards
+    }
+}
+
+/// Takes the header off a piece that was read from its start.
+fn take_header(item: &mut Item, role: usize) -> Result<Header> {
+    let header = Header::decode(&item.bytes).map_err(|what| Error::Unreadable(what.to_owned()))?;
+    if usize::from(header.role) != role {
+        return Err(Error::Unreadable("a header of another piece".to_owned()));
+    }
+    item.bytes.drain(..HEADER_BYTES);
+    Ok(header)
+}

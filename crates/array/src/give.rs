@@ -1,0 +1,179 @@
+//! Giving: a member gets the piece of a key that it should hold, made from those of others.
+//!
+//! Role: copies, or computes, one piece. Place on the path: what reconciling, rebuilding and scrubbing do when a
+//! member lacks something.
+//!
+//! Invariants:
+//! * the key is held by the caller;
+//! * what is given is of one version, with the header of the role that it is given to;
+//! * a value in parts is given part by part: no more of it is in memory than one part of each piece.
+
+use crate::array::{Array, Manner, Place};
+use crate::header::{Form, HEADER_BYTES, Header};
+use crate::placement;
+use crate::read::WRONG_OUTPUT;
+use futures_util::future::try_join_all;
+use plimsoll_kv::{Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value};
+use std::rc::Rc;
+
+/// A piece in parts that is being read.
+struct Source {
+    role: usize,
+    device: Rc<dyn Device>,
+    upload: UploadId,
+}
+
+impl Array {
+    /// Gives the member in role `to` its piece of a held key, from those of some of `roles`; bytes of the value.
+    pub(crate) async fn give(self: &Rc<Self>, place: &Place, to: usize, roles: &[usize]) -> Result<u64> {
+        let manner = Manner::background();
+        let needed = self.form.needed();
+        let mut pieces = self.gather(place, None, (needed, roles), &manner).await?;
+        let item = pieces[0].item.clone();
+        let value = if item.upload.is_some() {
+            let roles: Vec<usize> = pieces.iter().map(|piece| piece.role).collect();
+            Value::Upload(self.give_parts(place, &roles, to).await?)
+        } else {
+            let header = self.one_version(place, &pieces)?;
+            let bytes = match self.form {
+                Form::Copies(_) => pieces.remove(0).item.bytes,
+                Form::Shards { .. } => {
+                    let pieces = pieces.into_iter().map(|piece| (piece.role, piece.item.bytes));
+                    self.shard(pieces.collect(), to)?
+                }
+            };
+            Value::Bytes(Header { role: to as u8, ..header }.before(&bytes))
+        };
+        let target = self.member_of(place, to);
+        let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
+        self.sent_one(target, self.store_op(place, to, value, expiry)).await?;
+        self.note(target, |status| status.copied_bytes += item.length);
+        Ok(item.length)
+    }
+
+    /// The shard in a role, from as many others as it takes.
+    fn shard(&self, pieces: Vec<(usize, Vec<u8>)>, wanted: usize) -> Result<Vec<u8>> {
+        let mut shards = vec![None; self.roles];
+        pieces.into_iter().for_each(|(role, bytes)| shards[role] = Some(bytes));
+        if let Some(there) = shards[wanted].take() {
+            return Ok(there);
+        }
+        self.recovered(&shards, &[wanted])?.pop().ok_or(WRONG_OUTPUT)
+    }
+
+    /// Pins the piece in a role, which stands in parts.
+    pub(crate) async fn pin_piece(
+        &self,
+        device: &Rc<dyn Device>,
+        place: &Place,
+        role: usize,
+        manner: &Manner,
+    ) -> Result<(Item, UploadId)> {
+        let container = placement::container(place.container, role);
+        let request = manner.retrieve(container, &place.key, Some((0, 0)), true);
+        let Output::Found(item) = device.clone().execute(request).await?.output else {
+            return Err(WRONG_OUTPUT);
+        };
+        let upload = item.upload.ok_or_else(|| Error::Unreadable("a piece of another length".to_owned()))?;
+        Ok((item, upload))
+    }
+
+    pub(crate) async fn unpin_piece(&self, device: &Rc<dyn Device>, place: &Place, upload: UploadId) {
+        let op = Op::Unpin { upload, key: place.key.clone() };
+        // A pin that the member has forgotten holds nothing.
+        let _ = device.clone().execute(Manner::background().request(op)).await;
+    }
+
+    /// The header of a value in parts, which stands before each of them.
+    pub(crate) async fn header_in_parts(
+        &self,
+        device: &Rc<dyn Device>,
+        place: &Place,
+        role: usize,
+        manner: &Manner,
+    ) -> Result<Header> {
+        let (_, upload) = self.pin_piece(device, place, role, manner).await?;
+        let (key, range) = (place.key.clone(), Some((0, HEADER_BYTES as u64)));
+        let op = Op::RetrievePart { upload, key, part: 0, range };
+        let read = device.clone().execute(manner.request(op)).await;
+        self.unpin_piece(device, place, upload).await;
+        let Output::Found(item) = read?.output else { return Err(WRONG_OUTPUT) };
+        Header::decode(&item.bytes).map_err(|what| Error::Unreadable(what.to_owned()))
+    }
+
+    /// Gives a value in parts; the upload at the target that holds it.
+    async fn give_parts(self: &Rc<Self>, place: &Place, roles: &[usize], to: usize) -> Result<UploadId> {
+        let (mut sources, mut length) = (Vec::new(), 0);
+        let mut pinned = Ok(());
+        for role in roles {
+            let Some(device) = self.readable(self.member_of(place, *role)) else { continue };
+            match self.pin_piece(&device, place, *role, &Manner::background()).await {
+                Ok((item, upload)) => {
+                    length = item.length;
+                    sources.push(Source { role: *role, device, upload });
+                }
+                Err(error) => pinned = Err(error),
+            }
+        }
+        let given = match pinned {
+            Ok(()) => self.give_pinned(place, &sources, length, to).await,
+            Err(error) => Err(error),
+        };
+        for source in sources {
+            self.unpin_piece(&source.device, place, source.upload).await;
+        }
+        given
+    }
+
+    async fn give_pinned(
+        self: &Rc<Self>,
+        place: &Place,
+        sources: &[Source],
+        length: u64,
+        to: usize,
+    ) -> Result<UploadId> {
+        let (target, key) = (self.member_of(place, to), place.key.clone());
+        let container = placement::container(place.container, to);
+        let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes: 0 };
+        let Output::Upload(upload) = self.sent_one(target, begin).await? else { return Err(WRONG_OUTPUT) };
+        for part in 0..length.div_ceil(self.member_part_bytes() as u64) as u32 {
+            let given = match self.part_of(place, sources, part, to).await {
+                Ok(bytes) => {
+                    let op = Op::UploadPart { upload, key: key.clone(), bytes };
+                    self.sent_one(target, op).await.map(|_| ())
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = given {
+                // What an upload that was given up held comes back at the next start at the latest.
+                let _ = self.sent_one(target, Op::UploadAbort { upload, key }).await;
+                return Err(error);
+            }
+        }
+        Ok(upload)
+    }
+
+    /// A part of the piece in role `to`, header and all.
+    async fn part_of(&self, place: &Place, sources: &[Source], part: u32, to: usize) -> Result<Vec<u8>> {
+        let each = sources.iter().map(async |source| {
+            let (upload, key) = (source.upload, place.key.clone());
+            let op = Op::RetrievePart { upload, key, part, range: None };
+            let read = source.device.clone().execute(Manner::background().request(op)).await?;
+            let Output::Found(Item { mut bytes, .. }) = read.output else { return Err(WRONG_OUTPUT) };
+            let header = Header::decode(&bytes).map_err(|what| Error::Unreadable(what.to_owned()))?;
+            bytes.drain(..HEADER_BYTES);
+            Ok((header, (source.role, bytes)))
+        });
+        let (headers, pieces): (Vec<Header>, Vec<(usize, Vec<u8>)>) =
+            try_join_all(each).await?.into_iter().unzip();
+        let first = *headers.first().ok_or(WRONG_OUTPUT)?;
+        if headers.iter().any(|other| other.version != first.version) {
+            return Err(Error::Unreadable("parts of different versions".to_owned()));
+        }
+        let bytes = match self.form {
+            Form::Copies(_) => pieces.into_iter().next().map(|(_, bytes)| bytes).ok_or(WRONG_OUTPUT)?,
+            Form::Shards { .. } => self.shard(pieces, to)?,
+        };
+        Ok(Header { role: to as u8, ..first }.before(&bytes))
+    }
+}

@@ -1,0 +1,214 @@
+//! Parts: how a value in parts lies on the members, and reading one of its parts.
+//!
+//! Role: arithmetic between the array's parts and the members'. Of copies both are the same, less the header. A
+//! part of shards is cut into pieces; pieces of as many parts as there are shards of data fill one part of each
+//! member, so that its parts are as long as it wants them.
+//!
+//! ```text
+//! a member's part:  header | piece of part n | piece of part n + 1 | ... | zeros
+//! ```
+//!
+//! Invariants: every piece of a part has one length; the last part may be shorter.
+
+use crate::array::{Array, Manner, Place};
+use crate::header::{HEADER_BYTES, Header};
+use crate::member::{Verdict, verdict};
+use crate::read::{Range, WRONG_OUTPUT, shifted};
+use crate::upload::Upload;
+use futures_util::future::join_all;
+use plimsoll_kv::{Device, Error, Item, Op, Output, Result, UploadId};
+use std::rc::Rc;
+
+impl Array {
+    /// Bytes of the user's value, of so many that stand in parts of copies on a member.
+    pub(crate) fn user_bytes(&self, stored_bytes: u64) -> u64 {
+        stored_bytes - stored_bytes.div_ceil(self.member_part_bytes() as u64) * HEADER_BYTES as u64
+    }
+
+    /// Bytes that a user's value takes in parts on a member.
+    pub(crate) fn stored_bytes(&self, user_bytes: u64) -> u64 {
+        let parts = self.parts_of(user_bytes);
+        if parts == 0 {
+            return 0;
+        }
+        let together = self.form.needed() as u64;
+        let (full, pieces) = ((parts - 1) / together, (parts - 1) % together);
+        let last = self.form.piece_bytes(self.part_length(user_bytes, parts - 1));
+        full * self.member_part_bytes() as u64 + HEADER_BYTES as u64 + pieces * self.full_piece_bytes() + last
+    }
+
+    fn parts_of(&self, user_bytes: u64) -> u64 {
+        user_bytes.div_ceil(self.part_bytes() as u64)
+    }
+
+    /// Bytes of a part of the array.
+    fn part_length(&self, user_bytes: u64, part: u64) -> u64 {
+        let longest = self.part_bytes() as u64;
+        user_bytes.saturating_sub(part * longest).min(longest)
+    }
+
+    fn full_piece_bytes(&self) -> u64 {
+        self.form.piece_bytes(self.part_bytes() as u64)
+    }
+
+    /// Adds a part to what does not fill a part of a member yet; what is to be written, by role, if it does now.
+    pub(crate) fn fill(&self, id: UploadId, upload: &Upload, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let mut halves = self.uploads.halves.borrow_mut();
+        let half = halves.entry(id.0).or_insert_with(|| vec![Vec::new(); self.roles]);
+        for (half, piece) in half.iter_mut().zip(self.pieces(bytes)) {
+            half.extend_from_slice(&piece);
+        }
+        let written = u64::from(upload.parts) + 1;
+        let is_last = written >= self.parts_of(upload.length);
+        if !is_last && !written.is_multiple_of(self.form.needed() as u64) {
+            return None;
+        }
+        let mut pieces = halves.remove(&id.0)?;
+        if !is_last {
+            let whole = self.member_part_bytes() - HEADER_BYTES;
+            pieces.iter_mut().for_each(|piece| piece.resize(whole, 0));
+        }
+        Some(pieces)
+    }
+
+    /// Reads a part, or a range of it, from as many members as it takes.
+    pub(crate) async fn retrieve_part(
+        self: &Rc<Self>,
+        id: UploadId,
+        key: &[u8],
+        part: u32,
+        range: Range,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let upload = self.uploads.get(id)?;
+        let place = self.place(upload.container, key)?;
+        if self.form.needed() == 1 {
+            return self.part_of_copies(&place, &upload, part, range, manner).await.map(Output::Found);
+        }
+        let bytes = match self.part_in_memory(id, &upload, part) {
+            Some(bytes) => bytes,
+            None => self.part_of_shards(&place, &upload, part, manner).await?,
+        };
+        let length = bytes.len() as u64;
+        let (first, wanted) = range.unwrap_or((0, u64::MAX));
+        let end = first.saturating_add(wanted).min(length);
+        let bytes = bytes[first.min(end) as usize..end as usize].to_vec();
+        Ok(Output::Found(Item { length, bytes, ..Item::default() }))
+    }
+
+    async fn part_of_copies(
+        self: &Rc<Self>,
+        place: &Place,
+        upload: &Upload,
+        part: u32,
+        range: Range,
+        manner: &Manner,
+    ) -> Result<Item> {
+        let mut failure = out();
+        for (role, of) in &upload.at {
+            let member = self.member_of(place, *role);
+            let Some(device) = self.readable(member) else { continue };
+            match read_part(&device, place, (*of, part), shifted(range), manner).await {
+                Ok(mut item) => {
+                    item.length = item.length.saturating_sub(HEADER_BYTES as u64);
+                    if range.is_none_or(|(first, _)| first == 0) {
+                        if Header::decode(&item.bytes).is_err() {
+                            failure = Error::Unreadable("a part without a right header".to_owned());
+                            continue;
+                        }
+                        item.bytes.drain(..HEADER_BYTES);
+                    }
+                    return Ok(item);
+                }
+                Err(error) if verdict(&error) == Verdict::Broken => {
+                    self.note(member, |status| status.failed_requests += 1);
+                    failure = error;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failure)
+    }
+
+    /// A part of an open upload that members have not been given yet.
+    fn part_in_memory(&self, id: UploadId, upload: &Upload, part: u32) -> Option<Vec<u8>> {
+        let halves = self.uploads.halves.borrow();
+        let half = halves.get(&id.0)?;
+        let together = self.form.needed() as u32;
+        if part >= upload.parts || part / together != (upload.parts - 1) / together {
+            return None;
+        }
+        let (first, bytes) = self.piece_range(upload, part);
+        let pieces = half.iter().take(self.form.needed()).map(|half| half.get(first..first + bytes));
+        let mut whole = pieces.collect::<Option<Vec<&[u8]>>>()?.concat();
+        whole.truncate(self.part_length(upload.length, part.into()) as usize);
+        Some(whole)
+    }
+
+    /// Where a piece of a part begins, behind the header, and its bytes.
+    fn piece_range(&self, upload: &Upload, part: u32) -> (usize, usize) {
+        let before = u64::from(part) % self.form.needed() as u64;
+        let bytes = self.form.piece_bytes(self.part_length(upload.length, part.into()));
+        ((before * self.full_piece_bytes()) as usize, bytes as usize)
+    }
+
+    async fn part_of_shards(
+        self: &Rc<Self>,
+        place: &Place,
+        upload: &Upload,
+        part: u32,
+        manner: &Manner,
+    ) -> Result<Vec<u8>> {
+        let data = self.form.needed();
+        let (first, bytes) = self.piece_range(upload, part);
+        let range = Some(((HEADER_BYTES + first) as u64, bytes as u64));
+        let of_member = part / data as u32;
+        let mut shards: Vec<Option<Vec<u8>>> = vec![None; self.roles];
+        let mut left = upload.at.clone();
+        let mut failure = out();
+        while shards.iter().flatten().count() < data {
+            let lacking = data - shards.iter().flatten().count();
+            let now: Vec<(usize, UploadId)> = left.drain(..lacking.min(left.len())).collect();
+            if now.is_empty() {
+                return Err(failure);
+            }
+            let each = now.into_iter().map(async |(role, of)| {
+                let device = self.readable(self.member_of(place, role)).ok_or_else(out)?;
+                let item = read_part(&device, place, (of, of_member), range, manner).await?;
+                if item.bytes.len() != bytes {
+                    return Err(Error::Unreadable("a piece of another length".to_owned()));
+                }
+                Ok((role, item.bytes))
+            });
+            for read in join_all(each).await {
+                match read {
+                    Ok((role, bytes)) => shards[role] = Some(bytes),
+                    Err(error) if verdict(&error) == Verdict::Broken => failure = error,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let mut whole = self.data_of(shards)?;
+        whole.truncate(self.part_length(upload.length, part.into()) as usize);
+        Ok(whole)
+    }
+}
+
+/// What a reader is told if too few of those that hold the value answer.
+fn out() -> Error {
+    Error::Unreadable("too many of the devices that hold the value are out".to_owned())
+}
+
+async fn read_part(
+    device: &Rc<dyn Device>,
+    place: &Place,
+    (upload, part): (UploadId, u32),
+    range: Range,
+    manner: &Manner,
+) -> Result<Item> {
+    let op = Op::RetrievePart { upload, key: place.key.clone(), part, range };
+    match device.clone().execute(manner.request(op)).await?.output {
+        Output::Found(item) => Ok(item),
+        _ => Err(WRONG_OUTPUT),
+    }
+}
