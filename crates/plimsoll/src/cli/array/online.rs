@@ -1,0 +1,128 @@
+//! `plimsoll array status|replace|rebuild|scrub`: the array of a server that runs, over its admin port.
+//!
+//! Role: sends what is wished, shows what comes of it. Never: it touches a device.
+
+use super::super::http::Admin;
+use super::table;
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Between two looks. The server hears from its cores once a second.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks that a member may stay out after its rebuild was begun.
+const LOOKS_OUT_MAX: u32 = 5;
+
+fn array(admin: &Admin) -> Result<Value> {
+    let text = admin.get("/api/array")?;
+    serde_json::from_str(&text).with_context(|| format!("{}: not the admin port of Plimsoll", admin.0))
+}
+
+pub(super) fn status(admin: &Admin, as_json: bool) -> Result<()> {
+    if as_json {
+        print!("{}", admin.get("/api/array")?);
+        return Ok(());
+    }
+    print!("{}", table::table(&array(admin)?));
+    Ok(())
+}
+
+/// Sends a wish and says what the server says of it.
+fn wish(admin: &Admin, path: &str, body: &Value) -> Result<()> {
+    let answer = admin.post(path, body)?;
+    println!("{}", answer["done"].as_str().unwrap_or_default());
+    Ok(())
+}
+
+pub(super) fn replace(admin: &Admin, old: &str, new: &Path, force: bool, wait: bool) -> Result<()> {
+    // The server has another directory than the terminal.
+    let new = std::path::absolute(new).with_context(|| format!("{}: where is that", new.display()))?;
+    let new = new.to_str().ok_or_else(|| anyhow!("{}: not UTF-8", new.display()))?;
+    wish(admin, "/api/array/replace", &json!({ "old": old, "new": new, "force": force }))?;
+    if wait { wait_for_rebuild(admin, Some(new)) } else { Ok(()) }
+}
+
+pub(super) fn rebuild(admin: &Admin, device: Option<&str>, wait: bool) -> Result<()> {
+    wish(admin, "/api/array/rebuild", &json!({ "device": device }))?;
+    if wait { wait_for_rebuild(admin, None) } else { Ok(()) }
+}
+
+pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
+    wish(admin, "/api/array/scrub", &json!({}))?;
+    if !wait {
+        return Ok(());
+    }
+    let line = Line::new();
+    loop {
+        sleep(LOOK);
+        let array = array(admin)?;
+        let scrub = &array["scrub"];
+        let (keys, errors) = (table::number(&scrub["keys"]), table::number(&scrub["errors"]));
+        line.show(&format!("{keys} keys, {errors} errors"));
+        if scrub["running"] != Value::Bool(true) {
+            line.end();
+            println!("{keys} keys compared, {errors} of them damaged or different");
+            return Ok(());
+        }
+    }
+}
+
+/// Shows how far members are, until none is being rebuilt; one that ends up out is a failure.
+fn wait_for_rebuild(admin: &Admin, only: Option<&str>) -> Result<()> {
+    let (line, mut looks_out) = (Line::new(), 0);
+    loop {
+        sleep(LOOK);
+        let array = array(admin)?;
+        let members = array["members"].as_array().cloned().unwrap_or_default();
+        let meant = |member: &&Value| only.is_none_or(|path| member["device"] == path);
+        let of = |state: &str| members.iter().filter(meant).find(|member| member["state"] == state).cloned();
+        if let Some(member) = of("resyncing") {
+            looks_out = 0;
+            let (device, copied) =
+                (table::text(&member["device"]), table::bytes(table::number(&member["copied_bytes"])));
+            line.show(&format!("{device} {} {copied} copied", table::progress(&member)));
+            continue;
+        }
+        let Some(member) = of("out") else {
+            line.end();
+            println!("rebuilt");
+            return Ok(());
+        };
+        looks_out += 1;
+        if looks_out >= LOOKS_OUT_MAX {
+            line.end();
+            let (device, reason) = (table::text(&member["device"]), table::text(&member["reason"]));
+            bail!("{device} is out: {reason}; see the server's log, and replace it");
+        }
+    }
+}
+
+/// A line that changes, on a terminal; elsewhere lines.
+struct Line {
+    is_terminal: bool,
+}
+
+impl Line {
+    fn new() -> Line {
+        Line { is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&self, text: &str) {
+        if self.is_terminal {
+            eprint!("\r\x1b[K{text}");
+            // What cannot be shown is not worth an error.
+            let _ = std::io::stderr().flush();
+        } else {
+            eprintln!("{text}");
+        }
+    }
+
+    fn end(&self) {
+        if self.is_terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
