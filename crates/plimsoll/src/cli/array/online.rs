@@ -31,18 +31,18 @@ pub(super) fn status(admin: &Admin, as_json: bool) -> Result<()> {
 }
 
 /// Sends a wish and says what the server says of it.
-fn wish(admin: &Admin, path: &str, body: &Value) -> Result<()> {
+fn wish(admin: &Admin, path: &str, body: &Value) -> Result<Value> {
     let answer = admin.post(path, body)?;
-    println!("{}", answer["done"].as_str().unwrap_or_default());
-    Ok(())
+    println!("{}", table::text(&answer["done"]));
+    Ok(answer)
 }
 
 pub(super) fn replace(admin: &Admin, old: &str, new: &Path, force: bool, wait: bool) -> Result<()> {
     // The server has another directory than the terminal.
     let new = std::path::absolute(new).with_context(|| format!("{}: where is that", new.display()))?;
     let new = new.to_str().ok_or_else(|| anyhow!("{}: not UTF-8", new.display()))?;
-    wish(admin, "/api/array/replace", &json!({ "old": old, "new": new, "force": force }))?;
-    if wait { wait_for_rebuild(admin, Some(new)) } else { Ok(()) }
+    let answer = wish(admin, "/api/array/replace", &json!({ "old": old, "new": new, "force": force }))?;
+    if wait { wait_for_rebuild(admin, answer["device"].as_str()) } else { Ok(()) }
 }
 
 pub(super) fn rebuild(admin: &Admin, device: Option<&str>, wait: bool) -> Result<()> {
@@ -56,6 +56,8 @@ pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
         return Ok(());
     }
     let line = Line::new();
+    // The cores have begun when they have reported twice.
+    sleep(LOOK);
     loop {
         sleep(LOOK);
         let array = array(admin)?;

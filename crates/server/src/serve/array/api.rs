@@ -6,7 +6,7 @@
 //! browser does for no foreign page without asking this server first.
 
 use super::ArrayControl;
-use super::replace::{Named, Refusal, Replacement};
+use super::replace::{Done, Named, Refusal, Replacement};
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -54,9 +54,9 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn done(result: Result<String, Refusal>) -> Response {
+fn answer(result: Result<Done, Refusal>) -> Response {
     match result {
-        Ok(words) => json(StatusCode::OK, &serde_json::json!({ "done": words })),
+        Ok(done) => json(StatusCode::OK, &done),
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -89,10 +89,10 @@ async fn status(State(array): State<Array>) -> Response {
 /// Does what is wished to its end, also if who asked goes away meanwhile.
 async fn to_the_end<F>(wished: F) -> Response
 where
-    F: Future<Output = Result<String, Refusal>> + Send + 'static,
+    F: Future<Output = Result<Done, Refusal>> + Send + 'static,
 {
     let ended = tokio::spawn(wished).await;
-    done(ended.unwrap_or_else(|error| {
+    answer(ended.unwrap_or_else(|error| {
         Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("this failed within: {error}")))
     }))
 }

@@ -36,6 +36,21 @@ impl Refusal {
     }
 }
 
+/// What was done, or begun.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct Done {
+    #[serde(rename = "done")]
+    words: String,
+    /// The device that it concerns, as the array names it, if it is one.
+    device: Option<String>,
+}
+
+impl Done {
+    fn new(words: impl Into<String>) -> Done {
+        Done { words: words.into(), device: None }
+    }
+}
+
 /// What is to be replaced by what.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,7 +119,7 @@ impl ArrayControl {
     }
 
     /// Makes a device and puts it in the place of another; what is to be known of that.
-    pub(super) async fn replace(&self, wish: &Replacement) -> Result<String, Refusal> {
+    pub(super) async fn replace(&self, wish: &Replacement) -> Result<Done, Refusal> {
         let _change = self.begin().await?;
         let (new, force) = (wish.new.clone(), wish.force);
         if new.is_empty() || !Path::new(&new).is_absolute() {
@@ -117,20 +132,25 @@ impl ArrayControl {
             check_new(&known, member, &new, identity(&new))?;
             (member, known[member].path.clone(), self.bytes_of(&known, member))
         };
-        let found = self.make(new.clone(), bytes, force).await?;
+        let mut found = self.make(new.clone(), bytes, force).await?;
+        let is_same_place = std::path::absolute(&old).is_ok_and(|old| old == Path::new(&new));
+        if is_same_place {
+            found.path.clone_from(&old); // As it is named at the next start.
+        }
         tracing::info!(old, new, size = %Size(bytes), "a device of the array is replaced");
-        let order = Order::Replace(member, Box::new(found.clone()));
-        let ordered = self.order(&order).await;
+        let ordered = self.order(&Order::Replace(member, Box::new(found.clone()))).await;
+        let device = found.path.clone();
         self.take_in(member, found);
         ordered.map_err(|error| Refusal::of_cores(&error))?;
-        let note = "it is being rebuilt";
-        if old == new {
-            return Ok(format!("{new} is made anew, and {note}"));
-        }
-        Ok(format!(
-            "{new} has taken the place of {old}, and {note}; name it in that place (--device, or the \
-             configuration file) at the next start"
-        ))
+        let words = if is_same_place {
+            format!("{old} is made anew, and is being rebuilt")
+        } else {
+            format!(
+                "{new} has taken the place of {old}, and is being rebuilt; name it in that place (--device, or \
+                 device in the configuration file) at the next start"
+            )
+        };
+        Ok(Done { words, device: Some(device) })
     }
 
     /// From here on the new device is the member, if any partition has taken it.
@@ -169,7 +189,7 @@ impl ArrayControl {
     }
 
     /// Begins to rebuild a member, or all that are out; what is to be known of that.
-    pub(super) async fn rebuild(&self, named: Option<&Named>) -> Result<String, Refusal> {
+    pub(super) async fn rebuild(&self, named: Option<&Named>) -> Result<Done, Refusal> {
         let _change = self.begin().await?;
         let conflict = |words: String| Refusal::new(StatusCode::CONFLICT, words);
         let view = self.view();
@@ -189,7 +209,7 @@ impl ArrayControl {
             return Err(conflict(format!("{path}: is not out of the array, there is nothing to rebuild")));
         }
         if chosen.is_empty() {
-            return Ok("no device is out: there is nothing to rebuild".to_owned());
+            return Ok(Done::new("no device is out: there is nothing to rebuild"));
         }
         let (there, absent): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|(.., is_there)| *is_there);
         let names = |list: &[(usize, String, bool)]| {
@@ -204,13 +224,13 @@ impl ArrayControl {
         }
         let left =
             if absent.is_empty() { String::new() } else { format!("; {} not there: {mend}", names(&absent)) };
-        Ok(format!("{} being rebuilt{left}", names(&there)))
+        Ok(Done::new(format!("{} being rebuilt{left}", names(&there))))
     }
 
     /// Begins to compare all members.
-    pub(super) async fn scrub(&self) -> Result<String, Refusal> {
+    pub(super) async fn scrub(&self) -> Result<Done, Refusal> {
         let _change = self.begin().await?;
         self.order(&Order::Scrub).await.map_err(|error| Refusal::of_cores(&error))?;
-        Ok("a scrub is under way".to_owned())
+        Ok(Done::new("a scrub is under way"))
     }
 }
