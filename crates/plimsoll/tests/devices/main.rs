@@ -178,7 +178,7 @@ fn what_cannot_be_replaced_is_refused_in_words() {
     assert!(refused(&["replace", b, small]).contains("has 8388608 bytes"));
     assert!(refused(&["replace", b, foreign]).contains("holds data that is not Plimsoll's"));
     assert!(refused(&["rebuild", a]).contains("there is nothing to rebuild"));
-    assert!(array(&server, &["rebuild"]).contains("no device is out"));
+    assert!(array(&server, &["rebuild"]).contains("every device is in"));
     assert!(std::fs::read(foreign).unwrap() == vec![7; 128 << 20], "it was written");
     let bare = ask(&server.admin, "POST /api/array/scrub HTTP/1.0\r\nContent-Length: 0\r\n\r\n");
     assert!(bare.starts_with("HTTP/1.0 415") && bare.contains("\"error\""), "{bare}");

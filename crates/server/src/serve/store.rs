@@ -211,8 +211,9 @@ impl Store {
     async fn check_alone(&self, number: u16, members: &[Option<Rc<Partition>>]) -> Result<(), String> {
         let Some(Some(partition)) = members.first() else { return Ok(()) };
         let device: Rc<dyn Device> = partition.clone();
-        if is_member(&device, number, self.shared.geometry.partitions).await {
-            let path = &self.setup.devices[0].path;
+        let path = &self.setup.devices[0].path;
+        let belongs = is_member(&device, number, self.shared.geometry.partitions).await;
+        if belongs.map_err(|error| format!("{path}: partition {number}: {error}"))? {
             return Err(format!(
                 "{path}: belongs to an array of several devices; name all of them (--device, once for each)"
             ));
@@ -271,13 +272,9 @@ impl Store {
         self.arrays().iter().for_each(|(_, array)| array.take_out(member, reason));
     }
 
-    /// Begins to give a member that is out what it lacks.
+    /// Begins, where a member is not in, to give it what it lacks.
     pub(super) fn rebuild(&self, member: usize) {
-        for (_, array) in self.arrays() {
-            if array.status().members[member].state == MemberState::Out {
-                array.rebuild(member);
-            }
-        }
+        self.arrays().iter().for_each(|(_, array)| array.rebuild(member));
     }
 
     /// Begins to compare all members.

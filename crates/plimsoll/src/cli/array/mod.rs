@@ -35,7 +35,7 @@ pub(crate) enum Command {
         #[arg(long)]
         wait: bool,
     },
-    /// Rebuild the devices that are there and out.
+    /// Begin anew to rebuild the devices that are there and not in.
     Rebuild {
         #[command(flatten)]
         server: Server,

@@ -13,8 +13,10 @@ use std::time::Duration;
 
 /// Between two looks. The server hears from its cores once a second.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks that a member may stay out after its rebuild was begun.
-const LOOKS_OUT_MAX: u32 = 5;
+/// Looks that a member may stay out after its rebuild was begun: it is emptied first.
+const LOOKS_OUT_MAX: u32 = 60;
+/// How the array begins to say that a rebuild ended early.
+const FAILED: &str = "not resynchronised";
 
 fn array(admin: &Admin) -> Result<Value> {
     let text = admin.get("/api/array")?;
@@ -72,33 +74,31 @@ pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
     }
 }
 
-/// Shows how far members are, until none is being rebuilt; one that ends up out is a failure.
+/// Shows how far members are, until all that are meant are in; a rebuild that failed is a failure.
 fn wait_for_rebuild(admin: &Admin, only: Option<&str>) -> Result<()> {
     let (line, mut looks_out) = (Line::new(), 0);
     loop {
         sleep(LOOK);
         let array = array(admin)?;
         let members = array["members"].as_array().cloned().unwrap_or_default();
-        let meant = |member: &&Value| only.is_none_or(|path| member["device"] == path);
-        let of = |state: &str| members.iter().filter(meant).find(|member| member["state"] == state).cloned();
-        if let Some(member) = of("resyncing") {
-            looks_out = 0;
-            let (device, copied) =
-                (table::text(&member["device"]), table::bytes(table::number(&member["copied_bytes"])));
-            line.show(&format!("{device} {} {copied} copied", table::progress(&member)));
-            continue;
-        }
-        let Some(member) = of("out") else {
+        let is_meant = |member: &&Value| only.is_none_or(|path| member["device"] == path);
+        let lacking: Vec<_> =
+            members.iter().filter(is_meant).filter(|member| member["state"] != "in").collect();
+        let Some(member) = lacking.iter().find(|member| member["state"] == "out").or(lacking.first()) else {
             line.end();
             println!("rebuilt");
             return Ok(());
         };
-        looks_out += 1;
-        if looks_out >= LOOKS_OUT_MAX {
+        let (device, reason) = (table::text(&member["device"]), table::text(&member["reason"]));
+        looks_out = if member["state"] == "out" { looks_out + 1 } else { 0 };
+        if looks_out >= LOOKS_OUT_MAX || reason.starts_with(FAILED) {
             line.end();
-            let (device, reason) = (table::text(&member["device"]), table::text(&member["reason"]));
-            bail!("{device} is out: {reason}; see the server's log, and replace it");
+            bail!(
+                "{device} is not rebuilt: {reason}; see the server's log, then rebuild it again or replace it"
+            );
         }
+        let copied = table::bytes(table::number(&member["copied_bytes"]));
+        line.show(&format!("{device} {} {copied} copied", table::progress(member)));
     }
 }
 

@@ -24,7 +24,7 @@ type Array = Option<Arc<ArrayControl>>;
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rebuild {
-    /// The member to rebuild; all that are out if it is not said.
+    /// The member to rebuild; all that are not in if it is not said.
     device: Option<Named>,
 }
 

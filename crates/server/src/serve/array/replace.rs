@@ -188,28 +188,27 @@ impl ArrayControl {
         made.map_err(|error| Refusal::new(StatusCode::CONFLICT, format!("{error:#}")))
     }
 
-    /// Begins to rebuild a member, or all that are out; what is to be known of that.
+    /// Begins anew to rebuild a member, or all that are not in; what is to be known of that.
     pub(super) async fn rebuild(&self, named: Option<&Named>) -> Result<Done, Refusal> {
         let _change = self.begin().await?;
         let conflict = |words: String| Refusal::new(StatusCode::CONFLICT, words);
         let view = self.view();
+        let is_lacking = |member: usize| view.members[member].state != MemberState::In;
         let chosen: Vec<(usize, String, bool)> = {
             let known = locked(&self.members);
             let all = 0..known.len();
             let wanted = match named {
                 Some(named) => vec![find(&known, named)?],
-                None => all.filter(|member| view.members[*member].state == MemberState::Out).collect(),
+                None => all.filter(|member| is_lacking(*member)).collect(),
             };
             let is_there = |known: &Known| known.identity.is_some() && !known.is_gone;
             wanted.into_iter().map(|m| (m, known[m].path.clone(), is_there(&known[m]))).collect()
         };
-        if let Some((_, path, _)) =
-            chosen.iter().find(|(member, ..)| view.members[*member].state != MemberState::Out)
-        {
-            return Err(conflict(format!("{path}: is not out of the array, there is nothing to rebuild")));
+        if let Some((_, path, _)) = chosen.iter().find(|(member, ..)| !is_lacking(*member)) {
+            return Err(conflict(format!("{path}: is in and lacks nothing: there is nothing to rebuild")));
         }
         if chosen.is_empty() {
-            return Ok(Done::new("no device is out: there is nothing to rebuild"));
+            return Ok(Done::new("every device is in: there is nothing to rebuild"));
         }
         let (there, absent): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|(.., is_there)| *is_there);
         let names = |list: &[(usize, String, bool)]| {
