@@ -1,5 +1,6 @@
 //! Several devices as one, as a user serves them: one is pulled out under load, seen, replaced and rebuilt,
 //! the server is killed, and every acknowledged write is there.
+#![allow(clippy::disallowed_methods)] // A server in a process of its own lives in real time.
 
 mod load;
 #[path = "../process/mod.rs"]
@@ -89,6 +90,8 @@ fn a_device_pulled_out_under_load_is_replaced_and_nothing_is_lost() {
     load.wait_for_more(1000);
     let mut model = load.stop();
     model.check(&mut server.client());
+    let metrics = get(&server, "/metrics");
+    assert!(metrics.contains(new) && !metrics.contains(pulled), "what is gone is told no more: {metrics}");
     let scrubbed = array(&server, &["scrub", "--wait"]);
     assert!(scrubbed.contains(" 0 of them damaged or different"), "{scrubbed}");
 

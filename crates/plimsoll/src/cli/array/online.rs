@@ -8,7 +8,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::thread::sleep;
 use std::time::Duration;
 
 /// Between two looks. The server hears from its cores once a second.
@@ -17,6 +16,11 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOKS_OUT_MAX: u32 = 60;
 /// How the array begins to say that a rebuild ended early.
 const FAILED: &str = "not resynchronised";
+
+#[allow(clippy::disallowed_methods, reason = "a terminal waits, outside the reactors")]
+fn wait_a_look() {
+    std::thread::sleep(LOOK);
+}
 
 fn array(admin: &Admin) -> Result<Value> {
     let text = admin.get("/api/array")?;
@@ -59,9 +63,9 @@ pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
     }
     let line = Line::new();
     // The cores have begun when they have reported twice.
-    sleep(LOOK);
+    wait_a_look();
     loop {
-        sleep(LOOK);
+        wait_a_look();
         let array = array(admin)?;
         let scrub = &array["scrub"];
         let (keys, errors) = (table::number(&scrub["keys"]), table::number(&scrub["errors"]));
@@ -78,7 +82,7 @@ pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
 fn wait_for_rebuild(admin: &Admin, only: Option<&str>) -> Result<()> {
     let (line, mut looks_out) = (Line::new(), 0);
     loop {
-        sleep(LOOK);
+        wait_a_look();
         let array = array(admin)?;
         let members = array["members"].as_array().cloned().unwrap_or_default();
         let is_meant = |member: &&Value| only.is_none_or(|path| member["device"] == path);
