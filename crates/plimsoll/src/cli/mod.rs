@@ -61,8 +61,8 @@ struct Serve {
     /// The directory of the data [default: plimsoll-data].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The file or block device that holds the data [default: a file in the data directory]; several, once for
-    /// each, are an array.
+    /// The file or block device that holds the data; given several times, they are an array [default: a file
+    /// in the data directory].
     #[arg(long, value_name = "PATH")]
     device: Option<Vec<PathBuf>>,
     /// Size of each file that has to be made [default: 4GiB].
