@@ -258,7 +258,7 @@ fn setup(config: &Config, devices: &Devices, shared: &Shared) -> Setup {
     let superblock = devices.common();
     Setup {
         devices: devices.0.clone(),
-        array: array::options(config),
+        array: array::options(config, superblock.partitions),
         hash_secret: superblock.hash_secret,
         cache_bytes: (config.cache.0 / u64::from(superblock.partitions)) as usize,
         on_full: config.on_full.into(),

@@ -99,7 +99,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl ArrayControl {
     /// The array of these devices; nothing if there is one.
     pub(super) fn new(config: &Config, devices: &Devices, commands: Commands) -> Option<Arc<ArrayControl>> {
-        let options = options(config)?;
+        let options = options(config, devices.common().partitions)?;
         let known = devices.0.iter().map(|found| Known {
             path: found.path.clone(),
             superblock: found.superblock.clone(),
@@ -208,11 +208,12 @@ impl ArrayControl {
     }
 }
 
-/// How the devices of a configuration are one; nothing if there is one.
-pub(super) fn options(config: &Config) -> Option<ArrayOptions> {
+/// How so many partitions of the devices of a configuration are one; nothing if there is one device. What
+/// was given for a device is divided between its partitions: they are rebuilt side by side.
+pub(super) fn options(config: &Config, partitions: u16) -> Option<ArrayOptions> {
     config.array.map(|array| ArrayOptions {
         mechanism: array.mechanism(),
         degraded: array.degraded,
-        rebuild_bytes_per_s: array.rebuild_rate.map_or(0, |rate| rate.0),
+        rebuild_bytes_per_s: array.rebuild_rate.map_or(0, |rate| (rate.0 / u64::from(partitions)).max(1)),
     })
 }
