@@ -14,8 +14,10 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_secs(1);
 /// Looks that a member may stay out after its rebuild was begun: it is emptied first.
 const LOOKS_OUT_MAX: u32 = 60;
-/// How the array begins to say that a rebuild ended early.
+/// How the array begins to say that a rebuild ended early, and looks that say so until it is believed: the
+/// end of one that was overtaken by another is soon forgotten.
 const FAILED: &str = "not resynchronised";
+const LOOKS_FAILED_MAX: u32 = 3;
 
 #[allow(clippy::disallowed_methods, reason = "a terminal waits, outside the reactors")]
 fn wait_a_look() {
@@ -94,8 +96,9 @@ fn wait_for_rebuild(admin: &Admin, only: Option<&str>) -> Result<()> {
             return Ok(());
         };
         let (device, reason) = (table::text(&member["device"]), table::text(&member["reason"]));
-        looks_out = if member["state"] == "out" { looks_out + 1 } else { 0 };
-        if looks_out >= LOOKS_OUT_MAX || reason.starts_with(FAILED) {
+        let has_failed = reason.starts_with(FAILED);
+        looks_out = if has_failed || member["state"] == "out" { looks_out + 1 } else { 0 };
+        if looks_out >= if has_failed { LOOKS_FAILED_MAX } else { LOOKS_OUT_MAX } {
             line.end();
             bail!(
                 "{device} is not rebuilt: {reason}; see the server's log, then rebuild it again or replace it"
