@@ -173,13 +173,19 @@ impl Shared {
         self.next_slow.fetch_add(1, Relaxed)
     }
 
-    /// Adds gauges, to be published by the calling core. At start only.
+    /// Adds gauges, to be published by the calling core: at the start, and when a device is replaced.
     pub fn add_gauges(&self, gauges: Gauges) -> Arc<Gauges> {
         let gauges = Arc::new(gauges);
         let mut all = self.gauges.lock().expect("nobody panics while holding it");
         all.push(gauges.clone());
         all.sort_by(|a, b| a.label.cmp(&b.label));
         gauges
+    }
+
+    /// Removes gauges: what they belonged to is gone.
+    pub fn remove_gauges(&self, gauges: &Arc<Gauges>) {
+        let mut all = self.gauges.lock().expect("nobody panics while holding it");
+        all.retain(|other| !Arc::ptr_eq(other, gauges));
     }
 
     /// All gauges, in the order of their labels.

@@ -55,7 +55,7 @@ impl Command {
                 let segment_bytes = segment_bytes.map_err(|_| anyhow!("--segment: at most 8MiB"))?;
                 let cores = serve::processors()?.len().min(plimsoll_reactor::limits::CORES_MAX);
                 let partitions = partitions.unwrap_or(u16::try_from(cores).expect("cores are few"));
-                let asked = FormatAsked { partitions, segment_bytes, force };
+                let asked = FormatAsked { partitions, segment_bytes, force, hash_secret: None };
                 format(&options, path, size, asked)
             }
             Command::Info { path } => info(&options, utf8(path)?),

@@ -7,6 +7,7 @@ mod array;
 mod bench;
 mod device;
 mod doctor;
+mod http;
 mod sim;
 
 use anyhow::Result;
@@ -29,14 +30,14 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Serve a device.
+    /// Serve a device, or several as one.
     Serve(Box<Serve>),
     /// Make, describe or check a device.
     Device {
         #[command(subcommand)]
         command: device::Command,
     },
-    /// Reckon with an array of devices.
+    /// Look at, mend and reckon with an array of devices.
     Array {
         #[command(subcommand)]
         command: array::Command,
@@ -60,10 +61,11 @@ struct Serve {
     /// The directory of the data [default: plimsoll-data].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The file or block device that holds the data [default: a file in the data directory].
+    /// The file or block device that holds the data; given several times, they are an array [default: a file
+    /// in the data directory].
     #[arg(long, value_name = "PATH")]
     device: Option<Vec<PathBuf>>,
-    /// Size of the file, if it has to be made [default: 4GiB].
+    /// Size of each file that has to be made [default: 4GiB].
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// The processors to run on, as 0-3 or 0,2 [default: all].

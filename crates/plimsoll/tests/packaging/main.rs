@@ -28,7 +28,7 @@ fn the_examples_of_a_configuration_are_accepted() {
     let example = print(&path("packaging/plimsoll.toml"));
     assert!(example.contains("data = \"/var/lib/plimsoll\""), "{example}");
     // What is commented out is accepted too, and names every key that is printed.
-    let is_setting = |rest: &str| rest.starts_with(|first: char| first.is_ascii_lowercase());
+    let is_setting = |rest: &str| rest.starts_with(|first: char| first.is_ascii_lowercase() || first == '[');
     let text = read("packaging/plimsoll.toml");
     let bare =
         text.lines().map(|line| line.strip_prefix('#').filter(|rest| is_setting(rest)).unwrap_or(line));
@@ -37,12 +37,16 @@ fn the_examples_of_a_configuration_are_accepted() {
     let printed = print(&all);
     let keys = |text: &str| {
         let table: toml::Table = text.parse().unwrap();
-        table.keys().cloned().collect::<std::collections::BTreeSet<String>>()
+        let of_array =
+            table.get("array").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
+        let of_array = of_array.map(|key| format!("array.{key}"));
+        table.keys().cloned().chain(of_array).collect::<std::collections::BTreeSet<String>>()
     };
     let (mut named, mut known) = (keys(&std::fs::read_to_string(&all).unwrap()), keys(&printed));
     // Never printed, and nothing to be recommended.
     assert!(named.remove("password") && known.remove("unprotected"));
     assert_eq!(named, known);
+    assert!(known.contains("array.rebuild-rate"), "several devices are in the example");
 }
 
 #[test]

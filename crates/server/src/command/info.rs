@@ -285,7 +285,8 @@ fn plimsoll(text: &mut String, core: &Core, _: &Facts) {
         "value_bytes_in_one_record_max:{}", geometry.value_bytes_max;
     );
     for gauges in shared.gauges() {
-        let label = gauges.label.replace('"', "").replace('=', "_");
+        // A field ends at its first colon, and a path may have one.
+        let label = gauges.label.replace('"', "").replace(['=', ',', ':'], "_");
         for (name, value) in &gauges.values {
             lines!(text, "{}_{}:{}", label, name, value.get(););
         }

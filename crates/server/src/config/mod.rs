@@ -6,6 +6,7 @@
 //! Invariants: a key that is not known is an error that says which and where; a setting that this
 //! build cannot honour is refused in words, never ignored; what is printed is what is in force.
 
+mod array;
 mod listen;
 mod password;
 pub(crate) mod rewrite;
@@ -13,6 +14,7 @@ mod size;
 #[cfg(test)]
 mod tests;
 
+pub use array::{ArrayConfig, ArrayLayer, DEVICES_MAX, MechanismName};
 pub use listen::{Listen, Network};
 pub use password::Password;
 pub use size::{Size, parse_cores};
@@ -52,8 +54,10 @@ pub struct ConfigError(pub String);
 pub struct Layer {
     /// See [`Config::data`].
     pub data: Option<PathBuf>,
-    /// See [`Config::device`].
+    /// See [`Config::devices`].
     pub device: Option<Vec<PathBuf>>,
+    /// See [`Config::array`].
+    pub array: Option<ArrayLayer>,
     /// See [`Config::size`].
     pub size: Option<Size>,
     /// See [`Config::cores`].
@@ -200,9 +204,12 @@ impl From<OnFullName> for OnFull {
 pub struct Config {
     /// The directory of the data.
     pub data: PathBuf,
-    /// The file or block device that holds it.
-    pub device: PathBuf,
-    /// Bytes of the file, if it has to be made.
+    /// The file or block device that holds it; several are an array.
+    #[serde(rename = "device")]
+    pub devices: Vec<PathBuf>,
+    /// How several devices are one; nothing if there is one.
+    pub array: Option<ArrayConfig>,
+    /// Bytes of each file that has to be made.
     pub size: Size,
     /// The processors to run on.
     #[serde(serialize_with = "size::serialize_cores")]
@@ -269,6 +276,7 @@ impl Layer {
         Layer {
             data: self.data.or(below.data),
             device: self.device.or(below.device),
+            array: self.array.or(below.array),
             size: self.size.or(below.size),
             cores: self.cores.or(below.cores),
             driver: self.driver.or(below.driver),
@@ -336,14 +344,11 @@ impl Config {
         }
         let network = Network::new(&layer)?;
         let data = layer.data.unwrap_or_else(|| PathBuf::from("plimsoll-data"));
-        let device = match layer.device.unwrap_or_default().as_slice() {
-            [] => data.join(DEVICE_FILE),
-            [one] => one.clone(),
-            several => {
-                let words = "this version serves one device; arrays of several come later";
-                return Err(ConfigError(format!("device: {} were given: {words}", several.len())));
-            }
-        };
+        let given = layer.device.unwrap_or_default();
+        let devices = if given.is_empty() { vec![data.join(DEVICE_FILE)] } else { given };
+        let devices = array::checked_devices(devices)?;
+        let on_full = layer.on_full.unwrap_or_default();
+        let array = ArrayConfig::new(layer.array, devices.len(), on_full)?;
         let cores = match layer.cores {
             Some(list) => parse_cores(&list).map_err(|what| ConfigError(format!("cores: {what}")))?,
             None => processors.iter().copied().take(plimsoll_reactor::limits::CORES_MAX).collect(),
@@ -357,7 +362,8 @@ impl Config {
         network.check_protected(layer.password.is_some() || unprotected)?;
         Ok(Config {
             data,
-            device,
+            devices,
+            array,
             size: layer.size.unwrap_or(Size(4 << 30)),
             size_asked: layer.size.is_some(),
             cores,
@@ -368,7 +374,7 @@ impl Config {
             known_keys: layer.known_keys.unwrap_or_else(|| known_keys_default(layer.memory)),
             memory: layer.memory,
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
-            on_full: layer.on_full.unwrap_or_default(),
+            on_full,
             gate: layer.gate.unwrap_or_default(),
             clients_max: checked(Parameter::ClientsMax, clients_max)? as u64,
             latency_monitor_threshold: checked(
@@ -399,11 +405,7 @@ impl Config {
     /// As TOML, every setting in force.
     #[must_use]
     pub fn print(&self) -> String {
-        let mut value = toml::Table::try_from(self).expect("the configuration is plain data");
-        // In the file, devices are a list.
-        if let Some(device) = value.remove("device") {
-            value.insert("device".to_owned(), toml::Value::Array(vec![device]));
-        }
+        let value = toml::Table::try_from(self).expect("the configuration is plain data");
         value.to_string()
     }
 }

@@ -89,6 +89,13 @@ mod tests {
     }
 
     #[test]
+    fn a_new_key_stands_before_the_tables() {
+        let spec = &PARAMETERS[Parameter::Timeout as usize];
+        let text = rewritten("size = \"1GiB\"\n\n[array]\ncopies = 2\n", &[(spec, 7)]).unwrap();
+        assert_eq!(text, "size = \"1GiB\"\ntimeout = 7\n\n[array]\ncopies = 2\n");
+    }
+
+    #[test]
     fn the_file_is_replaced_as_a_whole() {
         let directory = std::env::temp_dir().join(format!("plimsoll-rewrite-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();

@@ -47,7 +47,6 @@ fn unknown_keys_are_named_with_their_place() {
 #[test]
 fn what_cannot_be_done_is_refused_in_words() {
     assert!(config("nvme = '127.0.0.1:4420'").unwrap_err().contains("does not serve NVMe/TCP yet"));
-    assert!(config("device = ['a', 'b']").unwrap_err().contains("serves one device"));
     assert!(config("clients-max = 0").is_err());
     assert!(config("cores = '4711'").unwrap_err().contains("not on processor 4711"));
     assert!(config("size = -1").unwrap_err().contains("like \"10GiB\""));
@@ -139,10 +138,58 @@ fn flags_win_and_what_is_printed_can_be_read() {
     let flags = Layer { size: Some(Size(2 << 30)), ..Layer::default() };
     let config = Config::new(flags.over(file), None, &[0, 1]).unwrap();
     assert_eq!((config.size, config.durability), (Size(2 << 30), DurabilityName::Group));
-    assert_eq!(config.device, Path::new("d").join(DEVICE_FILE));
+    assert_eq!(config.devices, [Path::new("d").join(DEVICE_FILE)]);
     let printed = config.print();
     let layer: Layer = toml::from_str(&printed).unwrap();
     let again = Config::new(layer, None, &[0, 1]).unwrap();
     assert_eq!(again.print(), printed);
     assert!(printed.contains("cores = \"0,1\"") && printed.contains("clients-max = 10000"), "{printed}");
+}
+
+const THREE: &str = "device = ['a', 'b', 'c']\n";
+
+#[test]
+fn several_devices_are_an_array() {
+    assert_eq!(config("device = ['a']").unwrap().array, None);
+    let array = |text: &str| config(text).unwrap().array.unwrap();
+    let copies = |count| plimsoll_array::Mechanism::Replication { copies: count };
+    assert_eq!(array("device = ['a', 'b']").mechanism(), copies(2));
+    assert_eq!(array(THREE).mechanism(), copies(3));
+    assert_eq!(array("device = ['a', 'b', 'c', 'd']").mechanism(), copies(3));
+    let given = array(&format!("{THREE}[array]\ncopies = 2\ndegraded = true\nrebuild-rate = '100MiB'"));
+    assert_eq!(given.mechanism(), copies(2));
+    assert_eq!((given.degraded, given.rebuild_rate), (true, Some(Size(100 << 20))));
+    let hashing = array(&format!("{THREE}[array]\nmechanism = 'hashing'"));
+    assert_eq!((hashing.mechanism(), hashing.degraded), (plimsoll_array::Mechanism::Hashing, false));
+}
+
+#[test]
+fn an_array_that_is_printed_can_be_read() {
+    for of_array in ["", "[array]\nmechanism = 'hashing'", "[array]\ncopies = 2\nrebuild-rate = '1MiB'"] {
+        let printed = config(&format!("{THREE}{of_array}")).unwrap().print();
+        assert_eq!(config(&printed).unwrap().print(), printed);
+        assert!(
+            printed.contains("device = [\"a\", \"b\", \"c\"]") && printed.contains("[array]\n"),
+            "{printed}"
+        );
+    }
+}
+
+#[test]
+fn what_no_array_can_be_is_refused_in_words() {
+    let refused = |text: &str| config(text).unwrap_err();
+    let of_three = |text: &str| refused(&format!("{THREE}[array]\n{text}"));
+    let many: Vec<String> = (0..=DEVICES_MAX).map(|number| format!("'{number}'")).collect();
+    let many = refused(&format!("device = [{}]", many.join(", ")));
+    assert_eq!(many, "device: 65 were given; an array has 64 at most");
+    assert!(refused("device = ['a', 'b', 'a']").contains("a and a are the same device"));
+    assert!(refused("device = ['a', './a']").contains("a and ./a are the same device"));
+    assert!(refused("[array]\ncopies = 2").starts_with("array: one device is given"));
+    assert_eq!(of_three("copies = 4"), "array: replication 4 needs 4 devices, there are 3");
+    assert!(of_three("copies = 0").contains("at least one"));
+    assert!(of_three("mechanism = 'hashing'\ncopies = 2").starts_with("array.copies: hashing has one copy"));
+    assert!(of_three("rebuild-rate = 0").starts_with("array.rebuild-rate: 0 bytes"));
+    assert!(of_three("mechanism = 'packing'").contains("unknown variant"));
+    assert!(of_three("copys = 2").contains("copys"));
+    assert!(refused(&format!("on-full = 'evict'\n{THREE}")).starts_with("on-full: several devices"));
 }

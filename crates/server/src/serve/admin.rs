@@ -1,8 +1,9 @@
-//! The admin port: `/metrics`, `/healthz` and a status page.
+//! The admin port: `/metrics`, `/healthz`, a status page, and `/api/array`.
 //!
-//! Invariants: everything here runs on the control thread and reads counters; a request to the
-//! admin port costs the cores nothing.
+//! Invariants: everything here runs on the control thread and reads counters; a request to the admin port
+//! costs the cores nothing, but for the changes of an array that `/api/array` orders.
 
+use super::array::{ArrayControl, api};
 use super::{metrics, process};
 use crate::shared::Shared;
 use anyhow::{Context, Result};
@@ -12,6 +13,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
+use plimsoll_array::MemberState;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
@@ -19,7 +21,15 @@ use tokio::task::JoinHandle;
 /// The admin port while it is served; dropping it ends it.
 pub(super) struct Admin {
     pub(super) address: SocketAddr,
-    tasks: [JoinHandle<()>; 2],
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// What is shown.
+#[derive(Clone)]
+struct Shown {
+    shared: Arc<Shared>,
+    /// Nothing if there is one device.
+    array: Option<Arc<ArrayControl>>,
 }
 
 impl Drop for Admin {
@@ -28,8 +38,12 @@ impl Drop for Admin {
     }
 }
 
-/// Starts serving.
-pub(super) async fn listen(address: SocketAddr, shared: Arc<Shared>) -> Result<Admin> {
+/// Starts serving, and watching what is served: the process, and the devices of an array.
+pub(super) async fn listen(
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    array: Option<Arc<ArrayControl>>,
+) -> Result<Admin> {
     let words = || format!("{address}: cannot listen for the admin port; choose another with --admin");
     let listener = tokio::net::TcpListener::bind(address).await.with_context(words)?;
     let address = listener.local_addr()?;
@@ -37,30 +51,42 @@ pub(super) async fn listen(address: SocketAddr, shared: Arc<Shared>) -> Result<A
         .route("/", get(page))
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(health))
-        .with_state(shared.clone());
+        .with_state(Shown { shared: shared.clone(), array: array.clone() })
+        .merge(api::router(array.clone()));
     let serving = tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!(%error, "the admin port is not served any more");
         }
     });
-    Ok(Admin { address, tasks: [serving, tokio::spawn(process::watch(shared))] })
+    let mut tasks = vec![serving, tokio::spawn(process::watch(shared))];
+    tasks.extend(array.map(|array| tokio::spawn(array.watch())));
+    Ok(Admin { address, tasks })
 }
 
 /// `ok`, or what a human has to look at.
-async fn health(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
-    let failed = metrics::labels_above_zero(&shared, "read_only");
-    if failed.is_empty() {
+async fn health(State(shown): State<Shown>) -> (StatusCode, String) {
+    let failed = metrics::labels_above_zero(&shown.shared, "read_only");
+    let words = "read-only after a failed write; see the log, and start the server again";
+    let mut findings: Vec<String> = failed.iter().map(|label| format!("{label}: {words}\n")).collect();
+    let members = shown.array.iter().flat_map(|array| array.view().members);
+    let out = members.filter(|member| member.state == MemberState::Out);
+    findings.extend(out.map(|member| {
+        let (device, reason) = (&member.device, &member.reason);
+        format!("{device}: out of the array ({reason}); see plimsoll array status, and replace it\n")
+    }));
+    if findings.is_empty() {
         return (StatusCode::OK, "ok\n".to_owned());
     }
-    let words = "read-only after a failed write; see the log, and start the server again";
-    (StatusCode::SERVICE_UNAVAILABLE, failed.iter().map(|label| format!("{label}: {words}\n")).collect())
+    (StatusCode::SERVICE_UNAVAILABLE, findings.concat())
 }
 
-async fn metrics_text(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::render(&shared))
+async fn metrics_text(State(shown): State<Shown>) -> impl IntoResponse {
+    let view = shown.array.as_ref().map(|array| array.view());
+    let text = metrics::render(&shown.shared, view.as_ref());
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
-async fn page(State(shared): State<Arc<Shared>>) -> Html<String> {
+async fn page(State(Shown { shared, .. }): State<Shown>) -> Html<String> {
     let objects: u64 = metrics::gauge_sum(&shared, "objects");
     let (live, capacity) =
         (metrics::gauge_sum(&shared, "live_bytes"), metrics::gauge_sum(&shared, "capacity_bytes"));
@@ -71,7 +97,8 @@ async fn page(State(shared): State<Arc<Shared>>) -> Html<String> {
          <tr><td>cores<td>{cores}<tr><td>partitions<td>{partitions}<tr><td>connections<td>{connections}\
          <tr><td>commands<td>{commands}<tr><td>objects<td>{objects}\
          <tr><td>live bytes<td>{live} of {capacity}</table>\
-         <p><a href=/metrics>metrics</a> <a href=/healthz>health</a></p>",
+         <p><a href=/metrics>metrics</a> <a href=/healthz>health</a> \
+         <a href=/api/array>array</a></p>",
         version = env!("CARGO_PKG_VERSION"),
         cores = shared.cores.len(),
         partitions = shared.geometry.partitions,

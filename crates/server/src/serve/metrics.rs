@@ -3,9 +3,12 @@
 //! Invariants: each name is declared once, before its samples; counters only grow but after
 //! CONFIG RESETSTAT, which a reader takes for a restart.
 
+use super::array::{MemberView, View};
+use super::gauges::escaped;
 use crate::command::SLOTS;
 use crate::counters::{CommandCounters, CoreCounters, LATENCY_BOUNDS_US};
 use crate::shared::Shared;
+use plimsoll_array::MemberState;
 use plimsoll_reactor::Work;
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
@@ -78,7 +81,7 @@ pub(super) fn labels_above_zero(shared: &Shared, name: &str) -> Vec<String> {
 }
 
 /// The whole text.
-pub(super) fn render(shared: &Shared) -> String {
+pub(super) fn render(shared: &Shared, view: Option<&View>) -> String {
     let mut text = Text(String::new());
     text.declare("info", "gauge", "The version that runs, and its driver.");
     let driver = shared.settings.driver.name();
@@ -97,7 +100,52 @@ pub(super) fn render(shared: &Shared) -> String {
     loads(&mut text, shared);
     gauges(&mut text, shared);
     commands(&mut text, shared);
+    view.iter().for_each(|view| array(&mut text, view));
     text.0
+}
+
+/// What is known of an array and its members.
+fn array(text: &mut Text, view: &View) {
+    type Read = fn(&MemberView) -> u64;
+    let members: [(&str, &str, &str, Read); 6] = [
+        ("array_member_in", "gauge", "1: the device holds everything that it should.", |member| {
+            u64::from(member.state == MemberState::In)
+        }),
+        ("array_member_resyncing", "gauge", "1: the device is being rebuilt.", |member| {
+            u64::from(member.state == MemberState::Resyncing)
+        }),
+        ("array_member_progress", "gauge", "Percent of the device that are rebuilt.", |member| {
+            let whole = f64::from(u8::from(member.state == MemberState::In));
+            (member.progress.unwrap_or(whole) * 100.0) as u64
+        }),
+        (
+            "array_member_copied_bytes_total",
+            "counter",
+            "Bytes copied to the device to rebuild it.",
+            |member| member.copied_bytes,
+        ),
+        (
+            "array_member_repaired_total",
+            "counter",
+            "Records rewritten on the device from others.",
+            |member| member.repaired,
+        ),
+        ("array_member_failed_requests_total", "counter", "Requests that failed at the device.", |member| {
+            member.failed_requests
+        }),
+    ];
+    for (name, kind, help, read) in members {
+        text.declare(name, kind, help);
+        for member in &view.members {
+            text.sample(name, &format!("device=\"{}\"", escaped(&member.device)), read(member));
+        }
+    }
+    let help = "Keys that may differ between devices, and are compared before they are used.";
+    text.single("array_unsettled_keys", "gauge", help, view.unsettled);
+    let scrub = &view.scrub;
+    text.single("array_scrub_running", "gauge", "1: a scrub is under way.", u64::from(scrub.running));
+    text.single("array_scrub_keys", "gauge", "Keys that this or the last scrub went through.", scrub.keys);
+    text.single("array_scrub_errors", "gauge", "Keys that it found damaged or different.", scrub.errors);
 }
 
 fn cores(text: &mut Text, shared: &Shared) {

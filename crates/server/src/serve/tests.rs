@@ -33,7 +33,7 @@ fn every_metric_is_declared_once_and_before_its_samples() {
     let append = crate::command::slot_of(crate::command::find(b"append").unwrap());
     shared.cores[1].commands[append].ran(1_500_000, true);
     shared.loads.set(vec![plimsoll_reactor::Load::default(); 2]).unwrap();
-    let text = metrics::render(&shared);
+    let text = metrics::render(&shared, None);
     let mut declared = BTreeSet::new();
     let mut samples = BTreeSet::new();
     for line in text.lines() {

@@ -1,9 +1,9 @@
-//! `plimsoll array`: what is asked about an array.
+//! `plimsoll array mttdl`: how long redundancy lasts.
 //!
 //! Role: reads a configuration, refuses what cannot be, prints what the library reckons. Never: it reckons.
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::Args;
 use plimsoll_array::{
     Cost, Failures, Mechanism, MechanismError, Stored, set_mttdl_approximate_h, set_mttdl_h,
 };
@@ -15,12 +15,6 @@ use std::ops::RangeInclusive;
 const YEAR_H: f64 = 8766.0;
 /// Times that make sense, with room to spare on both sides.
 const HOURS: RangeInclusive<f64> = 1e-9..=1e12;
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum Command {
-    /// Say how long each mechanism keeps data on devices that fail, what that depends on, and what it costs.
-    Mttdl(Mttdl),
-}
 
 /// The devices, and what is stored on them.
 #[derive(Args, Debug)]
@@ -54,14 +48,6 @@ pub(crate) struct Mttdl {
     parities: u32,
 }
 
-impl Command {
-    pub(crate) fn run(self) -> Result<()> {
-        match self {
-            Command::Mttdl(mttdl) => mttdl.run(),
-        }
-    }
-}
-
 /// What is reckoned with.
 #[derive(Clone, Copy)]
 struct Model {
@@ -78,7 +64,7 @@ impl Model {
 }
 
 impl Mttdl {
-    fn run(self) -> Result<()> {
+    pub(super) fn run(self) -> Result<()> {
         let model = self.model()?;
         let (mechanisms, left_out) = self.mechanisms(&model)?;
         let mut out = BufWriter::new(std::io::stdout());

@@ -1,0 +1,214 @@
+//! Several devices as one, as a user serves them: one is pulled out under load, seen, replaced and rebuilt,
+//! the server is killed, and every acknowledged write is there.
+#![allow(clippy::disallowed_methods)] // A server in a process of its own lives in real time.
+
+mod load;
+#[path = "../process/mod.rs"]
+mod process;
+
+use load::Load;
+use plimsoll_resp::Reply;
+use process::{Server, ask, cores, directory, fails, plimsoll, succeeds, told};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const SIZE: &str = "128MiB";
+/// What takes longer does not happen.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Paths in an empty directory of this test's own.
+fn paths(name: &str, count: usize) -> Vec<String> {
+    let directory: PathBuf = directory(name);
+    (0..count).map(|number| directory.join(format!("device-{number}")).to_str().unwrap().to_owned()).collect()
+}
+
+/// The arguments of a server of these devices.
+fn args<'a>(devices: &[&'a str], cores: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let devices = devices.iter().flat_map(|path| ["--device", path]);
+    devices.chain(["--size", SIZE, "--cores", cores]).chain(more.iter().copied()).collect()
+}
+
+fn array(server: &Server, words: &[&str]) -> String {
+    succeeds(&[&["array"], words, &["--admin", &server.admin]].concat())
+}
+
+/// The member with this path.
+fn member(server: &Server, path: &str) -> Value {
+    let status: Value = serde_json::from_str(&array(server, &["status", "--json"])).unwrap();
+    let members = status["members"].as_array().unwrap();
+    members
+        .iter()
+        .find(|member| member["device"] == path)
+        .unwrap_or_else(|| panic!("{path}: {status}"))
+        .clone()
+}
+
+fn wait_for(server: &Server, path: &str, state: &str) -> Value {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let member = member(server, path);
+        if member["state"] == state {
+            return member;
+        }
+        assert!(Instant::now() < until, "{path} is not {state}: {member}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn get(server: &Server, path: &str) -> String {
+    ask(&server.admin, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+}
+
+#[test]
+fn a_device_pulled_out_under_load_is_replaced_and_nothing_is_lost() {
+    let paths = paths("devices", 4);
+    let [first, pulled, third, new] = [0, 1, 2, 3].map(|number| paths[number].as_str());
+    let cores = cores(2);
+    let server = Server::start(&args(&[first, pulled, third], &cores, &[]));
+    let table = array(&server, &["status"]);
+    assert!(table.starts_with("replication 3 over 3 devices") && table.contains(pulled), "{table}");
+    assert!(get(&server, "/healthz").starts_with("HTTP/1.0 200"));
+    let load = Load::start(&server.resp);
+    load.wait_for(2000);
+
+    std::fs::remove_file(pulled).unwrap();
+    let out = wait_for(&server, pulled, "out");
+    assert_eq!(out["reason"], "the file is gone");
+    server.hear("a device of the array is out");
+    let metrics = get(&server, "/metrics");
+    assert!(metrics.contains(&format!("plimsoll_array_member_in{{device=\"{pulled}\"}} 0")), "{metrics}");
+    let health = get(&server, "/healthz");
+    assert!(health.starts_with("HTTP/1.0 503") && health.contains(pulled), "{health}");
+    load.wait_for_more(2000);
+
+    let said = array(&server, &["replace", pulled, new]);
+    assert!(said.contains(&format!("{new} has taken the place of {pulled}")), "{said}");
+    let whole = wait_for(&server, new, "in");
+    assert!(whole["copied_bytes"].as_u64().unwrap() > 0, "{whole}");
+    assert!(get(&server, "/healthz").starts_with("HTTP/1.0 200"));
+    load.wait_for_more(1000);
+    let mut model = load.stop();
+    model.check(&mut server.client());
+    let metrics = get(&server, "/metrics");
+    assert!(metrics.contains(new) && !metrics.contains(pulled), "what is gone is told no more: {metrics}");
+    let scrubbed = array(&server, &["scrub", "--wait"]);
+    assert!(scrubbed.contains(" 0 of them damaged or different"), "{scrubbed}");
+
+    // Killed under load, and all of it is there.
+    let load = Load::go_on(&server.resp, model);
+    load.wait_for_more(1000);
+    server.kill();
+    let mut model = load.after_kill();
+    let server = Server::start(&args(&[first, new, third], &cores, &[]));
+    model.check(&mut server.client());
+    assert_eq!(wait_for(&server, new, "in")["reason"], "");
+    server.stop();
+
+    // The new device has what it should: without another one nothing is missing.
+    std::fs::remove_file(first).unwrap();
+    let server = Server::start(&args(&[first, new, third], &cores, &[]));
+    wait_for(&server, first, "out");
+    assert!(!Path::new(first).exists(), "a missing device is never made by a start");
+    model.check(&mut server.client());
+    // Its place is taken by a new file at the same path.
+    let said = array(&server, &["replace", first, first, "--wait"]);
+    assert!(said.contains("is made anew") && said.contains("rebuilt"), "{said}");
+    model.check(&mut server.client());
+    let told = server.stop();
+    assert!(!told.contains("ERROR"), "{told}");
+}
+
+#[test]
+fn a_device_of_an_array_is_not_served_alone() {
+    let paths = paths("devices-alone", 2);
+    let [a, b] = [0, 1].map(|number| paths[number].as_str());
+    let cores = cores(1);
+    let server = Server::start(&args(&[a, b], &cores, &[]));
+    assert_eq!(server.client().ask("SET k v"), Reply::Simple(b"OK".to_vec()));
+    server.stop();
+    let told = Server::refusal(&args(&[b], &cores, &[]));
+    assert!(told.contains(b) && told.contains("belongs to an array of several devices"), "{told}");
+    // In another order they are not the array that they were.
+    let told = Server::refusal(&args(&[b, a], &cores, &[]));
+    assert!(told.contains("array: "), "{told}");
+    let server = Server::start(&args(&[a, b], &cores, &[]));
+    assert_eq!(server.client().ask("GET k"), Reply::Bulk(b"v".to_vec()));
+    server.stop();
+}
+
+#[test]
+fn devices_that_do_not_belong_together_are_refused() {
+    let paths = paths("devices-together", 3);
+    let [a, b, c] = [0, 1, 2].map(|number| paths[number].as_str());
+    let cores = cores(1);
+    succeeds(&["device", "format", a, "--size", SIZE, "--partitions", "1"]);
+    succeeds(&["device", "format", b, "--size", SIZE, "--partitions", "1"]);
+    succeeds(&["device", "format", c, "--size", SIZE, "--partitions", "2"]);
+    let told = Server::refusal(&args(&[a, b], &cores, &[]));
+    assert!(told.contains(&format!("{b} and {a} were not formatted together")), "{told}");
+    let told = Server::refusal(&args(&[a, c], &cores, &[]));
+    assert!(told.contains(&format!("{c} has 2 partitions, and {a} has 1")), "{told}");
+    std::fs::copy(a, b).unwrap();
+    let told = Server::refusal(&args(&[a, b], &cores, &[]));
+    assert!(told.contains(&format!("{b} is a copy of {a}")), "{told}");
+}
+
+#[test]
+fn a_device_in_use_is_not_taken_for_a_missing_one() {
+    let paths = paths("devices-in-use", 3);
+    let [a, b, c] = [0, 1, 2].map(|number| paths[number].as_str());
+    let cores = cores(1);
+    let server = Server::start(&args(&[a, b, c], &cores, &[]));
+    let told = Server::refusal(&args(&[b, c], &cores, &[]));
+    assert!(told.contains("in use by another process"), "{told}");
+    server.stop();
+}
+
+#[test]
+fn what_cannot_be_replaced_is_refused_in_words() {
+    let paths = paths("devices-refused", 5);
+    let [a, b, small, foreign, none] = [0, 1, 2, 3, 4].map(|number| paths[number].as_str());
+    let cores = cores(1);
+    let server = Server::start(&args(&[a, b], &cores, &[]));
+    std::fs::File::create(small).unwrap().set_len(8 << 20).unwrap();
+    std::fs::write(foreign, vec![7; 128 << 20]).unwrap();
+    let refused = |words: &[&str]| fails(&[&["array"], words, &["--admin", &server.admin]].concat());
+    assert!(refused(&["replace", none, foreign]).contains("no device of this array"));
+    assert!(refused(&["replace", a, b]).contains("is in use by this array"));
+    assert!(refused(&["replace", "1", b]).contains("is in use by this array"));
+    assert!(refused(&["replace", "--force", "1", b]).contains("is in use by this array"));
+    assert!(refused(&["replace", b, small]).contains("has 8388608 bytes"));
+    assert!(refused(&["replace", b, foreign]).contains("holds data that is not Plimsoll's"));
+    assert!(refused(&["rebuild", a]).contains("there is nothing to rebuild"));
+    assert!(array(&server, &["rebuild"]).contains("every device is in"));
+    assert!(std::fs::read(foreign).unwrap() == vec![7; 128 << 20], "it was written");
+    let bare = ask(&server.admin, "POST /api/array/scrub HTTP/1.0\r\nContent-Length: 0\r\n\r\n");
+    assert!(bare.starts_with("HTTP/1.0 415") && bare.contains("\"error\""), "{bare}");
+    server.stop();
+}
+
+#[test]
+fn without_an_array_there_is_none_to_look_at() {
+    let data = directory("devices-one");
+    let server = Server::start(&["--data", data.to_str().unwrap(), "--size", "64MiB", "--cores", &cores(1)]);
+    let told = fails(&["array", "status", "--admin", &server.admin]);
+    assert!(told.contains("this server has one device"), "{told}");
+    let metrics = get(&server, "/metrics");
+    assert!(metrics.contains("plimsoll_partition_objects{partition=\"0\"} 0"), "{metrics}");
+    let admin = server.admin.clone();
+    server.stop();
+    assert!(fails(&["array", "status", "--admin", &admin]).contains("no admin port can be reached there"));
+}
+
+#[test]
+fn wrong_usage_is_told_apart() {
+    for (args, words) in [
+        (vec!["--device", "a", "--device", "a"], "are the same device"),
+        (vec!["--device", "a", "--device", "b", "--on-full", "evict"], "on-full: several devices"),
+    ] {
+        let output = plimsoll(&[&["serve", "--print-config"], args.as_slice()].concat());
+        let text = told(&output);
+        assert!(output.status.code() == Some(2) && text.contains(words), "{text}");
+    }
+}

@@ -1,0 +1,140 @@
+//! `device` and `[array]`: which devices are served, and how several of them protect what they hold.
+//!
+//! Invariants: a device is named once, by whatever path; what several devices cannot be is refused before
+//! anything is opened.
+
+use super::{ConfigError, OnFullName, Size};
+use plimsoll_array::Mechanism;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Devices of an array at most.
+pub const DEVICES_MAX: usize = 64;
+/// Copies of each object, unless the array has fewer devices or the file says otherwise.
+const COPIES_DEFAULT: u32 = 3;
+
+/// How objects are protected, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MechanismName {
+    /// Each object has whole copies on several devices.
+    Replication,
+    /// Each object is on one device: what a device holds is lost with it.
+    Hashing,
+}
+
+/// What may stand in the file below `[array]`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ArrayLayer {
+    /// See [`ArrayConfig::mechanism`].
+    pub mechanism: Option<MechanismName>,
+    /// See [`ArrayConfig::copies`].
+    pub copies: Option<u32>,
+    /// See [`ArrayConfig::degraded`].
+    pub degraded: Option<bool>,
+    /// See [`ArrayConfig::rebuild_rate`].
+    pub rebuild_rate: Option<Size>,
+}
+
+/// How several devices are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ArrayConfig {
+    /// How objects are protected.
+    pub mechanism: MechanismName,
+    /// Copies of each object; nothing with hashing, which has one.
+    pub copies: Option<u32>,
+    /// Open even if so many devices are missing that those that are there may lack acknowledged writes.
+    pub degraded: bool,
+    /// Bytes a second at which a device is rebuilt at most; nothing: as fast as it goes.
+    pub rebuild_rate: Option<Size>,
+}
+
+impl ArrayConfig {
+    /// What the file says for so many devices; nothing for one.
+    pub(super) fn new(
+        layer: Option<ArrayLayer>,
+        devices: usize,
+        on_full: OnFullName,
+    ) -> Result<Option<ArrayConfig>, ConfigError> {
+        if devices == 1 {
+            return match layer {
+                None => Ok(None),
+                Some(_) => Err(refusal(
+                    "array: one device is given, and an array has several; name them all in device, or leave \
+                     [array] out",
+                )),
+            };
+        }
+        if on_full == OnFullName::Evict {
+            return Err(refusal(
+                "on-full: several devices do not evict yet; leave it out, or serve one device",
+            ));
+        }
+        let layer = layer.unwrap_or_default();
+        let mechanism = layer.mechanism.unwrap_or(MechanismName::Replication);
+        let copies = match (mechanism, layer.copies) {
+            (MechanismName::Replication, asked) => Some(asked.unwrap_or(COPIES_DEFAULT.min(devices as u32))),
+            (MechanismName::Hashing, None) => None,
+            (MechanismName::Hashing, Some(_)) => {
+                return Err(refusal(
+                    "array.copies: hashing has one copy of each object; leave it out, or choose replication",
+                ));
+            }
+        };
+        if layer.rebuild_rate == Some(Size(0)) {
+            return Err(refusal(
+                "array.rebuild-rate: 0 bytes a second would never end; leave it out for as fast as it goes",
+            ));
+        }
+        let degraded = layer.degraded.unwrap_or(false);
+        let config = ArrayConfig { mechanism, copies, degraded, rebuild_rate: layer.rebuild_rate };
+        let checked = config.mechanism().checked(devices as u32);
+        checked.map_err(|error| ConfigError(format!("array: {error}")))?;
+        Ok(Some(config))
+    }
+
+    /// The mechanism with its parameters.
+    #[must_use]
+    pub fn mechanism(&self) -> Mechanism {
+        match self.mechanism {
+            MechanismName::Hashing => Mechanism::Hashing,
+            MechanismName::Replication => Mechanism::Replication { copies: self.copies.unwrap_or(1) },
+        }
+    }
+}
+
+fn refusal(words: &str) -> ConfigError {
+    ConfigError(words.to_owned())
+}
+
+/// Where a path leads; of a file that is not there, where it would be made.
+fn target(path: &Path) -> PathBuf {
+    let whole = std::fs::canonicalize(path);
+    whole.unwrap_or_else(|_| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = std::fs::canonicalize(parent.unwrap_or(Path::new(".")));
+        let made = parent.ok().zip(path.file_name()).map(|(parent, name)| parent.join(name));
+        made.unwrap_or_else(|| path.to_owned())
+    })
+}
+
+/// The devices to serve, if so many and each of them once.
+pub(super) fn checked_devices(devices: Vec<PathBuf>) -> Result<Vec<PathBuf>, ConfigError> {
+    if devices.len() > DEVICES_MAX {
+        let count = devices.len();
+        return Err(ConfigError(format!("device: {count} were given; an array has {DEVICES_MAX} at most")));
+    }
+    let mut seen: BTreeMap<PathBuf, &Path> = BTreeMap::new();
+    for path in &devices {
+        if let Some(first) = seen.insert(target(path), path) {
+            let (first, second) = (first.display(), path.display());
+            return Err(ConfigError(format!(
+                "device: {first} and {second} are the same device; name each once"
+            )));
+        }
+    }
+    Ok(devices)
+}

@@ -1,0 +1,235 @@
+//! Replacing, rebuilding and scrubbing, as operators ask for it.
+//!
+//! Role: from a wish to orders for the cores. Place on the path: none.
+//!
+//! Invariants: nothing is formatted before everything that could be wrong with the wish was looked at; a
+//! device that is served is never formatted, whatever is asked.
+
+use super::{ArrayControl, Known, locked};
+use crate::config::Size;
+use crate::serve::core_task::Order;
+use crate::serve::devices::{FormatAsked, Found, Identity, identity, make_replacement};
+use anyhow::Error;
+use axum::http::StatusCode;
+use plimsoll_array::{ArrayStatus, MemberState};
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a wish waits for a change that is under way.
+const CHANGE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Why an operator's wish is not done.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) words: String,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, words: impl Into<String>) -> Refusal {
+        Refusal { status, words: words.into() }
+    }
+
+    fn of_cores(error: &Error) -> Refusal {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+/// What was done, or begun.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct Done {
+    #[serde(rename = "done")]
+    words: String,
+    /// The device that it concerns, as the array names it, if it is one.
+    device: Option<String>,
+}
+
+impl Done {
+    fn new(words: impl Into<String>) -> Done {
+        Done { words: words.into(), device: None }
+    }
+}
+
+/// What is to be replaced by what.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Replacement {
+    /// The member: its path or its index.
+    pub(super) old: Named,
+    /// The path of the device that takes its place.
+    pub(super) new: String,
+    /// Format it even if it holds something.
+    #[serde(default)]
+    pub(super) force: bool,
+}
+
+/// A member, by its path or its index.
+#[derive(Debug, serde::Deserialize)]
+#[serde(untagged)]
+pub(super) enum Named {
+    Index(usize),
+    Path(String),
+}
+
+/// The member that is meant: a path as it was given to the server or as it leads to the same place, or a
+/// number from 0.
+fn find(known: &[Known], named: &Named) -> Result<usize, Refusal> {
+    let absolute = |path: &str| std::path::absolute(path).ok();
+    let found = match named {
+        Named::Index(index) => Some(*index).filter(|index| *index < known.len()),
+        Named::Path(path) => known
+            .iter()
+            .position(|known| known.path == *path || absolute(&known.path) == absolute(path))
+            .or_else(|| path.parse().ok().filter(|index| *index < known.len())),
+    };
+    found.ok_or_else(|| {
+        let paths: Vec<&str> = known.iter().map(|known| known.path.as_str()).collect();
+        let named = match named {
+            Named::Index(index) => index.to_string(),
+            Named::Path(path) => path.clone(),
+        };
+        let words = format!("{named}: no device of this array; those are {}", paths.join(", "));
+        Refusal::new(StatusCode::NOT_FOUND, words)
+    })
+}
+
+/// Looks whether a path is free to become a member.
+fn check_new(known: &[Known], old: usize, new: &str, there: Option<Identity>) -> Result<(), Refusal> {
+    let conflict = |words: String| Err(Refusal::new(StatusCode::CONFLICT, words));
+    let is_served = |known: &&Known| known.identity.is_some() && known.identity == there && !known.is_gone;
+    if let Some(served) = known.iter().find(is_served) {
+        let path = &served.path;
+        return conflict(format!("{new}: is in use by this array ({path}); name a device that is not"));
+    }
+    let named = known.iter().enumerate().find(|(member, known)| *member != old && known.path == new);
+    if let Some((member, _)) = named {
+        return conflict(format!("{new}: is the path of device {member} of this array; choose another"));
+    }
+    Ok(())
+}
+
+impl ArrayControl {
+    /// Waits a little for whoever changes the array: the look at the devices is soon over.
+    async fn begin(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, Refusal> {
+        timeout(CHANGE_WAIT_MAX, self.change.lock()).await.map_err(|_| {
+            let words = "another change of the array is under way; try again when it has ended";
+            Refusal::new(StatusCode::CONFLICT, words)
+        })
+    }
+
+    /// Makes a device and puts it in the place of another; what is to be known of that.
+    pub(super) async fn replace(&self, wish: &Replacement) -> Result<Done, Refusal> {
+        let _change = self.begin().await?;
+        let (new, force) = (wish.new.clone(), wish.force);
+        if new.is_empty() || !Path::new(&new).is_absolute() {
+            let words = format!("{new}: name the new device by its whole path, from the root");
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, words));
+        }
+        let (member, old, bytes) = {
+            let known = locked(&self.members);
+            let member = find(&known, &wish.old)?;
+            check_new(&known, member, &new, identity(&new))?;
+            (member, known[member].path.clone(), self.bytes_of(&known, member))
+        };
+        let mut found = self.make(new.clone(), bytes, force).await?;
+        let is_same_place = std::path::absolute(&old).is_ok_and(|old| old == Path::new(&new));
+        if is_same_place {
+            found.path.clone_from(&old); // As it is named at the next start.
+        }
+        tracing::info!(old, new, size = %Size(bytes), "a device of the array is replaced");
+        let ordered = self.order(&Order::Replace(member, Box::new(found.clone()))).await;
+        let device = found.path.clone();
+        self.take_in(member, found);
+        ordered.map_err(|error| Refusal::of_cores(&error))?;
+        let words = if is_same_place {
+            format!("{old} is made anew, and is being rebuilt")
+        } else {
+            format!(
+                "{new} has taken the place of {old}, and is being rebuilt; name it in that place (--device, or \
+                 device in the configuration file) at the next start"
+            )
+        };
+        Ok(Done { words, device: Some(device) })
+    }
+
+    /// From here on the new device is the member, if any partition has taken it.
+    fn take_in(&self, member: usize, found: Found) {
+        let id = found.superblock.as_ref().map(|superblock| superblock.device_id);
+        let has_it = |status: &ArrayStatus| status.members.get(member).map(|member| member.id) == id;
+        if !locked(&self.reports).values().any(has_it) {
+            return;
+        }
+        let known = &mut locked(&self.members)[member];
+        known.path = found.path;
+        known.superblock = found.superblock;
+        known.identity = found.identity;
+        known.lacks = String::new();
+        known.is_gone = false;
+    }
+
+    /// Bytes that a device in this place needs: as many as it had, or if it was never seen, as the smallest.
+    fn bytes_of(&self, known: &[Known], member: usize) -> u64 {
+        let bytes = |known: &Known| known.superblock.as_ref().map(|superblock| superblock.device_bytes);
+        let smallest = || known.iter().filter_map(bytes).min();
+        bytes(&known[member]).or_else(smallest).unwrap_or(self.common.device_bytes)
+    }
+
+    async fn make(&self, path: String, bytes: u64, force: bool) -> Result<Found, Refusal> {
+        let asked = FormatAsked {
+            partitions: self.common.partitions,
+            segment_bytes: Some(self.common.segment_bytes),
+            force,
+            hash_secret: Some(self.common.hash_secret),
+        };
+        let options = self.reactor.clone();
+        let made = tokio::task::spawn_blocking(move || make_replacement(&options, path, bytes, asked)).await;
+        let made = made.unwrap_or_else(|error| Err(error.into()));
+        made.map_err(|error| Refusal::new(StatusCode::CONFLICT, format!("{error:#}")))
+    }
+
+    /// Begins anew to rebuild a member, or all that are not in; what is to be known of that.
+    pub(super) async fn rebuild(&self, named: Option<&Named>) -> Result<Done, Refusal> {
+        let _change = self.begin().await?;
+        let conflict = |words: String| Refusal::new(StatusCode::CONFLICT, words);
+        let view = self.view();
+        let is_lacking = |member: usize| view.members[member].state != MemberState::In;
+        let chosen: Vec<(usize, String, bool)> = {
+            let known = locked(&self.members);
+            let all = 0..known.len();
+            let wanted = match named {
+                Some(named) => vec![find(&known, named)?],
+                None => all.filter(|member| is_lacking(*member)).collect(),
+            };
+            let is_there = |known: &Known| known.identity.is_some() && !known.is_gone;
+            wanted.into_iter().map(|m| (m, known[m].path.clone(), is_there(&known[m]))).collect()
+        };
+        if let Some((_, path, _)) = chosen.iter().find(|(member, ..)| !is_lacking(*member)) {
+            return Err(conflict(format!("{path}: is in and lacks nothing: there is nothing to rebuild")));
+        }
+        if chosen.is_empty() {
+            return Ok(Done::new("every device is in: there is nothing to rebuild"));
+        }
+        let (there, absent): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|(.., is_there)| *is_there);
+        let names = |list: &[(usize, String, bool)]| {
+            list.iter().map(|(_, path, _)| path.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let mend = "bring it back and start the server again, or replace it (plimsoll array replace)";
+        if there.is_empty() {
+            return Err(conflict(format!("{}: not there; {mend}", names(&absent))));
+        }
+        for (member, ..) in &there {
+            self.order(&Order::Rebuild(*member)).await.map_err(|error| Refusal::of_cores(&error))?;
+        }
+        let left =
+            if absent.is_empty() { String::new() } else { format!("; {} not there: {mend}", names(&absent)) };
+        Ok(Done::new(format!("{} being rebuilt{left}", names(&there))))
+    }
+
+    /// Begins to compare all members.
+    pub(super) async fn scrub(&self) -> Result<Done, Refusal> {
+        let _change = self.begin().await?;
+        self.order(&Order::Scrub).await.map_err(|error| Refusal::of_cores(&error))?;
+        Ok(Done::new("a scrub is under way"))
+    }
+}

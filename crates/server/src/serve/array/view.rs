@@ -1,0 +1,204 @@
+//! How an array is, over all its partitions: for the admin port, metrics and the log.
+//!
+//! Invariant: a member is in if it is in everywhere, and out if it is out anywhere.
+
+use super::Known;
+use plimsoll_array::{ArrayOptions, ArrayStatus, MemberState};
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+
+/// An array, as the admin port tells it.
+#[derive(Debug, Serialize)]
+pub(in crate::serve) struct View {
+    pub(in crate::serve) mechanism: String,
+    pub(in crate::serve) partitions: u16,
+    pub(in crate::serve) members: Vec<MemberView>,
+    /// Keys that may differ between members, and are compared before they are used.
+    pub(in crate::serve) unsettled: u64,
+    pub(in crate::serve) scrub: ScrubView,
+}
+
+/// A scrub, under way or the last one.
+#[derive(Debug, Default, Serialize)]
+pub(in crate::serve) struct ScrubView {
+    pub(in crate::serve) running: bool,
+    pub(in crate::serve) keys: u64,
+    pub(in crate::serve) errors: u64,
+}
+
+/// A member.
+#[derive(Debug, Serialize)]
+pub(in crate::serve) struct MemberView {
+    pub(in crate::serve) index: usize,
+    /// Its path.
+    pub(in crate::serve) device: String,
+    /// What its superblock calls it, in hexadecimal; nothing if it was never read.
+    pub(in crate::serve) id: Option<String>,
+    #[serde(serialize_with = "by_name")]
+    pub(in crate::serve) state: MemberState,
+    /// Why it is not in.
+    pub(in crate::serve) reason: String,
+    pub(in crate::serve) keys_done: u64,
+    pub(in crate::serve) keys_total: u64,
+    /// The part that is rebuilt, from 0 to 1; nothing if it is not being rebuilt.
+    pub(in crate::serve) progress: Option<f64>,
+    /// Until it is rebuilt, if that can be told.
+    pub(in crate::serve) seconds_left: Option<u64>,
+    pub(in crate::serve) copied_bytes: u64,
+    pub(in crate::serve) repaired: u64,
+    pub(in crate::serve) failed_requests: u64,
+}
+
+/// A state's name, as operators see it.
+pub(in crate::serve) fn name(state: MemberState) -> &'static str {
+    match state {
+        MemberState::In => "in",
+        MemberState::Out => "out",
+        MemberState::Resyncing => "resyncing",
+    }
+}
+
+fn by_name<S: Serializer>(state: &MemberState, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(name(*state))
+}
+
+/// The worse of two states.
+fn worse(a: MemberState, b: MemberState) -> MemberState {
+    match (a, b) {
+        (MemberState::Out, _) | (_, MemberState::Out) => MemberState::Out,
+        (MemberState::Resyncing, _) | (_, MemberState::Resyncing) => MemberState::Resyncing,
+        (MemberState::In, MemberState::In) => MemberState::In,
+    }
+}
+
+/// The array over what its partitions reported.
+pub(super) fn view(
+    options: &ArrayOptions,
+    partitions: u16,
+    reports: &BTreeMap<u16, ArrayStatus>,
+    known: &[Known],
+) -> View {
+    let sum = |of: fn(&ArrayStatus) -> u64| reports.values().map(of).sum();
+    View {
+        mechanism: options.mechanism.to_string(),
+        partitions,
+        members: known.iter().enumerate().map(|(index, known)| member(index, known, reports)).collect(),
+        unsettled: sum(|status| status.unsettled),
+        scrub: ScrubView {
+            running: reports.values().any(|status| status.scrubbing),
+            keys: sum(|status| status.keys_scrubbed),
+            errors: sum(|status| status.scrub_errors),
+        },
+    }
+}
+
+fn member(index: usize, known: &Known, reports: &BTreeMap<u16, ArrayStatus>) -> MemberView {
+    let id = known.superblock.as_ref().map(|superblock| hexadecimal(&superblock.device_id));
+    let mut view = MemberView {
+        index,
+        device: known.path.clone(),
+        id,
+        state: MemberState::In,
+        reason: String::new(),
+        keys_done: 0,
+        keys_total: 0,
+        progress: None,
+        seconds_left: None,
+        copied_bytes: 0,
+        repaired: 0,
+        failed_requests: 0,
+    };
+    for status in reports.values().filter_map(|status| status.members.get(index)) {
+        // The words of the worst partition.
+        if view.reason.is_empty() || (status.state != view.state && status.state == MemberState::Out) {
+            view.reason.clone_from(&status.reason);
+        }
+        view.state = worse(view.state, status.state);
+        view.keys_done += status.keys_done;
+        view.keys_total += status.keys_total;
+        view.copied_bytes += status.copied_bytes;
+        view.repaired += status.repaired;
+        view.failed_requests += status.failed_requests;
+    }
+    if view.state == MemberState::Out && !known.lacks.is_empty() {
+        view.reason.clone_from(&known.lacks);
+    }
+    if view.state == MemberState::Resyncing && view.keys_total > 0 {
+        view.progress = Some((view.keys_done as f64 / view.keys_total as f64).min(1.0));
+        view.seconds_left = known.progress.seconds_left(view.keys_total);
+    }
+    view
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::progress::Progress;
+    use super::*;
+    use plimsoll_array::{Mechanism, MemberStatus};
+
+    fn known(path: &str) -> Known {
+        Known {
+            path: path.to_owned(),
+            superblock: None,
+            identity: None,
+            lacks: String::new(),
+            is_gone: false,
+            told: MemberState::In,
+            progress: Progress::default(),
+        }
+    }
+
+    fn reported(states: [(MemberState, &str); 2]) -> ArrayStatus {
+        let member = |(state, reason): (MemberState, &str)| MemberStatus {
+            name: "old".to_owned(),
+            id: [0; 16],
+            state,
+            reason: reason.to_owned(),
+            keys_done: 10,
+            keys_total: 40,
+            copied_bytes: 7,
+            repaired: 1,
+            failed_requests: 2,
+        };
+        let members = states.map(member).to_vec();
+        ArrayStatus { members, unsettled: 3, keys_scrubbed: 5, scrub_errors: 1, scrubbing: false }
+    }
+
+    #[test]
+    fn a_member_is_as_it_is_in_its_worst_partition() {
+        use MemberState::{In, Out, Resyncing};
+        let options = ArrayOptions {
+            mechanism: Mechanism::Replication { copies: 2 },
+            degraded: false,
+            rebuild_bytes_per_s: 0,
+        };
+        let reports = BTreeMap::from([
+            (0, reported([(In, ""), (Resyncing, "rebuilt")])),
+            (1, reported([(Out, "it failed"), (In, "")])),
+        ]);
+        let view = view(&options, 2, &reports, &[known("a"), known("b")]);
+        let [a, b] = view.members.as_slice() else { panic!("two members") };
+        assert_eq!((a.state, a.reason.as_str(), a.progress), (Out, "it failed", None));
+        assert_eq!((b.state, b.progress, b.copied_bytes, b.repaired), (Resyncing, Some(0.25), 14, 2));
+        assert_eq!((view.unsettled, view.scrub.keys, view.scrub.running), (6, 10, false));
+        let json = serde_json::to_value(&view).unwrap();
+        assert_eq!(json["mechanism"], "replication 2");
+        assert_eq!(
+            (json["members"][0]["state"].as_str(), json["members"][1]["device"].as_str()),
+            (Some("out"), Some("b"))
+        );
+    }
+
+    #[test]
+    fn a_device_that_was_missing_says_why() {
+        let options = ArrayOptions { mechanism: Mechanism::Hashing, degraded: false, rebuild_bytes_per_s: 0 };
+        let reports = BTreeMap::from([(0, reported([(MemberState::Out, "missing"), (MemberState::In, "")]))]);
+        let absent = Known { lacks: "there is no such file".to_owned(), ..known("a") };
+        let view = view(&options, 1, &reports, &[absent, known("b")]);
+        assert_eq!(view.members[0].reason, "there is no such file");
+    }
+}
