@@ -191,6 +191,7 @@ impl Array {
         let least = |of: fn(&dyn Device) -> usize| devices().map(|device| of(&**device)).min();
         let value_bytes_max = least(|device| device.value_bytes_max()).expect("a member is there");
         let part_bytes = least(|device| device.part_bytes()).expect("a member is there");
+        let (longest, part) = geometry(roster.mechanism, value_bytes_max, part_bytes);
         Rc::new(Array {
             reactor: reactor.clone(),
             partition,
@@ -218,9 +219,8 @@ impl Array {
             closing: Cell::new(false),
             tasks: Cell::new(0),
             tasks_ended: WaitList::default(),
-            value_bytes_max: value_bytes_max - HEADER_BYTES,
-            // Pieces of as many parts as there are shards of data fill a part of a member.
-            part_bytes: (part_bytes - HEADER_BYTES) / form.needed() * form.needed(),
+            value_bytes_max: longest,
+            part_bytes: part,
             member_part_bytes: part_bytes,
         })
     }
@@ -387,6 +387,14 @@ impl Device for Array {
     fn part_bytes(&self) -> usize {
         self.part_bytes
     }
+}
+
+/// Bytes of the longest value of one store, and of a part, of an array over members with these: pieces of as
+/// many parts as there are shards of data fill a part of a member.
+#[must_use]
+pub fn geometry(mechanism: Mechanism, value_bytes_max: usize, part_bytes: usize) -> (usize, usize) {
+    let together = form(mechanism).needed();
+    (value_bytes_max - HEADER_BYTES, (part_bytes - HEADER_BYTES) / together * together)
 }
 
 fn form(mechanism: Mechanism) -> Form {

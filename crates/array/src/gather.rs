@@ -1,7 +1,8 @@
 //! Gathering: as many pieces of a value as it takes, and the value from them.
 //!
-//! Role: reads the first pieces of a key, and others in the place of those that fail or do not come; puts shards
-//! together, computing those that are lost. Place on the path: every read, and every rebuilding of a piece.
+//! Role: reads the first pieces of a key, and others in the place of those that fail or do not come; puts
+//! shards together, computing those that are lost. Place on the path: every read, and every rebuilding of
+//! a piece.
 //!
 //! Invariants:
 //! * pieces of different versions are never put together;

@@ -1,7 +1,7 @@
 //! Giving: a member gets the piece of a key that it should hold, made from those of others.
 //!
-//! Role: copies, or computes, one piece. Place on the path: what reconciling, rebuilding and scrubbing do when a
-//! member lacks something.
+//! Role: copies, or computes, one piece. Place on the path: what reconciling, rebuilding and scrubbing do
+//! when a member lacks something.
 //!
 //! Invariants:
 //! * the key is held by the caller;
@@ -24,7 +24,8 @@ struct Source {
 }
 
 impl Array {
-    /// Gives the member in role `to` its piece of a held key, from those of some of `roles`; bytes of the value.
+    /// Gives the member in role `to` its piece of a held key, from those of some of `roles`; bytes of the
+    /// value.
     pub(crate) async fn give(self: &Rc<Self>, place: &Place, to: usize, roles: &[usize]) -> Result<u64> {
         let manner = Manner::background();
         let needed = self.form.needed();

@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_decoded_is_what_was_encoded(bytes: Vec<u8>, copies in 1_u8.., value_bytes: u64, clock: u64) {
+        fn what_is_decoded_is_encoded(bytes: Vec<u8>, copies in 1_u8.., value_bytes: u64, clock: u64) {
             let _ = Header::decode(&bytes);
             let form = Form::Copies(copies);
             let header = Header { form, role: copies - 1, version: Version { epoch: 1, clock }, value_bytes };

@@ -1,11 +1,12 @@
 //! Kept versions: what a store of shards replaced stays on the members until the new one is whole.
 //!
-//! Role: shards of one version are of no use without enough others, so a half-made overwrite must leave the old
-//! ones. Members keep them (a store that retains) and give them up here, in the background, when every member
-//! has the new ones. Place on the path: behind the acknowledgement.
+//! Role: shards of one version are of no use without enough others, so a half-made overwrite must leave the
+//! old ones. Members keep them (a store that retains) and give them up here, in the background, when every
+//! member has the new ones. Place on the path: behind the acknowledgement.
 //!
 //! Invariants:
-//! * the journal names the key until nothing of it is kept: after a crash what is kept is put back, or given up;
+//! * the journal names the key until nothing of it is kept: after a crash what is kept is put back, or given
+//!   up;
 //! * what is kept is given up by who holds the key, or replaced by the next store.
 
 use crate::array::{Array, Manner, Place};

@@ -1,9 +1,9 @@
 //! Many devices as one reliable device (KVMD, FAST'20).
 //!
 //! Role: takes KV devices and is one: what is stored stands on several of them, so that it outlives the loss
-//! of some. Place on the path: between the cache and the engines. In the order of a request: `array` takes it,
-//! `placement` says where the key stands, `read` and `write` ask the members, `reconcile` makes whole what they
-//! disagree about, `membership` says who they are, `rebuild` brings them back.
+//! of some. Place on the path: between the cache and the engines. In the order of a request: `array` takes
+//! it, `placement` says where the key stands, `read` and `write` ask the members, `reconcile` makes whole
+//! what they disagree about, `membership` says who they are, `rebuild` brings them back.
 //!
 //! Invariants: see `array`; `docs/rfcs/2026-11-22-array.md` says why they hold at any instant.
 //!
@@ -39,7 +39,7 @@ mod upload;
 mod walk;
 mod write;
 
-pub use array::{Array, ArrayOptions, ArrayStatus};
+pub use array::{Array, ArrayOptions, ArrayStatus, geometry};
 pub use code::{Code, CodeError, Coder};
 pub use header::HEADER_BYTES;
 pub use mechanism::{Cost, Mechanism, MechanismError, SET_MEMBERS_MAX, Stored};

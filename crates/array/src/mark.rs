@@ -1,7 +1,7 @@
 //! The mark: whether the journal names every key that may be half written.
 //!
-//! Role: devices that are full refuse the journal's records, and take deletes. Before the first delete that is
-//! not named the mark is taken away, for which there is always room; an array that is opened without it
+//! Role: devices that are full refuse the journal's records, and take deletes. Before the first delete that
+//! is not named the mark is taken away, for which there is always room; an array that is opened without it
 //! compares every key. Place on the path: a delete on full devices.
 //!
 //! Invariant: while the mark stands on every member that is in, every write that may be half done is named.

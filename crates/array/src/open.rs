@@ -1,8 +1,8 @@
 //! Opening an array: who belongs to it, who may be trusted, and what the last crash left half done.
 //!
-//! Role: compares the rosters of the devices that are there, begins a new epoch, brings transactions among the
-//! members to their ends, and names the keys that have to be compared before they are used. Place on the path:
-//! after the members' partitions are open, before any request.
+//! Role: compares the rosters of the devices that are there, begins a new epoch, brings transactions among
+//! the members to their ends, and names the keys that have to be compared before they are used. Place on the
+//! path: after the members' partitions are open, before any request.
 //!
 //! Invariants:
 //! * the epoch of this opening is durable on the members before it is used;
@@ -93,7 +93,8 @@ pub enum OpenError {
     },
     /// Too few to be sure.
     #[error(
-        "{missing} missing: those that are there may have been left behind by the others; bring them back, or, if they are lost for good, start with `degraded = true` under [array]"
+        "{missing} missing: those that are there may have been left behind by the others; bring them back, or, \
+         if they are lost for good, start with `degraded = true` under [array]"
     )]
     TooManyMissing {
         /// Their names, and a verb.
@@ -231,7 +232,7 @@ impl Array {
         if self.distrusted.get() {
             tracing::warn!(
                 partition = self.partition,
-                "every key is compared over the devices: the server ended while they were too full to name them"
+                "every key is compared: the server ended while the devices were too full to name those at work"
             );
             self.scrub();
         } else {

@@ -1,8 +1,8 @@
 //! Parts: how a value in parts lies on the members, and reading one of its parts.
 //!
-//! Role: arithmetic between the array's parts and the members'. Of copies both are the same, less the header. A
-//! part of shards is cut into pieces; pieces of as many parts as there are shards of data fill one part of each
-//! member, so that its parts are as long as it wants them.
+//! Role: arithmetic between the array's parts and the members'. Of copies both are the same, less the header.
+//! A part of shards is cut into pieces; pieces of as many parts as there are shards of data fill one part of
+//! each member, so that its parts are as long as it wants them.
 //!
 //! ```text
 //! a member's part:  header | piece of part n | piece of part n + 1 | ... | zeros
@@ -51,7 +51,7 @@ impl Array {
         self.form.piece_bytes(self.part_bytes() as u64)
     }
 
-    /// Adds a part to what does not fill a part of a member yet; what is to be written, by role, if it does now.
+    /// Adds a part to what does not fill a part of a member yet; what is to be written, by role, if it does.
     pub(crate) fn fill(&self, id: UploadId, upload: &Upload, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
         let mut halves = self.uploads.halves.borrow_mut();
         let half = halves.entry(id.0).or_insert_with(|| vec![Vec::new(); self.roles]);

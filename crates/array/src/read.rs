@@ -1,8 +1,8 @@
 //! Reading: what is given beside writes, and what a reader is told when too little is left.
 //!
-//! Place on the path: every retrieve. A value of one record is gathered (`gather`): from its first copy, or from
-//! its shards; if something cannot be read, or does not come, from the next, and what was damaged is written
-//! again in the background.
+//! Place on the path: every retrieve. A value of one record is gathered (`gather`): from its first copy, or
+//! from its shards; if something cannot be read, or does not come, from the next, and what was damaged is
+//! written again in the background.
 //!
 //! Invariants:
 //! * what is given was on every member that is in, or will be: a read beside a write waits for it;

@@ -9,8 +9,8 @@
 //! * a key is held while it is compared and copied;
 //! * nothing but live keys is read or written.
 //!
-//! Source: KVMD (FAST'20), section on rebuilding: neighbours tell which keys a device held. There one key at a
-//! time; here several.
+//! Source: KVMD (FAST'20), section on rebuilding: neighbours tell which keys a device held. There one key at
+//! a time; here several.
 
 use crate::array::{Array, Scrub};
 use crate::member::Joining;
@@ -38,7 +38,11 @@ impl Array {
         }
         let array = self.clone();
         self.spawn(Work::Background, async move {
+            let number = array.members.borrow()[member].resyncs + 1;
             if let Err(error) = array.resync(member).await {
+                if array.members.borrow()[member].resyncs != number {
+                    return; // Another has taken its place.
+                }
                 let device = array.name(member);
                 tracing::error!(partition = array.partition, device, %error, "not resynchronised");
                 let reason = format!("not resynchronised: {error}");
@@ -59,6 +63,7 @@ impl Array {
             old.device = with.device;
             old.status.name = with.name;
             old.status.id = with.id;
+            (old.status.copied_bytes, old.status.repaired, old.status.failed_requests) = (0, 0, 0);
             self.roster.borrow_mut().members[member].device = with.id;
             self.roster.borrow_mut().epoch += 1;
         }

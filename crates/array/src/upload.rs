@@ -63,7 +63,7 @@ impl Uploads {
         self.known.borrow_mut().get_mut(&id.0).map(change).ok_or(UNKNOWN)
     }
 
-    /// A member is out: what it knows of uploads is not continued when it comes back, or another in its place.
+    /// A member is out: what it knows of uploads is not continued when it, or another, comes back.
     pub(crate) fn forget_member(&self, member: usize, count: usize) {
         for upload in self.known.borrow_mut().values_mut() {
             let primary = upload.primary;

@@ -1,7 +1,8 @@
 //! Writing: one request to every member that holds the key, all or none.
 //!
-//! Place on the path: every store, delete and change of expiry. The key is held, what is there is looked at if
-//! it matters, and each member gets one atomic batch: the copy, and the journal's record that names the key.
+//! Place on the path: every store, delete and change of expiry. The key is held, what is there is looked at
+//! if it matters, and each member gets one atomic batch: its piece, and the journal's record that names the
+//! key.
 //!
 //! Invariants:
 //! * nothing is told before every member that is in has it durably, and those that have not are durably out;

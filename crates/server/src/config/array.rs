@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 pub const DEVICES_MAX: usize = 64;
 /// Copies of each object, unless the array has fewer devices or the file says otherwise.
 const COPIES_DEFAULT: u32 = 3;
+/// Shards of data and of parity, likewise.
+const DATA_DEFAULT: u32 = 4;
+const PARITIES_DEFAULT: u32 = 2;
 
 /// How objects are protected, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -22,6 +25,8 @@ pub enum MechanismName {
     Replication,
     /// Each object is on one device: what a device holds is lost with it.
     Hashing,
+    /// Each object is cut into shards, with parities, on as many devices.
+    Splitting,
 }
 
 /// What may stand in the file below `[array]`.
@@ -32,6 +37,10 @@ pub struct ArrayLayer {
     pub mechanism: Option<MechanismName>,
     /// See [`ArrayConfig::copies`].
     pub copies: Option<u32>,
+    /// See [`ArrayConfig::data`].
+    pub data: Option<u32>,
+    /// See [`ArrayConfig::parities`].
+    pub parities: Option<u32>,
     /// See [`ArrayConfig::degraded`].
     pub degraded: Option<bool>,
     /// See [`ArrayConfig::rebuild_rate`].
@@ -44,8 +53,12 @@ pub struct ArrayLayer {
 pub struct ArrayConfig {
     /// How objects are protected.
     pub mechanism: MechanismName,
-    /// Copies of each object; nothing with hashing, which has one.
+    /// Copies of each object, with replication.
     pub copies: Option<u32>,
+    /// Shards that each object is cut into, with splitting.
+    pub data: Option<u32>,
+    /// Shards of parity of each object, with splitting: so many devices may be lost.
+    pub parities: Option<u32>,
     /// Open even if so many devices are missing that those that are there may lack acknowledged writes.
     pub degraded: bool,
     /// Bytes a second at which a device is rebuilt at most; nothing: as fast as it goes.
@@ -75,22 +88,16 @@ impl ArrayConfig {
         }
         let layer = layer.unwrap_or_default();
         let mechanism = layer.mechanism.unwrap_or(MechanismName::Replication);
-        let copies = match (mechanism, layer.copies) {
-            (MechanismName::Replication, asked) => Some(asked.unwrap_or(COPIES_DEFAULT.min(devices as u32))),
-            (MechanismName::Hashing, None) => None,
-            (MechanismName::Hashing, Some(_)) => {
-                return Err(refusal(
-                    "array.copies: hashing has one copy of each object; leave it out, or choose replication",
-                ));
-            }
-        };
+        let parts = Parts::new(mechanism, &layer, devices as u32)?;
         if layer.rebuild_rate == Some(Size(0)) {
             return Err(refusal(
                 "array.rebuild-rate: 0 bytes a second would never end; leave it out for as fast as it goes",
             ));
         }
         let degraded = layer.degraded.unwrap_or(false);
-        let config = ArrayConfig { mechanism, copies, degraded, rebuild_rate: layer.rebuild_rate };
+        let Parts { copies, data, parities } = parts;
+        let rebuild_rate = layer.rebuild_rate;
+        let config = ArrayConfig { mechanism, copies, data, parities, degraded, rebuild_rate };
         let checked = config.mechanism().checked(devices as u32);
         checked.map_err(|error| ConfigError(format!("array: {error}")))?;
         Ok(Some(config))
@@ -102,7 +109,47 @@ impl ArrayConfig {
         match self.mechanism {
             MechanismName::Hashing => Mechanism::Hashing,
             MechanismName::Replication => Mechanism::Replication { copies: self.copies.unwrap_or(1) },
+            MechanismName::Splitting => {
+                let (data, parities) = (self.data.unwrap_or(1), self.parities.unwrap_or(1));
+                Mechanism::Splitting { data, parities }
+            }
         }
+    }
+}
+
+/// What a mechanism consists of.
+#[derive(Default)]
+struct Parts {
+    copies: Option<u32>,
+    data: Option<u32>,
+    parities: Option<u32>,
+}
+
+impl Parts {
+    /// What was asked for, and as much of the default as there are devices for.
+    fn new(mechanism: MechanismName, asked: &ArrayLayer, devices: u32) -> Result<Parts, ConfigError> {
+        let is_split = mechanism == MechanismName::Splitting;
+        if asked.copies.is_some() && mechanism != MechanismName::Replication {
+            let other = if is_split { "splitting has data and parities" } else { "hashing has one copy" };
+            return Err(ConfigError(format!(
+                "array.copies: {other} of each object; leave it out, or choose replication"
+            )));
+        }
+        if (asked.data.is_some() || asked.parities.is_some()) && !is_split {
+            return Err(refusal("array.data, array.parities: only splitting has shards; leave them out"));
+        }
+        Ok(match mechanism {
+            MechanismName::Hashing => Parts::default(),
+            MechanismName::Replication => Parts {
+                copies: Some(asked.copies.unwrap_or(COPIES_DEFAULT.min(devices))),
+                ..Parts::default()
+            },
+            MechanismName::Splitting => {
+                let parities = asked.parities.unwrap_or(if devices < 4 { 1 } else { PARITIES_DEFAULT });
+                let data = asked.data.unwrap_or(DATA_DEFAULT.min(devices.saturating_sub(parities)).max(1));
+                Parts { data: Some(data), parities: Some(parities), ..Parts::default() }
+            }
+        })
     }
 }
 

@@ -159,13 +159,24 @@ fn several_devices_are_an_array() {
     let given = array(&format!("{THREE}[array]\ncopies = 2\ndegraded = true\nrebuild-rate = '100MiB'"));
     assert_eq!(given.mechanism(), copies(2));
     assert_eq!((given.degraded, given.rebuild_rate), (true, Some(Size(100 << 20))));
+    let split = |data, parities| plimsoll_array::Mechanism::Splitting { data, parities };
+    let splitting = |devices: &str, more: &str| {
+        array(&format!("device = [{devices}]\n[array]\nmechanism = 'splitting'\n{more}")).mechanism()
+    };
+    assert_eq!(splitting("'a', 'b', 'c'", ""), split(2, 1));
+    assert_eq!(splitting("'a', 'b', 'c', 'd', 'e', 'f', 'g'", ""), split(4, 2));
+    assert_eq!(splitting("'a', 'b', 'c', 'd', 'e'", "parities = 1"), split(4, 1));
+    assert_eq!(splitting("'a', 'b', 'c', 'd', 'e'", "data = 2\nparities = 3"), split(2, 3));
     let hashing = array(&format!("{THREE}[array]\nmechanism = 'hashing'"));
     assert_eq!((hashing.mechanism(), hashing.degraded), (plimsoll_array::Mechanism::Hashing, false));
 }
 
 #[test]
 fn an_array_that_is_printed_can_be_read() {
-    for of_array in ["", "[array]\nmechanism = 'hashing'", "[array]\ncopies = 2\nrebuild-rate = '1MiB'"] {
+    let split = "[array]\nmechanism = 'splitting'\ndata = 2";
+    for of_array in
+        ["", "[array]\nmechanism = 'hashing'", "[array]\ncopies = 2\nrebuild-rate = '1MiB'", split]
+    {
         let printed = config(&format!("{THREE}{of_array}")).unwrap().print();
         assert_eq!(config(&printed).unwrap().print(), printed);
         assert!(
@@ -188,6 +199,10 @@ fn what_no_array_can_be_is_refused_in_words() {
     assert_eq!(of_three("copies = 4"), "array: replication 4 needs 4 devices, there are 3");
     assert!(of_three("copies = 0").contains("at least one"));
     assert!(of_three("mechanism = 'hashing'\ncopies = 2").starts_with("array.copies: hashing has one copy"));
+    assert!(of_three("mechanism = 'splitting'\ncopies = 2").starts_with("array.copies: splitting has"));
+    assert!(of_three("data = 2").starts_with("array.data, array.parities: only splitting"));
+    let large = of_three("mechanism = 'splitting'\ndata = 3");
+    assert_eq!(large, "array: splitting 3+1 needs 4 devices, there are 3");
     assert!(of_three("rebuild-rate = 0").starts_with("array.rebuild-rate: 0 bytes"));
     assert!(of_three("mechanism = 'packing'").contains("unknown variant"));
     assert!(of_three("copys = 2").contains("copys"));

@@ -242,15 +242,15 @@ fn reload(tls: Option<&Tls>) {
 }
 
 /// What is the same for all partitions. An array puts a header before each value and each part.
-fn geometry(devices: &Devices) -> Geometry {
+fn geometry(config: &Config, devices: &Devices) -> Geometry {
     let superblock = devices.common();
     let layout = Layout::new(superblock, 0);
-    let header_bytes = if devices.0.len() > 1 { plimsoll_array::HEADER_BYTES } else { 0 };
-    Geometry {
-        partitions: superblock.partitions,
-        value_bytes_max: layout.record_value_bytes_max() - header_bytes,
-        part_bytes: layout.part_bytes() as usize - header_bytes,
-    }
+    let (value_bytes_max, part_bytes) = (layout.record_value_bytes_max(), layout.part_bytes() as usize);
+    let (value_bytes_max, part_bytes) = match &config.array {
+        Some(array) => plimsoll_array::geometry(array.mechanism(), value_bytes_max, part_bytes),
+        None => (value_bytes_max, part_bytes),
+    };
+    Geometry { partitions: superblock.partitions, value_bytes_max, part_bytes }
 }
 
 /// What each core opens: shares of the memory for each partition.
@@ -269,7 +269,7 @@ fn setup(config: &Config, devices: &Devices, shared: &Shared) -> Setup {
 }
 
 fn start(config: &Config, devices: &Devices, settings: Settings) -> Result<(Server, Running)> {
-    let (cores, geometry) = (config.cores.len(), geometry(devices));
+    let (cores, geometry) = (config.cores.len(), geometry(config, devices));
     let shared = Arc::new(Shared::new(settings, geometry, cores));
     let stop_asked = Arc::new(Notify::new());
     let process =
