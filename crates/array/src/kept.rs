@@ -50,6 +50,16 @@ impl Array {
         });
     }
 
+    /// What names a held key as half written: that which does so already, because something of the key is kept,
+    /// or else the next that is free. Who holds a key waits for nobody who waits for it. True if it was kept.
+    pub(crate) async fn slot_for(&self, place: &Place) -> (Slot, bool) {
+        let kept = self.kept.keys.borrow_mut().remove(&(place.container, place.key.clone()));
+        match kept {
+            Some(slot) => (slot, true),
+            None => (self.journal.slot().await, false),
+        }
+    }
+
     async fn release_kept(self: &Rc<Self>, container: ContainerId, key: &[u8]) {
         let id = (container, key.to_vec());
         let Ok(place) = self.place(container, key) else { return };

@@ -221,7 +221,7 @@ impl Array {
         if !upload.open || upload.container != place.container {
             return Err(Error::Invalid("the upload is gone, or belongs to another key"));
         }
-        let slot = self.name_half_written(place, manner).await?;
+        let (slot, _) = self.name_half_written(place, manner).await?;
         let keeps = self.form.needed() > 1;
         let each = upload.at.iter().map(|(role, of)| {
             let store = self.store_op(place, *role, Value::Upload(*of), expiry);

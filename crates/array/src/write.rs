@@ -85,7 +85,7 @@ impl Array {
         expiry: Expiry,
         manner: &Manner,
     ) -> Result<plimsoll_kv::Version> {
-        let slot = self.journal.slot().await;
+        let (slot, was_kept) = self.slot_for(place).await;
         // Shards are of no use without enough others: those of the version before are kept meanwhile.
         let keeps = self.form.needed() > 1;
         let stores = self.stores(place, value, expiry).into_iter().map(|(role, store)| {
@@ -95,7 +95,7 @@ impl Array {
         });
         let stores = stores.collect();
         let (done, slot) = self.write(place, slot, stores).await?;
-        if keeps && done.iter().any(|(_, output)| has_replaced(output)) {
+        if keeps && (was_kept || done.iter().any(|(_, output)| has_replaced(output))) {
             self.release_later(place, slot);
         }
         stored_version(self.first_of(place, done)?)
@@ -228,7 +228,7 @@ impl Array {
         let _guard = self.hold(place).await?;
         let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
-        let slot = self.journal.slot().await;
+        let (slot, _) = self.slot_for(place).await;
         let requests = (0..self.roles).map(|role| {
             let delete = self.delete_op(place, role);
             let batch = Op::Batch(vec![delete, slot.entry(place.container, &place.key)]);
@@ -272,14 +272,17 @@ impl Array {
         let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
         let expiry = expiry_of(expiry, item.expiry_ms);
-        let slot = self.name_half_written(place, manner).await?;
+        let (slot, was_kept) = self.name_half_written(place, manner).await?;
         let requests = (0..self.roles).map(|role| {
             let container = placement::container(place.container, role);
             let (key, condition) = (place.key.clone(), Condition::None);
             let op = Op::SetExpiry { container, key, expiry, condition };
             (self.member_of(place, role), manner.request(op))
         });
-        let (done, _slot) = self.write(place, slot, requests.collect()).await?;
+        let (done, slot) = self.write(place, slot, requests.collect()).await?;
+        if was_kept {
+            self.release_later(place, slot);
+        }
         match self.first_of(place, done)? {
             Output::ExpirySet(set) => {
                 let expiry_ms = set.expiry_ms;
@@ -292,14 +295,21 @@ impl Array {
     }
 
     /// Names a held key in the journal, durably, for a change that is no batch.
-    pub(crate) async fn name_half_written(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Slot> {
-        let slot = self.journal.slot().await;
+    pub(crate) async fn name_half_written(
+        self: &Rc<Self>,
+        place: &Place,
+        manner: &Manner,
+    ) -> Result<(Slot, bool)> {
+        let (slot, was_kept) = self.slot_for(place).await;
+        if was_kept {
+            return Ok((slot, true));
+        }
         let each = (0..self.roles).map(|role| {
             let entry = slot.entry(place.container, &place.key);
             (self.member_of(place, role), manner.request(entry))
         });
         let sent = self.send(each.collect()).await?;
-        sent.refused.map_or(Ok(slot), Err)
+        sent.refused.map_or(Ok((slot, false)), Err)
     }
 }
 

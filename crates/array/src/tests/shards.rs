@@ -189,6 +189,25 @@ fn nothing_is_kept_when_writes_have_settled() {
 }
 
 #[test]
+fn more_overwrites_at_a_time_than_the_journal_has_slots_end() {
+    run(async |reactor| {
+        let array = Bench::split(&reactor, 4, 2, 1).open().await;
+        for generation in 0..4_u8 {
+            let writers = (0..1500_usize).map(|writer| {
+                let array = array.clone();
+                async move {
+                    set(&array, &format!("key:{}", writer % 1100), &[generation; 40]).await.unwrap();
+                }
+            });
+            join_all(writers).await;
+        }
+        for number in 0..1100 {
+            assert_eq!(bytes(&array, &format!("key:{number}")).await, Some(vec![3; 40]));
+        }
+    });
+}
+
+#[test]
 fn lost_shards_are_an_error_and_no_delete() {
     run(async |reactor| {
         let bench = Bench::split(&reactor, 3, 2, 1);
