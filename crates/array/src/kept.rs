@@ -7,7 +7,8 @@
 //! Invariants:
 //! * the journal names the key until nothing of it is kept: after a crash what is kept is put back, or given
 //!   up;
-//! * what is kept is given up by who holds the key, or replaced by the next store.
+//! * what is kept is given up by who holds the key, or replaced by the next store; who gives it up waits for
+//!   nobody who wants everything, for they may wait for that.
 
 use crate::array::{Array, Manner, Place};
 use crate::journal::Slot;
@@ -63,15 +64,10 @@ impl Array {
     async fn release_kept(self: &Rc<Self>, container: ContainerId, key: &[u8]) {
         let id = (container, key.to_vec());
         let Ok(place) = self.place(container, key) else { return };
-        let guard = self.hold(&place).await;
-        let Some(slot) = self.kept.keys.borrow_mut().remove(&id) else { return };
-        match guard {
-            Ok(_guard) => self.release_at_members(&place).await,
-            Err(error) => {
-                tracing::warn!(partition = self.partition, %error, "a version stays kept until the next start");
-                slot.keep();
-            }
-        }
+        // Writers that came before somebody who wants everything may wait for this slot.
+        let _guard = self.locks.lock_beside(place.id.0, place.id.1).await;
+        let Some(_slot) = self.kept.keys.borrow_mut().remove(&id) else { return };
+        self.release_at_members(&place).await;
     }
 
     /// Members give up what they keep of a held key.

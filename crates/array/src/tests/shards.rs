@@ -208,6 +208,26 @@ fn more_overwrites_at_a_time_than_the_journal_has_slots_end() {
 }
 
 #[test]
+fn overwrites_end_beside_those_who_want_everything() {
+    run(async |reactor| {
+        let array = Bench::split(&reactor, 4, 2, 1).open().await;
+        for generation in 0..4_u8 {
+            let writers = (0..1500_usize).map(|writer| {
+                let array = array.clone();
+                async move {
+                    if writer % 300 == 299 {
+                        drop(array.locks.lock_everything().await);
+                    }
+                    set(&array, &format!("key:{}", writer % 1100), &[generation; 40]).await.unwrap();
+                }
+            });
+            join_all(writers).await;
+        }
+        assert_eq!(keys(&array).await, 1100);
+    });
+}
+
+#[test]
 fn lost_shards_are_an_error_and_no_delete() {
     run(async |reactor| {
         let bench = Bench::split(&reactor, 3, 2, 1);
