@@ -18,7 +18,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Writes of one array under way at a time.
-pub(crate) const SLOTS: usize = 512;
+pub(crate) const WRITES_MAX: usize = 512;
+/// Slots: for writes under way, for keys of which something is kept, and for keys that could not be made whole.
+const SLOTS: usize = 4 * WRITES_MAX;
 
 /// The slots of an array.
 pub(crate) struct Journal {
@@ -31,20 +33,25 @@ pub(crate) struct Journal {
 pub(crate) struct Slot {
     journal: Rc<Journal>,
     number: u16,
-    _permit: Permit,
+    permit: Option<Permit>,
 }
 
 impl Journal {
     pub(crate) fn new(tag: &str) -> Rc<Journal> {
         let free = RefCell::new((0..SLOTS as u16).collect());
-        Rc::new(Journal { tag: tag.to_owned(), permits: Permits::new(SLOTS), free })
+        Rc::new(Journal { tag: tag.to_owned(), permits: Permits::new(WRITES_MAX), free })
     }
 
-    /// Waits for a slot.
+    /// Waits for a slot: until a write under way has ended. Nothing that a write waits for waits for it.
     pub(crate) async fn slot(self: &Rc<Self>) -> Slot {
-        let permit = self.permits.acquire(1).await;
-        let number = self.free.borrow_mut().pop().expect("as many slots as permits");
-        Slot { journal: self.clone(), number, _permit: permit }
+        let permit = Some(self.permits.acquire(1).await);
+        let number = self.free.borrow_mut().pop().expect("slots that are parked are fewer than there are");
+        Slot { journal: self.clone(), number, permit }
+    }
+
+    /// Slots that may be parked or kept besides those of writes.
+    fn spare(&self) -> usize {
+        self.free.borrow().len().saturating_sub(self.permits.free())
     }
 }
 
@@ -64,9 +71,24 @@ impl Slot {
         }
     }
 
-    /// The slot is not given back while the array is open: its write is not whole on every member.
-    pub(crate) fn keep(self) {
-        std::mem::forget(self);
+    /// Goes on naming its key, though its write has ended: others take its place among those under way. False
+    /// if there are too many of such slots.
+    pub(crate) fn park(&mut self) -> bool {
+        if self.journal.spare() == 0 {
+            return false;
+        }
+        self.permit = None;
+        true
+    }
+
+    /// Names its key until the array is opened again: it is not whole on every member. False if there are too
+    /// many of such slots: who opens the array next has to be told otherwise.
+    pub(crate) fn keep(mut self) -> bool {
+        let parked = self.park();
+        if parked {
+            std::mem::forget(self);
+        }
+        parked
     }
 }
 
@@ -93,7 +115,7 @@ mod tests {
         let Op::Store { key, value: Value::Bytes(value), .. } = slot.entry(ContainerId(3), b"a key") else {
             panic!("an entry is a store")
         };
-        assert_eq!(key, b"{7}j511");
+        assert_eq!(key, b"{7}j2047");
         assert_eq!(named(&value), Some((ContainerId(3), b"a key".to_vec())));
         assert_eq!(named(b"abc"), None);
     }
@@ -102,11 +124,21 @@ mod tests {
     fn slots_are_bounded_and_come_back() {
         let journal = Journal::new("{0}");
         let take = || futures_util::FutureExt::now_or_never(journal.slot());
-        let taken: Vec<_> = (0..SLOTS).map(|_| take().expect("as many as there are")).collect();
+        let taken: Vec<_> = (0..WRITES_MAX).map(|_| take().expect("as many as there are")).collect();
         assert!(take().is_none());
         drop(taken);
-        let again: Vec<_> = (0..SLOTS).map(|_| take().expect("they came back")).collect();
-        let numbers: std::collections::BTreeSet<u16> = again.iter().map(|slot| slot.number).collect();
-        assert_eq!(numbers.len(), SLOTS);
+        let mut parked = Vec::new();
+        loop {
+            let mut slot = take().expect("those that are parked hold up nobody");
+            if !slot.park() {
+                break;
+            }
+            parked.push(slot);
+        }
+        assert_eq!(parked.len(), SLOTS - WRITES_MAX);
+        assert!(!take().unwrap().keep(), "there are too many");
+        let rest: Vec<_> = (0..WRITES_MAX).map(|_| take().expect("they are left for writes")).collect();
+        let all = rest.iter().chain(&parked).map(|slot| slot.number);
+        assert_eq!(all.collect::<std::collections::BTreeSet<u16>>().len(), SLOTS);
     }
 }

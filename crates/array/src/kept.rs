@@ -7,8 +7,8 @@
 //! Invariants:
 //! * the journal names the key until nothing of it is kept: after a crash what is kept is put back, or given
 //!   up;
-//! * what is kept is given up by who holds the key, or replaced by the next store; who gives it up waits for
-//!   nobody who wants everything, for they may wait for that.
+//! * what is kept is given up by who holds the key, or replaced by the next store;
+//! * no write waits for what is given up in the background: what waits for the write may hold that up.
 
 use crate::array::{Array, Manner, Place};
 use crate::journal::Slot;
@@ -22,6 +22,8 @@ use std::rc::Rc;
 
 /// Keys whose kept versions are given up at a time.
 const TOGETHER: usize = 16;
+/// Keys of which something is kept at a time.
+const KEPT_MAX: usize = 1024;
 
 /// Keys of which something is kept, and what names them.
 #[derive(Default)]
@@ -31,9 +33,25 @@ pub(crate) struct Kept {
 }
 
 impl Array {
-    /// The version before the one just written is kept: it goes in the background.
-    pub(crate) fn release_later(self: &Rc<Self>, place: &Place, slot: Slot) {
-        // The slot of the version before goes: that was replaced by this store.
+    /// What names a held key because something of it is kept: a write that is about to replace that has it, and
+    /// gives it back when it is whole itself.
+    pub(crate) fn take_kept(&self, place: &Place) -> Option<Slot> {
+        self.kept.keys.borrow_mut().remove(&(place.container, place.key.clone()))
+    }
+
+    /// The write that was about to replace what is kept has failed.
+    pub(crate) fn restore_kept(&self, place: &Place, slot: Option<Slot>) {
+        let slot = slot.map(|slot| ((place.container, place.key.clone()), slot));
+        self.kept.keys.borrow_mut().extend(slot);
+    }
+
+    /// The version before the one just written, of a held key, is kept: it goes in the background; at once if
+    /// too much is kept already.
+    pub(crate) async fn release_later(self: &Rc<Self>, place: &Place, mut slot: Slot) {
+        if self.kept.keys.borrow().len() >= KEPT_MAX || !slot.park() {
+            self.release_at_members(place).await;
+            return;
+        }
         self.kept.keys.borrow_mut().insert((place.container, place.key.clone()), slot);
         if self.kept.runs.replace(true) {
             return;
@@ -51,23 +69,12 @@ impl Array {
         });
     }
 
-    /// What names a held key as half written: that which does so already, because something of the key is kept,
-    /// or else the next that is free. Who holds a key waits for nobody who waits for it. True if it was kept.
-    pub(crate) async fn slot_for(&self, place: &Place) -> (Slot, bool) {
-        let kept = self.kept.keys.borrow_mut().remove(&(place.container, place.key.clone()));
-        match kept {
-            Some(slot) => (slot, true),
-            None => (self.journal.slot().await, false),
-        }
-    }
-
     async fn release_kept(self: &Rc<Self>, container: ContainerId, key: &[u8]) {
-        let id = (container, key.to_vec());
         let Ok(place) = self.place(container, key) else { return };
-        // Writers that came before somebody who wants everything may wait for this slot.
-        let _guard = self.locks.lock_beside(place.id.0, place.id.1).await;
-        let Some(_slot) = self.kept.keys.borrow_mut().remove(&id) else { return };
-        self.release_at_members(&place).await;
+        let _guard = self.locks.lock(place.id.0, place.id.1).await;
+        if let Some(_slot) = self.take_kept(&place) {
+            self.release_at_members(&place).await;
+        }
     }
 
     /// Members give up what they keep of a held key.

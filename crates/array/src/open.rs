@@ -11,12 +11,14 @@
 //! * no data is written to a device that holds something and does not belong to the array.
 
 use crate::array::{Array, ArrayOptions, Manner};
-use crate::journal::{self, named};
+use crate::journal::named;
 use crate::mechanism::{Mechanism, MechanismError};
 use crate::member::{Joining, Member};
 use crate::membership::{roster_key, roster_store};
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
+use crate::rebuild::page;
 use crate::roster::{Entry, MEMBERS_MAX, MemberState, Roster};
+use crate::walk::Source;
 use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Op, Output, Request};
 use plimsoll_reactor::{Reactor, Work};
@@ -188,10 +190,12 @@ impl Array {
     async fn read_journal(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
         for member in 0..self.count() {
             let Some(device) = self.readable(member) else { continue };
-            let (prefix, limit) = (Vec::new(), journal::SLOTS);
-            let op = Op::List { container: JOURNAL, prefix, after: None, limit };
-            let Output::Listed(page) = background(&device, op).await? else { continue };
-            for key in page.keys {
+            let source = Source { device: device.clone(), container: JOURNAL, member };
+            let (mut after, mut keys) = (None, Vec::new());
+            while let Some(some) = page(&source, &mut after).await? {
+                keys.extend(some);
+            }
+            for key in keys {
                 let op = Op::Retrieve { container: JOURNAL, key, range: None, pin: false };
                 match background(&device, op).await {
                     Ok(Output::Found(item)) => self.unsettled.borrow_mut().extend(named(&item.bytes)),

@@ -309,7 +309,7 @@ impl Array {
 }
 
 /// The next page of keys, and where it ended; nothing at the end.
-async fn page(source: &Source, after: &mut Option<Vec<u8>>) -> Result<Option<Vec<Vec<u8>>>> {
+pub(crate) async fn page(source: &Source, after: &mut Option<Vec<u8>>) -> Result<Option<Vec<Vec<u8>>>> {
     let (container, limit) = (source.container, PAGE_KEYS);
     let op = Op::List { container, prefix: Vec::new(), after: after.clone(), limit };
     let Output::Listed(page) = background(&source.device, op).await? else { return Ok(None) };

@@ -221,7 +221,8 @@ impl Array {
         if !upload.open || upload.container != place.container {
             return Err(Error::Invalid("the upload is gone, or belongs to another key"));
         }
-        let (slot, _) = self.name_half_written(place, manner).await?;
+        let slot = self.name_half_written(place, manner).await?;
+        let before = self.take_kept(place);
         let keeps = self.form.needed() > 1;
         let each = upload.at.iter().map(|(role, of)| {
             let store = self.store_op(place, *role, Value::Upload(*of), expiry);
@@ -230,8 +231,9 @@ impl Array {
         });
         let (done, slot) = self.write(place, slot, each.collect()).await?;
         if keeps {
-            self.release_later(place, slot);
+            self.release_later(place, slot).await;
         }
+        drop(before);
         self.uploads.change(id, |upload| upload.open = false)?;
         self.uploads.forget_unused(id);
         self.complete_joined(place, &upload).await?;

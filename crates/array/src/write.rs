@@ -85,7 +85,8 @@ impl Array {
         expiry: Expiry,
         manner: &Manner,
     ) -> Result<plimsoll_kv::Version> {
-        let (slot, was_kept) = self.slot_for(place).await;
+        let slot = self.journal.slot().await;
+        let before = self.take_kept(place);
         // Shards are of no use without enough others: those of the version before are kept meanwhile.
         let keeps = self.form.needed() > 1;
         let stores = self.stores(place, value, expiry).into_iter().map(|(role, store)| {
@@ -94,10 +95,18 @@ impl Array {
             (self.member_of(place, role), manner.request(batch))
         });
         let stores = stores.collect();
-        let (done, slot) = self.write(place, slot, stores).await?;
-        if keeps && (was_kept || done.iter().any(|(_, output)| has_replaced(output))) {
-            self.release_later(place, slot);
+        let written = self.write(place, slot, stores).await;
+        let (done, slot) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                self.restore_kept(place, before);
+                return Err(error);
+            }
+        };
+        if keeps && (before.is_some() || done.iter().any(|(_, output)| has_replaced(output))) {
+            self.release_later(place, slot).await;
         }
+        drop(before);
         stored_version(self.first_of(place, done)?)
     }
 
@@ -148,7 +157,7 @@ impl Array {
             Ok(Sent { done, refused: None }) if done.len() >= self.form.needed() => Ok((done, slot)),
             Ok(Sent { done, refused: None }) => {
                 if !done.is_empty() {
-                    self.leave_unsettled(place, slot);
+                    self.leave_unsettled(place, slot).await;
                 }
                 Err(self.nowhere(place))
             }
@@ -158,12 +167,12 @@ impl Array {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
                 if let Err(left) = self.undo(place, &taken).await {
                     tracing::error!(partition = self.partition, %left, "a write is undone later");
-                    self.leave_unsettled(place, slot);
+                    self.leave_unsettled(place, slot).await;
                 }
                 Err(error)
             }
             Err(error) => {
-                self.leave_unsettled(place, slot);
+                self.leave_unsettled(place, slot).await;
                 Err(error)
             }
         }
@@ -176,9 +185,13 @@ impl Array {
     }
 
     /// A key stays named in the journal, and is compared before it is used.
-    fn leave_unsettled(&self, place: &Place, slot: Slot) {
-        slot.keep();
+    async fn leave_unsettled(self: &Rc<Self>, place: &Place, slot: Slot) {
         self.suspect(place);
+        if !slot.keep()
+            && let Err(error) = self.unmark_named().await
+        {
+            tracing::error!(partition = self.partition, %error, "a key that is not whole is not named");
+        }
     }
 
     /// Sends requests to members that take writes; those that fail for good are taken out, durably, before
@@ -228,7 +241,8 @@ impl Array {
         let _guard = self.hold(place).await?;
         let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
-        let (slot, _) = self.slot_for(place).await;
+        let slot = self.journal.slot().await;
+        let _before = self.take_kept(place);
         let requests = (0..self.roles).map(|role| {
             let delete = self.delete_op(place, role);
             let batch = Op::Batch(vec![delete, slot.entry(place.container, &place.key)]);
@@ -272,17 +286,14 @@ impl Array {
         let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
         let expiry = expiry_of(expiry, item.expiry_ms);
-        let (slot, was_kept) = self.name_half_written(place, manner).await?;
+        let slot = self.name_half_written(place, manner).await?;
         let requests = (0..self.roles).map(|role| {
             let container = placement::container(place.container, role);
             let (key, condition) = (place.key.clone(), Condition::None);
             let op = Op::SetExpiry { container, key, expiry, condition };
             (self.member_of(place, role), manner.request(op))
         });
-        let (done, slot) = self.write(place, slot, requests.collect()).await?;
-        if was_kept {
-            self.release_later(place, slot);
-        }
+        let (done, _slot) = self.write(place, slot, requests.collect()).await?;
         match self.first_of(place, done)? {
             Output::ExpirySet(set) => {
                 let expiry_ms = set.expiry_ms;
@@ -295,21 +306,14 @@ impl Array {
     }
 
     /// Names a held key in the journal, durably, for a change that is no batch.
-    pub(crate) async fn name_half_written(
-        self: &Rc<Self>,
-        place: &Place,
-        manner: &Manner,
-    ) -> Result<(Slot, bool)> {
-        let (slot, was_kept) = self.slot_for(place).await;
-        if was_kept {
-            return Ok((slot, true));
-        }
+    pub(crate) async fn name_half_written(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Slot> {
+        let slot = self.journal.slot().await;
         let each = (0..self.roles).map(|role| {
             let entry = slot.entry(place.container, &place.key);
             (self.member_of(place, role), manner.request(entry))
         });
         let sent = self.send(each.collect()).await?;
-        sent.refused.map_or(Ok((slot, false)), Err)
+        sent.refused.map_or(Ok(slot), Err)
     }
 }
 
