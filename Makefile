@@ -68,6 +68,7 @@ bench-test: ## Test what measures, and that the pages say what was measured
 sim: ## Fault worlds with many seeds, and the engine's crash tests: make sim SEEDS=10000
 	$(CARGO) run --release --locked --bin plimsoll -- sim fuzz --seeds 0..$(SEEDS) --all-faults
 	$(CARGO) run --release --locked --bin plimsoll -- sim fuzz --transactions --seeds 0..$(SEEDS)
+	$(CARGO) run --release --locked --bin plimsoll -- sim fuzz --arrays --seeds 0..$(SEEDS)
 	PLIMSOLL_SEEDS=$(CRASH_SETS) $(CARGO) test --release --locked -p plimsoll-flash --test crash
 
 fuzz: ## Each fuzz target for FUZZ_SECONDS; needs nightly Rust and cargo-fuzz

@@ -31,8 +31,8 @@ use plimsoll_kv::{
     Completion, ContainerId, Device, Error, Expiry, LocalFuture, Op, Output, Request, Result, Slot,
     TransactionId, Version, WallClock,
 };
-use plimsoll_reactor::Reactor;
 use plimsoll_reactor::sync::WaitList;
+use plimsoll_reactor::{Reactor, Work};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -322,6 +322,19 @@ impl Array {
         expiry_ms.is_some_and(|at_ms| at_ms <= self.clock.now_ms())
     }
 
+    /// Does a request to its end, though whoever asked may go away: half of it may stand on some members, and
+    /// the journal's slot and the key are held until all of it does.
+    async fn see_through(self: &Rc<Self>, request: Request) -> Result<Output> {
+        let done = Rc::new((RefCell::new(None), WaitList::default()));
+        let (array, told) = (self.clone(), done.clone());
+        self.spawn(Work::Kv, async move {
+            let result = array.dispatch(request).await;
+            *told.0.borrow_mut() = Some(result);
+            told.1.wake_all();
+        });
+        done.1.wait_for(|| done.0.borrow_mut().take()).await
+    }
+
     async fn dispatch(self: &Rc<Self>, request: Request) -> Result<Output> {
         let manner = Manner::of(&request);
         match request.op {
@@ -363,7 +376,14 @@ impl Array {
 
 impl Device for Array {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
-        Box::pin(async move { self.dispatch(request).await.map(Completion::new) })
+        Box::pin(async move {
+            let done = if only_looks(&request.op) {
+                self.dispatch(request).await
+            } else {
+                self.see_through(request).await
+            };
+            done.map(Completion::new)
+        })
     }
 
     fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
@@ -414,6 +434,15 @@ fn coder(form: Form) -> Option<Coder> {
             let coder = Code::ReedSolomon.coder(data.into(), parities.into());
             Some(coder.expect("the mechanism was checked against the number of devices"))
         }
+    }
+}
+
+/// True if nothing is half done when a request is given up.
+fn only_looks(op: &Op) -> bool {
+    match op {
+        Op::Retrieve { pin, .. } => !pin,
+        Op::Exist { .. } | Op::List { .. } | Op::Scan { .. } | Op::Stats { .. } | Op::Sync => true,
+        op => matches!(op, Op::RetrievePart { .. }),
     }
 }
 

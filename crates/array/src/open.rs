@@ -393,12 +393,12 @@ fn join(
             (Some(_), MemberState::In) if own.is_none() && !fresh => "it was formatted anew",
             (Some(_), MemberState::In) => "",
             (Some(_), MemberState::Out) => "it has missed writes",
-            (Some(_), MemberState::Resyncing) => "it is being resynchronised",
+            // A write or transaction that the end of the server cut short may be on the others and not on it:
+            // it begins anew, with nothing.
+            (Some(_), MemberState::Resyncing) => "it was being resynchronised when the server ended",
         };
-        if !reason.is_empty() && entry.state != MemberState::Resyncing || member.device.is_none() {
-            entry.state = MemberState::Out;
-        }
         if !reason.is_empty() {
+            entry.state = MemberState::Out;
             tracing::warn!(device = member.name, reason, "a device of the array is not in");
         }
         let id = entry.device;

@@ -27,6 +27,8 @@ use std::rc::Rc;
 
 /// Keys that are compared at a time.
 const TOGETHER: usize = 16;
+/// A resynchronisation that was hindered goes on after this time.
+const RETRY_NS: u64 = 500_000_000;
 /// Keys of a page.
 const PAGE_KEYS: usize = 256;
 
@@ -38,15 +40,25 @@ impl Array {
         }
         let array = self.clone();
         self.spawn(Work::Background, async move {
-            let number = array.members.borrow()[member].resyncs + 1;
-            if let Err(error) = array.resync(member).await {
-                if array.members.borrow()[member].resyncs != number {
+            loop {
+                let number = array.members.borrow()[member].resyncs + 1;
+                let Err(error) = array.resync(member).await else { return };
+                let is_overtaken = || array.members.borrow()[member].resyncs != number;
+                if is_overtaken() {
                     return; // Another has taken its place.
                 }
                 let device = array.name(member);
                 tracing::error!(partition = array.partition, device, %error, "not resynchronised");
                 let reason = format!("not resynchronised: {error}");
                 array.note(member, |status| status.reason = reason);
+                // What hinders may pass, unless the member itself was taken out over it.
+                if array.closing.get() || array.state(member) != MemberState::Resyncing {
+                    return;
+                }
+                array.reactor.sleep_ns(RETRY_NS).await;
+                if is_overtaken() {
+                    return;
+                }
             }
         });
     }
@@ -109,6 +121,9 @@ impl Array {
             for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
                 self.resync_container(member, number, role, container).await?;
             }
+        }
+        if self.marked.get() {
+            self.mark_named().await?;
         }
         if !self.goes_on(member, number) {
             return Ok(());
@@ -212,6 +227,15 @@ impl Array {
 
     /// Gives the member in a role a key, if it has not got it as it is; the bytes copied.
     async fn resync_key(self: &Rc<Self>, container: ContainerId, key: &[u8], role: usize) -> Result<u64> {
+        let mut copied = self.try_resync_key(container, key, role).await;
+        // It expired while it was copied, or the member that had it went out.
+        while let Err(Error::NotFound) = copied {
+            copied = self.try_resync_key(container, key, role).await;
+        }
+        copied
+    }
+
+    async fn try_resync_key(self: &Rc<Self>, container: ContainerId, key: &[u8], role: usize) -> Result<u64> {
         let place = self.place(container, key)?;
         let _guard = self.hold(&place).await?;
         let Some(target) = self.writable(self.member_of(&place, role)) else { return Ok(0) };

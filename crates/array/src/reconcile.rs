@@ -60,7 +60,12 @@ impl Array {
         if !self.is_unsettled(place) {
             return Ok(());
         }
-        match self.reconcile(place).await {
+        let mut reconciled = self.reconcile(place).await;
+        // It expired while it was copied, or the member that had it went out.
+        while let Err(Error::NotFound) = reconciled {
+            reconciled = self.reconcile(place).await;
+        }
+        match reconciled {
             Ok(_) if self.form.needed() > 1 => self.release_at_members(place).await,
             Ok(_) => {}
             Err(Error::Unreadable(what)) => {
@@ -248,19 +253,20 @@ impl Array {
         }
     }
 
-    /// Takes back what some members took of a write that others refused: what those still have is right.
-    pub(crate) async fn undo(self: &Rc<Self>, place: &Place, taken: &[usize]) -> Result<()> {
+    /// Takes back what some members took of a write that others refused: what those still have is right. False
+    /// if they are out by now: then the write stands.
+    pub(crate) async fn undo(self: &Rc<Self>, place: &Place, taken: &[usize]) -> Result<bool> {
         let has_taken = |role: &usize| taken.contains(&self.member_of(place, *role));
         let (new, old): (Vec<usize>, Vec<usize>) = self.all_roles().into_iter().partition(has_taken);
         if self.form.needed() > 1 {
             for role in new {
                 self.put_back(place, role).await?;
             }
-            return Ok(());
+            return Ok(true);
         }
         let mut old = old.into_iter().filter(|role| self.readable(self.member_of(place, *role)).is_some());
         let Some(from) = old.next() else {
-            return Ok(()); // Who refused is not relied on: those that took it are the array now.
+            return Ok(false); // Who refused is not relied on: those that took it are the array now.
         };
         let deletes = new.iter().map(|role| {
             let delete = self.delete_op(place, *role);
@@ -272,7 +278,7 @@ impl Array {
         }
         let source = self.readable(self.member_of(place, from)).ok_or(Error::NotFound)?;
         match self.ask(&source, place, from, false).await? {
-            Told::Absent => Ok(()),
+            Told::Absent => Ok(true),
             Told::Unreadable => Err(Error::Unreadable("the version before the write".to_owned())),
             Told::Found { .. } => {
                 for role in new {
@@ -280,7 +286,7 @@ impl Array {
                         self.give(place, role, &[from]).await?;
                     }
                 }
-                Ok(())
+                Ok(true)
             }
         }
     }

@@ -47,6 +47,11 @@ impl Array {
         let range = if whole { None } else { Some((0, 0)) };
         let found = if looks { self.look(&place, range, manner).await? } else { None };
         judge(condition, found.as_ref())?;
+        if want_previous && found.as_ref().is_some_and(|item| item.upload.is_some()) {
+            return Err(Error::Invalid(
+                "the previous value stands in parts and cannot be given back at once",
+            ));
+        }
         let expiry = expiry_of(expiry, found.as_ref().and_then(|item| item.expiry_ms));
         match value {
             Value::Upload(upload) => self.store_upload(&place, upload, expiry, manner).await,
@@ -165,9 +170,13 @@ impl Array {
             Ok(Sent { done, refused: Some(error) }) if done.is_empty() => Err(error),
             Ok(Sent { done, refused: Some(error) }) => {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
-                if let Err(left) = self.undo(place, &taken).await {
-                    tracing::error!(partition = self.partition, %left, "a write is undone later");
-                    self.leave_unsettled(place, slot).await;
+                match self.undo(place, &taken).await {
+                    Ok(true) => {}
+                    Ok(false) => return Ok((done, slot)),
+                    Err(left) => {
+                        tracing::error!(partition = self.partition, %left, "a write is undone later");
+                        self.leave_unsettled(place, slot).await;
+                    }
                 }
                 Err(error)
             }
@@ -202,15 +211,15 @@ impl Array {
             Some(async move { (member, self.in_time(device, request).await) })
         });
         let mut sent = Sent::default();
-        let mut broken = Vec::new();
+        let (mut broken, mut refused) = (Vec::new(), Vec::new());
         for (member, result) in join_all(each.collect::<Vec<_>>()).await {
             match result {
                 Ok(completion) => sent.done.push((member, completion.output)),
                 Err(Error::NotFound) => sent.done.push((member, Output::Done)),
                 Err(error) if verdict(&error) == Verdict::Broken => broken.push((member, error)),
-                // It is not whole yet, and would never be.
-                Err(error) if self.state(member) == MemberState::Resyncing => broken.push((member, error)),
-                Err(error) => sent.refused = Some(error),
+                // It is not whole yet, and would never be; or it is out since it was asked.
+                Err(error) if self.state(member) != MemberState::In => broken.push((member, error)),
+                Err(error) => refused.push((member, error)),
             }
         }
         for (member, error) in broken {
@@ -221,6 +230,8 @@ impl Array {
         // this was under way counts as one that never had it.
         self.roster_settled().await?;
         sent.done.retain(|(member, _)| self.writable(*member).is_some());
+        let still_in = |member: &usize| self.state(*member) == MemberState::In;
+        sent.refused = refused.into_iter().find(|(member, _)| still_in(member)).map(|(_, error)| error);
         Ok(sent)
     }
 

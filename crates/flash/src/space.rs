@@ -92,6 +92,15 @@ impl Partition {
         self.wait_to_store().await
     }
 
+    /// Lets a small store in that goes on when the device is full, as deletes do.
+    pub(crate) async fn admit_small(&self) -> Result<()> {
+        if let Some(error) = self.log.failure() {
+            return Err(error);
+        }
+        self.log.wait_for_room().await?;
+        self.wait_for_keys().await
+    }
+
     /// Objects that the index may still take. Stores that were let in together may take a few more.
     pub(crate) fn objects_left(&self) -> u64 {
         self.options.objects_max.saturating_sub(self.state.borrow().index.len())

@@ -80,11 +80,17 @@ impl Partition {
             unreachable!("dispatched by kind");
         };
         let asked = Asked { key: &key, condition, expiry, retain, want_previous };
+        // What a layer above keeps its books with is small, and it cannot make room without them.
+        let is_books = container.is_books();
         let mut given = self.given(value)?;
         let mut admitted = self.record_size(&key, &given)?;
         let mut hold = self.hold(container, &key).await;
         loop {
-            self.admit(admitted).await?;
+            if is_books {
+                self.admit_small().await?;
+            } else {
+                self.admit(admitted).await?;
+            }
             let known = if asked.only_whose(&given) { self.known_at(&hold.place, &key) } else { None };
             let looked;
             (hold, looked) = match known {
@@ -112,8 +118,8 @@ impl Partition {
                 commits: given.commits,
                 dooms: looked.dooms,
             };
-            match self.append_store(&judged, durability) {
-                Err(Error::NoSpace) => self.wait_to_store().await?,
+            match self.append_store(&judged, !is_books, durability) {
+                Err(Error::NoSpace) => self.wait_to_write(!is_books).await?,
                 Err(error) => return Err(error),
                 Ok(version) => {
                     let frame = self.log.frame();
@@ -204,9 +210,9 @@ impl Partition {
     }
 
     /// Appends a judged store and applies it. Nothing is awaited: what was judged still holds.
-    pub(crate) fn append_store(&self, store: &Judged<'_>, urgency: Durability) -> Result<Version> {
+    fn append_store(&self, store: &Judged<'_>, large: bool, urgency: Durability) -> Result<Version> {
         let size = record_bytes(store.key.len(), store.value.len()) as usize;
-        self.reserve_for_store(size + note_bytes_max(STORE_TRANSITIONS), STORE_TRANSITIONS)?;
+        self.reserve_for_writes(large, size + note_bytes_max(STORE_TRANSITIONS), STORE_TRANSITIONS)?;
         Ok(self.push_store(store, urgency))
     }
 

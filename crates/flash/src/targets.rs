@@ -62,7 +62,10 @@ pub(crate) fn record_bytes(writes: &[Op]) -> u64 {
 
 /// True if something is stored, for which there has to be space.
 pub(crate) fn has_stores(writes: &[Op]) -> bool {
-    writes.iter().any(|write| matches!(write, Op::Store { .. } | Op::SetExpiry { .. }))
+    writes.iter().any(|write| match write {
+        Op::Store { container, .. } => !container.is_books(),
+        write => matches!(write, Op::SetExpiry { .. }),
+    })
 }
 
 /// True if a write asks nothing of the record that is there but whose it is.

@@ -453,3 +453,36 @@ fn verification_names_the_key_of_a_damaged_value() {
         assert!(found && report.damaged_bytes > 0, "{:?}", report.findings);
     });
 }
+
+/// A layer above cannot make room without its books: found by a world of arrays, which could not be opened any
+/// more when their devices were full.
+#[test]
+fn a_full_device_takes_the_books_of_a_layer_above() {
+    live(&world(16 << 20), |reactor| async move {
+        let partition = open(&reactor).await;
+        let book = |number: u32| Op::Store {
+            container: ContainerId(plimsoll_kv::limits::BOOKS_CONTAINER_MIN),
+            key: format!("book {}", number % 3).into_bytes(),
+            value: Value::Bytes(vec![number as u8; 200]),
+            condition: Condition::None,
+            expiry: Expiry::Never,
+            retain: false,
+            want_previous: false,
+        };
+        let mut stored = 0;
+        let fill = |number: u32| Store::of(format!("k{number}").as_bytes()).bytes(&[7; 9000]);
+        while run(&partition, fill(stored)).await.is_ok() {
+            stored += 1;
+        }
+        assert_eq!(run(&partition, fill(stored)).await, Err(Error::NoSpace));
+        for number in 0..300 {
+            assert!(run(&partition, book(number)).await.is_ok(), "book {number}");
+        }
+        assert_eq!(run(&partition, fill(stored)).await, Err(Error::NoSpace));
+        for number in 0..stored {
+            let both = Op::Batch(vec![delete(format!("k{number}").as_bytes()), book(number)]);
+            assert!(run(&partition, both).await.is_ok(), "a delete and book {number}");
+        }
+        assert!(run(&partition, fill(0)).await.is_ok());
+    });
+}

@@ -10,10 +10,12 @@
 //!
 //! Never: product code knows that it is simulated.
 
+pub mod arrays;
 mod audit;
 mod caller;
 mod command;
 mod connection;
+mod disks;
 mod era;
 mod evictions;
 mod extras;
@@ -21,6 +23,7 @@ mod journal;
 mod judge;
 mod ledger;
 mod life;
+mod members;
 mod paths;
 mod protocol;
 mod shape;
@@ -32,6 +35,7 @@ pub use command::{Totals, command, print_trace, run};
 pub use era::EraReport;
 pub use journal::{Tally, Violation};
 pub use ledger::WriteCounts;
+pub use members::MemberCounts;
 pub use shape::{CLASSES, FaultClass};
 pub(crate) use shape::{cache_bytes, known_bytes};
 pub use world::{SeedReport, run_seed};

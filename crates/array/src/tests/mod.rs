@@ -9,6 +9,7 @@ mod parts;
 mod shards;
 mod slow;
 mod together;
+mod worlds;
 
 use crate::placement::{self, container};
 use bench::{Bench, DB, bytes, del, edit, execute, get, keys, retrieve_op, run, set, store_op};

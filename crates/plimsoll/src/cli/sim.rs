@@ -24,6 +24,9 @@ pub(crate) enum Command {
         /// Worlds of transactions: MULTI, WATCH, MSET, RENAME, FLUSHDB over several cores, judged as a whole.
         #[arg(long, conflicts_with = "all_faults")]
         transactions: bool,
+        /// Fault worlds over arrays of devices, of which some fail, go away and come back.
+        #[arg(long, conflicts_with_all = ["all_faults", "transactions"])]
+        arrays: bool,
     },
 }
 
@@ -38,16 +41,19 @@ fn seeds(text: &str) -> Result<Range<u64>> {
 
 impl Command {
     pub(crate) fn run(self) -> Result<()> {
-        let Command::Fuzz { seeds, go_on, all_faults, trace, transactions } = self;
-        if trace || transactions {
-            let holds = match (trace, transactions) {
-                (true, true) => plimsoll_sim::transactions::print_trace(seeds.start),
-                (true, false) => plimsoll_sim::fuzz::print_trace(seeds.start),
-                (false, _) => plimsoll_sim::transactions::command(seeds, go_on).violations.is_empty(),
+        use plimsoll_sim::{fuzz, transactions as of_several};
+        let Command::Fuzz { seeds, go_on, all_faults, trace, transactions, arrays } = self;
+        if trace || transactions || arrays {
+            let holds = match (trace, transactions, arrays) {
+                (true, true, _) => of_several::print_trace(seeds.start),
+                (true, _, true) => fuzz::arrays::print_trace(seeds.start),
+                (true, _, _) => fuzz::print_trace(seeds.start),
+                (_, true, _) => of_several::command(seeds, go_on).violations.is_empty(),
+                _ => fuzz::arrays::command(seeds, go_on).all.violations.is_empty(),
             };
             return if holds { Ok(()) } else { Err(anyhow!("a rule was broken: see above")) };
         }
-        let totals = plimsoll_sim::fuzz::command(seeds, go_on);
+        let totals = fuzz::command(seeds, go_on);
         if !totals.violations.is_empty() {
             bail!("a rule was broken: see above")
         }

@@ -110,7 +110,7 @@ fn split(held: Held) -> (bool, Option<u64>) {
 
 /// Deletes everything: all space has to come back, and stores have to succeed again.
 pub(super) async fn empty(life: &Life, caller: &Rc<Caller>) {
-    let is_damaged = life.ledger.was_damaged();
+    let is_damaged = life.was_damaged();
     for key in life.keys.iter() {
         caller.perform(key, super::workload::Command::Delete).await;
     }
@@ -134,14 +134,18 @@ pub(super) async fn empty(life: &Life, caller: &Rc<Caller>) {
 }
 
 fn left_over(life: &Life) -> Option<String> {
-    for (number, partition) in life.partitions.borrow().iter() {
+    for (place, partition) in life.partitions.borrow().iter() {
+        if !life.holds_its_share(*place) {
+            continue; // What is not in was not emptied.
+        }
         let metrics = partition.metrics();
         // What was in an emptied container is forgotten segment by segment, once they are full.
-        let swept_later = if life.shape.clears { 4 * life.shape.segment_bytes } else { 0 };
-        if metrics.live_bytes > swept_later || (metrics.objects > 0 && swept_later == 0) {
+        let swept_later = if life.shape.sweeps() { 4 * life.shape.segment_bytes } else { 0 };
+        let (books, books_bytes) = life.shape.books();
+        if metrics.live_bytes > swept_later + books_bytes || (metrics.objects > books && swept_later == 0) {
             return Some(format!(
-                "everything was deleted, and partition {number} keeps {} objects and {} live bytes",
-                metrics.objects, metrics.live_bytes
+                "everything was deleted, and partition {} of disk {} keeps {} objects and {} live bytes",
+                place.0, place.1, metrics.objects, metrics.live_bytes
             ));
         }
     }

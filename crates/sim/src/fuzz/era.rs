@@ -1,23 +1,23 @@
-//! An era: a freshly formatted disk and the lives of the server on it.
+//! An era: freshly formatted disks and the lives of the server on them.
 //!
 //! Place: a world is one era after the other; only damage that makes a partition refuse to open ends
 //! an era before the world's operations are done.
 //!
 //! Invariants: every era ends in the judges; every crash is at an instant that the seed chose.
 
+mod disks;
+
+use super::disks::Disks;
 use super::extras::Extras;
-use super::journal::{Excuses, Journal, Violation};
+use super::journal::{Journal, Violation};
 use super::judge::{Excuse, judge};
-use super::ledger::{Ledger, WriteCounts};
+use super::ledger::WriteCounts;
 use super::life::{CLIENTS, Ending, Life, Phase, Refusal, SERVER};
-use super::paths::{PATHS, RARE, SUPERBLOCK};
+use super::members::{MemberCounts, Members};
+use super::paths::{PATHS, RARE};
 use super::shape::{FaultClass, Shape};
 use super::workload::{Key, keys_of};
-use plimsoll_flash::{DeviceError, FormatOptions};
-use plimsoll_kv::Durability;
 use plimsoll_reactor::sim::{FaultCounts, FaultRates, Random, World};
-use plimsoll_reactor::{FileOptions, Work};
-use std::cell::RefCell;
 use std::rc::Rc;
 
 /// An operation that no fault explains is answered within this time.
@@ -33,6 +33,9 @@ const WRITE_NS: u64 = 150_000;
 /// A crash waits so long at most for the write that it is to strike, and for so many operations.
 const STRIKE_NS_MAX: u64 = 100_000_000;
 const STRIKE_OPERATIONS_MAX: u64 = 200;
+
+/// How often a member of an array fails before a life begins.
+const FAILS_AT_ONCE_PPM: u32 = 60_000;
 
 /// What an era did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,20 +56,37 @@ pub struct EraReport {
     pub writes: WriteCounts,
     /// What clients did.
     pub tally: super::journal::Tally,
+    /// What happened to members of arrays.
+    pub members: MemberCounts,
 }
 
 pub(super) struct Era {
     world: World,
     shape: Shape,
-    path: String,
     journal: Rc<Journal>,
-    ledger: Rc<Ledger>,
+    disks: Disks,
+    members: Members,
+    device_ids: Vec<Option<[u8; 16]>>,
+    hash_secret: Option<u64>,
+    /// How often sound disks fail in this life.
+    rates: FaultRates,
     extras: Rc<Extras>,
     keys: Rc<Vec<Key>>,
     plan: Random,
     excuses: Vec<Excuse>,
     last_kill_ns: u64,
     report: EraReport,
+}
+
+/// What a life of an era is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Faults and crashes.
+    Work,
+    /// All members of the arrays come back and are made whole.
+    Heal,
+    /// As many members as may be lost are, and everything is checked.
+    Last,
 }
 
 /// How one life ended.
@@ -79,20 +99,20 @@ enum Ended {
 impl Era {
     /// A blank disk of the world.
     pub(super) fn new(world: &World, shape: Shape, number: u64, traces: bool) -> Era {
-        let path = format!("disk-{number}");
-        world.add_disk(&path, shape.disk_bytes());
+        let disks = Disks::new(world, shape, number);
         world.set_network_delay_ns(shape.network_ns_max);
         let journal = Journal::new(world, shape.containers, traces);
-        let partition_bytes = shape.segments * shape.segment_bytes;
-        let ledger = Ledger::new(world, &path, (64 << 10, partition_bytes));
-        *journal.ledger.borrow_mut() = Some(ledger.clone());
+        *journal.ledgers.borrow_mut() = disks.ledgers();
         journal.note(|| format!("{shape:?}"));
         Era {
             world: world.clone(),
             shape,
-            path,
             journal,
-            ledger,
+            disks,
+            members: Members::new(shape),
+            device_ids: vec![None; shape.members],
+            hash_secret: None,
+            rates: FaultRates::default(),
             extras: Rc::new(Extras::new()),
             keys: Rc::new(keys_of(&shape)),
             plan: Random::stream(shape.seed, &format!("plan of era {number}")),
@@ -108,20 +128,26 @@ impl Era {
 
     /// Runs lives until the operations and crashes are enough, then judges.
     pub(super) fn run(&mut self, operations: u64, crashes: u64) -> Option<Violation> {
-        self.format();
+        self.format_all();
         if self.journal.is_violated() {
             return self.journal.violation();
         }
-        let mut refused = 0;
+        let (mut refused, mut healed) = (0, !self.shape.is_array());
         loop {
             let done = self.journal.tally.get().operations >= operations && self.report.crashes >= crashes;
-            let ended = self.live(operations, done);
+            let stage = match (done, healed) {
+                (false, _) => Stage::Work,
+                (true, false) => Stage::Heal,
+                (true, true) => Stage::Last,
+            };
+            let ended = self.live(operations, stage);
             self.report.lives += 1;
             if self.journal.is_violated() {
                 break;
             }
             match ended {
-                Ended::Finished if done => break,
+                Ended::Finished if stage == Stage::Last => break,
+                Ended::Finished if stage == Stage::Heal => healed = true,
                 Ended::Refused(refusal) => {
                     if self.is_over(&refusal) {
                         break;
@@ -143,9 +169,9 @@ impl Era {
     }
 
     pub(super) fn report(&self) -> EraReport {
-        let faults = self.world.with_disk(&self.path, |disk| disk.counts().clone());
-        let writes = self.ledger.writes.borrow().clone();
-        EraReport { faults, writes, tally: self.journal.tally.get(), ..self.report.clone() }
+        let (faults, writes) = (self.disks.faults(), self.disks.writes());
+        let (tally, members) = (self.journal.tally.get(), self.members.counts);
+        EraReport { faults, writes, tally, members, ..self.report.clone() }
     }
 
     fn judge(&self) {
@@ -153,9 +179,9 @@ impl Era {
         let shape = self.shape;
         let is_async = move |name: &[u8]| {
             let key = keys.iter().find(|key| key.name.1 == name);
-            key.is_some_and(|key| shape.durability(key.number) == Durability::Async)
+            key.is_some_and(|key| shape.loses_acknowledged(key.number))
         };
-        if let Some(violation) = judge(&self.journal, &self.excuses, &is_async) {
+        if let Some(violation) = judge(&self.journal, &self.excuses, &is_async, !shape.is_array()) {
             self.journal.violate(violation.rule, violation.explanation);
         }
     }
@@ -163,12 +189,13 @@ impl Era {
     /// Whether a partition that did not open ends the era.
     fn is_over(&mut self, refusal: &Refusal) -> bool {
         let excuses = self.journal.excuses.get();
+        let may_fail = self.disks.all().iter().any(|disk| disk.may_fail.get());
         match refusal {
-            Refusal::Io(_) if excuses.reads_fail || excuses.writes_fail => {
+            Refusal::Io(_) if excuses.reads_fail || excuses.writes_fail || may_fail => {
                 self.report.opens_failed += 1;
                 false
             }
-            Refusal::Damaged(_) if self.ledger.was_damaged() => {
+            Refusal::Damaged(_) if self.disks.was_damaged() => {
                 self.report.ended_by_damage = true;
                 true
             }
@@ -179,66 +206,13 @@ impl Era {
         }
     }
 
-    /// Formats the disk, perhaps not at the first attempt.
-    fn format(&mut self) {
-        let rates = self.shape.format_rates();
-        self.world.with_disk(&self.path, |disk| disk.set_rates(rates));
-        for attempt in 0.. {
-            let result = self.start_format(attempt);
-            let crashes = attempt == 0 && self.plan.chance_ppm(300_000);
-            let superblocks = || self.ledger.count(SUPERBLOCK);
-            let (before, aimed) = (superblocks(), self.plan.chance_ppm(500_000));
-            let for_ns = if crashes && !aimed { self.plan.below(1_500_000) } else { ANSWER_NS_MAX };
-            let is_over = || result.borrow().is_some() || (crashes && aimed && superblocks() > before);
-            self.world.run_until(self.world.now_ns() + for_ns, is_over);
-            if crashes && aimed {
-                let further_ns = self.plan.below(WRITE_NS);
-                self.world.run_until(self.world.now_ns() + further_ns, || result.borrow().is_some());
-            }
-            self.world.kill(SERVER, crashes && self.plan.chance_ppm(700_000));
-            let fails = rates.write_error_ppm > 0 && attempt < 100;
-            match result.take() {
-                Some(Ok(())) => break,
-                None if crashes => {}
-                Some(Err(DeviceError::Io(_))) if fails => {}
-                other => return self.journal.violate("formatting", format!("it gave {other:?}")),
-            }
-        }
-    }
-
-    /// Starts a process that formats the disk; what comes of it.
-    fn start_format(&mut self, attempt: u32) -> Rc<RefCell<Option<Result<(), DeviceError>>>> {
-        let options = FormatOptions {
-            partitions: self.shape.partitions,
-            segment_bytes: Some(self.shape.segment_bytes as u32),
-            // What an attempt that was cut short left is not a device yet.
-            force: attempt > 0,
-            written_ahead: self.shape.written_ahead,
-            device_id: self.plan.next_u64().to_le_bytes().repeat(2).try_into().expect("16 bytes"),
-            hash_secret: self.plan.next_u64(),
-            created_ms: 1,
-        };
-        let result = Rc::new(RefCell::new(None));
-        let (given, path, ledger) = (result.clone(), self.path.clone(), self.ledger.clone());
-        self.world.start_process(SERVER, 1, move |reactor| {
-            let file = reactor.open_file(&path, &FileOptions::default()).expect("the disk exists");
-            let watch = super::ledger::Watch { inner: Rc::new(file), ledger: ledger.clone() };
-            let (options, given) = (options.clone(), given.clone());
-            reactor.spawn(Work::Control, async move {
-                let formatted = plimsoll_flash::format(&watch, &options).await;
-                *given.borrow_mut() = Some(formatted.map(|_| ()));
-            });
-        });
-        result
-    }
-
-    fn plan_life(&mut self, operations: u64, last: bool) -> (Ending, usize, u64) {
-        let plan = &mut self.plan;
+    fn plan_life(&mut self, operations: u64, stage: Stage) -> (Ending, usize, u64) {
+        let (plan, last) = (&mut self.plan, stage != Stage::Work);
         let checks = last || plan.chance_ppm(250_000);
         let ending = Ending {
             reads_first: last || plan.chance_ppm(700_000),
             checks,
-            empties: last,
+            empties: stage == Stage::Last,
             closes: checks && plan.chance_ppm(500_000),
         };
         let cores = [1, 2, 6][plan.below(3) as usize];
@@ -251,27 +225,20 @@ impl Era {
         if ending.reads_first { self.keys.len() as u64 } else { 0 }
     }
 
-    fn set_rates(&mut self, last: bool) {
-        let rates = if last { FaultRates::default() } else { self.shape.rates(&mut self.plan) };
-        self.world.with_disk(&self.path, |disk| disk.set_rates(rates));
-        self.journal.note(|| format!("{rates:?}"));
-        self.journal.excuses.set(Excuses {
-            reads_fail: rates.read_error_ppm > 0,
-            writes_fail: rates.write_error_ppm > 0 || rates.flush_error_ppm > 0,
-        });
-    }
-
     /// One life, from its start to its death.
-    fn live(&mut self, operations: u64, last: bool) -> Ended {
-        let (ending, cores, operations_max) = self.plan_life(operations, last);
-        self.set_rates(last);
+    fn live(&mut self, operations: u64, stage: Stage) -> Ended {
+        let (ending, cores, operations_max) = self.plan_life(operations, stage);
+        self.arrive(stage);
+        self.set_rates(stage);
+        if self.journal.is_violated() {
+            return Ended::Finished;
+        }
         let life = Life::new(
             &self.journal,
-            &self.ledger,
+            self.disks.all(),
             &self.extras,
             &self.keys,
             self.shape,
-            &self.path,
             (self.report.lives, cores),
             ending,
         );
@@ -283,9 +250,13 @@ impl Era {
         let weak = Rc::downgrade(&life);
         let unreadable = move || weak.upgrade().map_or(0, |life| life.unreadable());
         *self.journal.unreadable.borrow_mut() = Some(Box::new(unreadable));
+        if stage == Stage::Work {
+            self.fail_one(&life, FAILS_AT_ONCE_PPM);
+        }
         life.start(&self.world);
         life.start_clients(&self.world);
-        let ended = self.lead(&life, last);
+        let ended = self.lead(&life, stage != Stage::Work);
+        self.members.look(&self.disks, &life);
         life.check_all_accounts("at the end of a life");
         let power = matches!(ended, Ended::Crashed | Ended::Refused(_)) && self.plan.chance_ppm(650_000);
         if matches!(ended, Ended::Crashed) {
@@ -302,8 +273,8 @@ impl Era {
         self.last_kill_ns = now_ns;
         let from_ns = now_ns.saturating_sub(ASYNC_NS);
         self.excuses.push(Excuse { from_ns, to_ns: now_ns, async_only: true });
-        if self.ledger.was_damaged() {
-            self.journal.note(|| format!("damaged: {}", self.ledger.describe()));
+        if self.disks.was_damaged() {
+            self.journal.note(|| format!("damaged: {}", self.disks.describe()));
         }
         self.world.kill(SERVER, power);
         *self.journal.is_roomy.borrow_mut() = None;
@@ -319,7 +290,7 @@ impl Era {
 
     /// Forgives the loss of what was acknowledged last, if damage took it.
     fn excuse_damage(&mut self) {
-        if let Some(from_ns) = self.ledger.excused_since() {
+        if let Some(from_ns) = self.disks.excused_since() {
             self.journal.note(|| format!("damage excuses losses since {from_ns} ns"));
             self.excuses.push(Excuse { from_ns, to_ns: self.last_kill_ns, async_only: false });
             self.extras.forget();
@@ -341,6 +312,12 @@ impl Era {
         if let Some(refusal) = life.refusal.borrow_mut().take() {
             return Ended::Refused(refusal);
         }
+        if life.phase.get() == Phase::Opening && !self.journal.is_violated() {
+            self.journal.violate("liveness", "it does not open".to_owned());
+        }
+        if self.journal.is_violated() {
+            return Ended::Crashed;
+        }
         self.opened(life);
         let reading_ns =
             if !last && self.plan.chance_ppm(60_000) { self.plan.below(8_000_000) } else { LIFE_NS_MAX };
@@ -352,6 +329,9 @@ impl Era {
             return Ended::Crashed;
         }
         self.step_clock(life);
+        if !last {
+            self.fail_members(life);
+        }
         if life.ending.checks {
             self.step(life, LIFE_NS_MAX, |life| life.phase.get() == Phase::Over);
             self.is_stuck(life, Phase::Over);
@@ -380,9 +360,9 @@ impl Era {
         let rare = self.shape.churns() && self.plan.chance_ppm(700_000);
         let paths = if rare { &PATHS[RARE] } else { &PATHS[..] };
         let path = paths[self.plan.below(paths.len() as u64) as usize].0;
-        let before = self.ledger.count(path);
+        let before = self.disks.count(path);
         let operations_max = life.journal.tally.get().operations + STRIKE_OPERATIONS_MAX;
-        let is_begun = || self.ledger.count(path) > before;
+        let is_begun = || self.disks.count(path) > before;
         let is_over = || is_begun() || life.journal.tally.get().operations > operations_max;
         self.step(life, STRIKE_NS_MAX, |_| is_over());
         let begun = is_begun();
@@ -395,8 +375,10 @@ impl Era {
 
     fn opened(&mut self, life: &Life) {
         self.excuse_damage();
-        self.ledger.opened();
-        let numbers = life.partitions.borrow().len();
+        self.disks.opened();
+        self.members.opened();
+        let array = self.shape.is_array();
+        let numbers = if array { life.arrays.borrow().len() } else { life.partitions.borrow().len() };
         assert_eq!(numbers, usize::from(self.shape.partitions), "all partitions are open");
     }
 

@@ -41,8 +41,9 @@ pub(super) struct VersionSeen {
     pub(super) wrote: bool,
     /// The value under it, if it is known.
     pub(super) value: Option<ValueId>,
-    /// The version that had to be there for this one to be made.
+    /// The version that had to be there for this one to be made, and when it was seen at the latest.
     pub(super) from: Option<Version>,
+    pub(super) looked: u64,
 }
 
 /// A scan from its first to its last page.
@@ -136,7 +137,8 @@ pub(super) struct Journal {
     pub(super) is_roomy: RefCell<Option<Box<dyn Fn() -> bool>>>,
     /// Counts the records that could not be read in this life.
     pub(super) unreadable: RefCell<Option<Box<dyn Fn() -> u64>>>,
-    pub(super) ledger: RefCell<Option<Rc<Ledger>>>,
+    /// The ledgers of all disks.
+    pub(super) ledgers: RefCell<Vec<Rc<Ledger>>>,
     violation: RefCell<Option<Violation>>,
     trace: Option<RefCell<Vec<String>>>,
 }
@@ -160,7 +162,7 @@ impl Journal {
             full_at: Cell::new(0),
             is_roomy: RefCell::default(),
             unreadable: RefCell::default(),
-            ledger: RefCell::default(),
+            ledgers: RefCell::default(),
             violation: RefCell::default(),
             trace: traces.then(RefCell::default),
         })
@@ -168,6 +170,11 @@ impl Journal {
 
     pub(super) fn now(&self) -> Now {
         Now { ns: self.world.now_ns(), wall_ms: self.world.wall_ms() }
+    }
+
+    /// The count of events now.
+    pub(super) fn events(&self) -> u64 {
+        self.events.get()
     }
 
     fn event(&self) -> u64 {
@@ -301,7 +308,7 @@ impl Journal {
                 let was_roomy = self.full_at.get() < asked.begun;
                 // Segments in which something is damaged are kept, and may leave no room even to delete
                 // what was seen expired.
-                let is_damaged = self.ledger.borrow().as_ref().is_some_and(|ledger| ledger.was_damaged());
+                let is_damaged = self.ledgers.borrow().iter().any(|ledger| ledger.was_damaged());
                 if (!may_be_full && !is_damaged) || was_roomy {
                     self.violate("space", format!("{what} was refused for want of space"));
                 }
@@ -318,12 +325,12 @@ impl Journal {
     /// Judges whether a fault explains an error.
     pub(super) fn explain(&self, what: &str, trouble: &Trouble) {
         let excuses = self.excuses.get();
-        let ledger = self.ledger.borrow().clone();
+        let ledgers = self.ledgers.borrow().clone();
         let explained = match trouble {
             Trouble::NoSpace => false,
             Trouble::Unreadable(text) => {
                 // Of a block of names only the partition is told (seeds 430 and 2428).
-                let damaged = ledger.is_some_and(|ledger| match offset_in(text) {
+                let damaged = ledgers.iter().any(|ledger| match offset_in(text) {
                     Some(at) => ledger.explains(at),
                     None => text.contains("key block") && ledger.was_damaged(),
                 });

@@ -3,7 +3,8 @@
 //! Place: the end of every era of a world.
 //!
 //! Rules: every key is linearizable, life by life, from what the audit at its beginning read (so
-//! that nothing of an earlier life takes effect later); versions are unique and grow; a scan gives
+//! that nothing of an earlier life takes effect later); versions are unique and grow (those of arrays are told
+//! by one member and then another, and need not grow); a scan gives
 //! what was there all the while and nothing that was not.
 //!
 //! Invariants: what a fault or a durability level excuses becomes an unknown outcome, nothing more.
@@ -17,6 +18,11 @@ use crate::checker::{
     Verdict, check_key_from,
 };
 use std::collections::BTreeMap;
+
+/// Whether a version of an array may stand for one value only. Members give versions by themselves, so that two
+/// of them may give the same one to two writes, one before and one after the first of them went out: arrays do
+/// not hold that yet.
+const ARRAY_VERSIONS: bool = cfg!(feature = "array-limits");
 
 /// Outcomes that may have been taken back: those of a time before a crash.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +38,7 @@ pub(super) fn judge(
     journal: &Journal,
     excuses: &[Excuse],
     is_async: &dyn Fn(&[u8]) -> bool,
+    versions_grow: bool,
 ) -> Option<Violation> {
     let mut histories = journal.finish();
     for history in &mut histories {
@@ -41,7 +48,12 @@ pub(super) fn judge(
     let found = versions.iter().find_map(|(key, seen)| {
         let lax = is_async(&key.1);
         let stays = |one: &&VersionSeen| !is_excused(excuses, one.ended_ns, lax);
-        judge_versions(key, &seen.iter().filter(stays).copied().collect::<Vec<_>>())
+        let seen: Vec<VersionSeen> = seen.iter().filter(stays).copied().collect();
+        (versions_grow || ARRAY_VERSIONS)
+            .then(|| judge_identity(key, &seen))
+            .flatten()
+            .or_else(|| judge_swaps(key, &seen))
+            .or_else(|| versions_grow.then(|| judge_versions(key, &seen)).flatten())
     });
     if let Some(explanation) = found {
         return Some(Violation { rule: "versions", explanation });
@@ -113,8 +125,8 @@ fn judge_keys(journal: &Journal, container: u32, history: &History) -> Option<Vi
     None
 }
 
-/// Versions of a key: never one for two values, and never lower than one that was told before.
-fn judge_versions(key: &KeyName, seen: &[VersionSeen]) -> Option<String> {
+/// Versions of a key: never one for two values.
+fn judge_identity(key: &KeyName, seen: &[VersionSeen]) -> Option<String> {
     let name = String::from_utf8_lossy(&key.1);
     let mut values: BTreeMap<_, ValueId> = BTreeMap::new();
     for one in seen {
@@ -127,6 +139,23 @@ fn judge_versions(key: &KeyName, seen: &[VersionSeen]) -> Option<String> {
             ));
         }
     }
+    None
+}
+
+/// What was stored if a version was still there: nothing was stored since that was seen.
+fn judge_swaps(key: &KeyName, seen: &[VersionSeen]) -> Option<String> {
+    let name = String::from_utf8_lossy(&key.1);
+    seen.iter().filter(|one| one.from.is_some()).find_map(|swap| {
+        let between = |one: &&VersionSeen| one.wrote && one.begun > swap.looked && one.ended < swap.begun;
+        let (between, from) = (seen.iter().find(between)?, swap.from?);
+        let (to, between) = (swap.version, between.version);
+        Some(format!("{name:?}: {to} replaced {from} though {between} was stored after that had been seen"))
+    })
+}
+
+/// Versions of a key: never lower than one that was told before.
+fn judge_versions(key: &KeyName, seen: &[VersionSeen]) -> Option<String> {
+    let name = String::from_utf8_lossy(&key.1);
     // By the end of each: the highest version told by then.
     let mut by_end: Vec<&VersionSeen> = seen.iter().collect();
     by_end.sort_by_key(|one| one.ended);

@@ -8,27 +8,29 @@
 //!
 //! Never: a task of one core touches what belongs to another but to look at it.
 
+mod open;
+mod watch;
+
 use super::audit;
 use super::caller::Caller;
 use super::connection::Client;
-use super::evictions::Evictions;
+use super::disks::Disk;
 use super::extras::Extras;
 use super::journal::Journal;
-use super::ledger::{Ledger, Watch};
 use super::shape::Shape;
 use super::workload::{Key, Workload};
-use plimsoll_cache::Cache;
-use plimsoll_flash::{DeviceError, OnFull, OpenError, Options, Partition, inspect};
-use plimsoll_kv::{Above, Block, Device, Durability};
+use plimsoll_array::{Array, HEADER_BYTES, MemberState};
+use plimsoll_flash::{OnFull, Partition};
+use plimsoll_kv::{Above, Device};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::sync::WaitList;
-use plimsoll_reactor::{CoreId, FileOptions, Mailbox, Mesh, Port, Reactor, Work};
+use plimsoll_reactor::{CoreId, Mailbox, Mesh, Port, Reactor, Work};
 use plimsoll_server::budget::Budget;
 use plimsoll_server::config::DebugCommand;
 use plimsoll_server::parameters::Values;
 use plimsoll_server::{Core, Geometry, Message, Settings, Shared, serve_core};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -96,11 +98,10 @@ enum Order {
 /// What the parts of a life share.
 pub(super) struct Life {
     pub(super) journal: Rc<Journal>,
-    pub(super) ledger: Rc<Ledger>,
+    pub(super) disks: Vec<Rc<Disk>>,
     pub(super) extras: Rc<Extras>,
     pub(super) shape: Shape,
     pub(super) keys: Rc<Vec<Key>>,
-    pub(super) path: String,
     pub(super) number: u64,
     pub(super) cores: usize,
     pub(super) ending: Ending,
@@ -109,7 +110,13 @@ pub(super) struct Life {
     pub(super) operations_max: Cell<u64>,
     /// Clients on connections that have not finished.
     pub(super) connected: Cell<u32>,
-    pub(super) partitions: RefCell<BTreeMap<u16, Rc<Partition>>>,
+    /// By number and disk.
+    pub(super) partitions: RefCell<BTreeMap<(u16, usize), Rc<Partition>>>,
+    pub(super) arrays: RefCell<BTreeMap<u16, Rc<Array>>>,
+    /// Members that are in, by partition, and a write has been acknowledged since.
+    members_in: RefCell<BTreeSet<(u16, usize)>>,
+    states_seen: RefCell<Vec<Vec<MemberState>>>,
+    changes: Cell<u64>,
     pub(super) refusal: RefCell<Option<Refusal>>,
     servers: RefCell<BTreeMap<usize, Rc<Core>>>,
     /// What hears of evictions.
@@ -152,21 +159,19 @@ impl Life {
     #[expect(clippy::too_many_arguments, reason = "what a world gives to each of its lives")]
     pub(super) fn new(
         journal: &Rc<Journal>,
-        ledger: &Rc<Ledger>,
+        disks: &[Rc<Disk>],
         extras: &Rc<Extras>,
         keys: &Rc<Vec<Key>>,
         shape: Shape,
-        path: &str,
         (number, cores): (u64, usize),
         ending: Ending,
     ) -> Rc<Life> {
         Rc::new(Life {
             journal: journal.clone(),
-            ledger: ledger.clone(),
+            disks: disks.to_vec(),
             extras: extras.clone(),
             shape,
             keys: keys.clone(),
-            path: path.to_owned(),
             number,
             cores,
             ending,
@@ -174,6 +179,10 @@ impl Life {
             operations_max: Cell::new(u64::MAX),
             connected: Cell::new(0),
             partitions: RefCell::default(),
+            arrays: RefCell::default(),
+            members_in: RefCell::default(),
+            states_seen: RefCell::default(),
+            changes: Cell::new(0),
             refusal: RefCell::default(),
             servers: RefCell::default(),
             above: RefCell::default(),
@@ -185,10 +194,11 @@ impl Life {
 
     /// Starts the server's process.
     pub(super) fn start(self: &Rc<Self>, world: &World) {
+        let header_bytes = if self.shape.is_array() { HEADER_BYTES } else { 0 };
         let geometry = Geometry {
             partitions: self.shape.partitions,
-            value_bytes_max: (self.shape.segment_bytes / 4) as usize,
-            part_bytes: (self.shape.segment_bytes / 8) as usize,
+            value_bytes_max: (self.shape.segment_bytes / 4) as usize - header_bytes,
+            part_bytes: (self.shape.segment_bytes / 8) as usize - header_bytes,
         };
         let shared = Arc::new(Shared::new(settings(&self.shape), geometry, self.cores));
         let some = |ports: Vec<Port<_>>| RefCell::new(ports.into_iter().map(Some).collect::<Vec<_>>());
@@ -231,7 +241,12 @@ impl Life {
 
     /// True if what connections are told may be lost for a while after.
     pub(super) fn loses_acknowledged(&self) -> bool {
-        self.shape.durability(0) == Durability::Async
+        self.shape.loses_acknowledged(0)
+    }
+
+    /// True if a disk ever was damaged.
+    pub(super) fn was_damaged(&self) -> bool {
+        self.disks.iter().any(|disk| disk.ledger.was_damaged())
     }
 
     /// Breaks the circles of references after the process is dead.
@@ -239,6 +254,7 @@ impl Life {
         self.servers.borrow_mut().clear();
         self.above.borrow_mut().clear();
         self.mailboxes.borrow_mut().clear();
+        self.arrays.borrow_mut().clear();
         self.partitions.borrow_mut().clear();
     }
 
@@ -248,40 +264,10 @@ impl Life {
         port: Port<Message>,
         shared: &Arc<Shared>,
     ) -> Result<(), Refusal> {
-        let file = reactor.open_file(&self.path, &FileOptions::default());
-        let file = file.map_err(|error| Refusal::Wrong(format!("opening the device: {error}")))?;
-        let block: Rc<dyn Block> = Rc::new(Watch { inner: Rc::new(file), ledger: self.ledger.clone() });
-        let superblock = inspect(&*block).await.map_err(|error| match error {
-            DeviceError::Io(error) => Refusal::Io(error.to_string()),
-            other => Refusal::Damaged(other.to_string()),
-        })?;
+        let disks = self.open_disks(reactor).await?;
         let mut local: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
         for number in shared.geometry.owned(reactor.core(), self.cores) {
-            let options = Options {
-                fingerprint_bits: self.shape.fingerprint_bits,
-                checkpoint_transitions_min: self.shape.checkpoint_transitions_min,
-                on_full: on_full(&self.shape),
-                known_bytes: self.shape.known_bytes,
-                ..Options::default()
-            };
-            let opened = Partition::open(reactor, block.clone(), &superblock, number, options).await;
-            let partition = opened.map_err(|error| match error {
-                OpenError::Io { .. } => Refusal::Io(error.to_string()),
-                OpenError::Damaged { .. } => Refusal::Damaged(error.to_string()),
-                OpenError::Full(_) => Refusal::Wrong(error.to_string()),
-            })?;
-            self.check_accounts(&partition, "after recovery");
-            self.journal.note(|| format!("partition {number} is open"));
-            self.partitions.borrow_mut().insert(number, partition.clone());
-            let secret = superblock.hash_secret;
-            let cache = match self.shape.cache_bytes {
-                0 => None,
-                bytes => Some(Cache::new(partition.clone(), partition.clock(), secret, bytes)),
-            };
-            let above: Rc<dyn Above> = Evictions::new(self, cache.clone());
-            partition.tell(Rc::downgrade(&above));
-            self.above.borrow_mut().push(above);
-            local.insert(number, cache.map_or(partition as Rc<dyn Device>, |cache| cache));
+            local.insert(number, self.open_device(reactor, &disks, number).await?);
         }
         let core = serve_core(reactor, port, local, shared, address());
         let core = core.map_err(|error| Refusal::Wrong(format!("listening: {error}")))?;
@@ -307,7 +293,7 @@ impl Life {
     /// cleaning, checkpoints and keys take is free. (A device that fails writes, or is damaged, may
     /// not be able to make room.)
     pub(super) fn is_nearly_empty(&self) -> bool {
-        let fails = self.journal.excuses.get().writes_fail || self.ledger.was_damaged();
+        let fails = self.journal.excuses.get().writes_fail || self.was_damaged();
         if self.shape.evicts {
             return !fails; // It makes room, always.
         }
@@ -324,9 +310,11 @@ impl Life {
         self.partitions.borrow().values().map(|partition| partition.metrics().evicted).sum()
     }
 
-    /// Records that could not be read so far.
+    /// Keys so far that a scan may have missed: records that could not be read, others told them.
     pub(super) fn unreadable(&self) -> u64 {
-        self.partitions.borrow().values().map(|partition| partition.metrics().unreadable).sum()
+        let partitions = self.partitions.borrow();
+        let unreadable: u64 = partitions.values().map(|partition| partition.metrics().unreadable).sum();
+        unreadable + self.missed_by_scans()
     }
 
     fn hear(self: &Rc<Self>, reactor: &Reactor, order: Order) {
@@ -364,15 +352,26 @@ impl Life {
         if let Some(server) = server {
             server.stop().await;
         }
-        let own: Vec<Rc<Partition>> = {
-            let partitions = self.partitions.borrow();
-            let own = partitions.iter().filter(|(number, _)| usize::from(**number) % self.cores == core);
-            own.map(|(_, partition)| partition.clone()).collect()
+        let is_own = |number: u16| usize::from(number) % self.cores == core;
+        let arrays: Vec<Rc<Array>> = {
+            let arrays = self.arrays.borrow();
+            arrays.iter().filter(|(number, _)| is_own(**number)).map(|(_, array)| array.clone()).collect()
         };
-        for partition in own {
-            if let Err(error) = partition.close().await {
-                let trouble = super::journal::Trouble::of(&error);
-                self.journal.explain("closing a partition", &trouble);
+        for array in arrays {
+            array.close().await;
+        }
+        let own: Vec<(usize, Rc<Partition>)> = {
+            let partitions = self.partitions.borrow();
+            let own = partitions.iter().filter(|((number, _), _)| is_own(*number));
+            own.map(|((_, member), partition)| (*member, partition.clone())).collect()
+        };
+        for (member, partition) in own {
+            match partition.close().await {
+                Err(error) if !self.disks[member].may_fail.get() => {
+                    let trouble = super::journal::Trouble::of(&error);
+                    self.journal.explain("closing a partition", &trouble);
+                }
+                _ => {}
             }
         }
     }
@@ -465,6 +464,9 @@ impl Life {
         }
         self.phase.set(Phase::Checking);
         if self.ending.checks {
+            if self.shape.is_array() {
+                self.wait_for_rebuild(&reactor).await;
+            }
             audit::check(&self, &caller).await;
         }
         if self.ending.empties {

@@ -37,6 +37,18 @@ pub const CLASSES: [FaultClass; 6] = [
     FaultClass::Full,
 ];
 
+/// Whether the clock steps in worlds of arrays. A key that one member has seen expired, and another not, comes
+/// back with the other when the clock is set back before a restart: arrays do not hold that yet.
+const CLOCK_STEPS: bool = cfg!(feature = "array-limits");
+/// Whether devices of arrays fill up. A write that one member has no room for cannot always be undone on the
+/// others, which have no room for what was there before: arrays do not hold that yet.
+const FILLS: bool = cfg!(feature = "array-limits");
+
+/// A roster, a mark, and a record for each write that was ever under way beside others.
+const BOOKS_MAX: u64 = 2 + 64;
+/// A record of the journal names a key.
+const BOOK_BYTES_MAX: u64 = 1024;
+
 /// In a hundred commands drawn, so many stores more write a small device over several times.
 const STORES_OF_CHURN: u64 = 150;
 
@@ -54,6 +66,10 @@ pub(super) enum Worth {
 pub(super) struct Shape {
     pub(super) seed: u64,
     pub(super) class: FaultClass,
+    /// Disks; several are an array.
+    pub(super) members: usize,
+    /// Copies of each key; of 1 the members share the keys.
+    pub(super) copies: u32,
     pub(super) partitions: u16,
     pub(super) segments: u64,
     pub(super) segment_bytes: u64,
@@ -154,6 +170,8 @@ impl Shape {
         Shape {
             seed,
             class,
+            members: 1,
+            copies: 1,
             partitions,
             segments,
             segment_bytes,
@@ -182,6 +200,56 @@ impl Shape {
             operations: r.range(1000, 1600),
             crashes: 3,
         }
+    }
+
+    /// The shape of a seed's world of arrays: as [`Shape::of`], over several disks. Devices that lie are left
+    /// out: a copy that was taken back without a trace looks like one that was never written, and arrays do
+    /// not compare copies at each read.
+    pub(super) fn of_array(seed: u64) -> Shape {
+        let single = Shape::of(seed);
+        let mut random = Random::stream(seed, "array");
+        let r = &mut random;
+        let members = pick(r, &[2, 2, 3, 3, 4]);
+        let copies = pick(r, &[1, 2, 2, 2, 2, 3, 3]).min(members as u32);
+        // What all keys take spreads over the members.
+        let spread = single.value_bytes_max * members as u64 / u64::from(copies);
+        let value_bytes_max = if FILLS { spread } else { (spread / 3).max(40) };
+        Shape {
+            class: match single.class {
+                FaultClass::Damage => FaultClass::Crashes,
+                FaultClass::Clock if !CLOCK_STEPS => FaultClass::Crashes,
+                FaultClass::Full if !FILLS => FaultClass::Crashes,
+                class => class,
+            },
+            members,
+            copies,
+            value_bytes_max: value_bytes_max.min(single.segment_bytes / 5),
+            // Batches and retained versions are operations on one device.
+            extras: false,
+            evicts: false,
+            steps_clock: CLOCK_STEPS && single.steps_clock,
+            ..single
+        }
+    }
+
+    /// True if the server's devices are arrays.
+    pub(super) fn is_array(&self) -> bool {
+        self.members > 1
+    }
+
+    /// True if containers are emptied as a whole: by clients, or when a member comes back.
+    pub(super) fn sweeps(&self) -> bool {
+        self.clears || self.is_array()
+    }
+
+    /// What a member of an array holds for the array itself when no key is left, at most: objects and bytes.
+    pub(super) fn books(&self) -> (u64, u64) {
+        if self.is_array() { (BOOKS_MAX, BOOKS_MAX * BOOK_BYTES_MAX) } else { (0, 0) }
+    }
+
+    /// True if what is acknowledged for a key may be lost for a while after. Arrays have no such writes.
+    pub(super) fn loses_acknowledged(&self, key: u64) -> bool {
+        !self.is_array() && self.durability(key) == Durability::Async
     }
 
     /// The size of the disk in bytes: what the partitions take, and superblocks and anchors.
@@ -223,6 +291,7 @@ impl Shape {
     pub(super) fn format_rates(&self) -> FaultRates {
         let none = FaultRates::default();
         match self.class {
+            _ if self.is_array() => none,
             FaultClass::Errors => FaultRates { write_error_ppm: 50_000, flush_error_ppm: 20_000, ..none },
             FaultClass::Damage => FaultRates { misdirect_ppm: 20_000, bit_flip_ppm: 20_000, ..none },
             _ => none,

@@ -30,7 +30,17 @@ pub struct SeedReport {
 /// Runs the world of a seed.
 #[must_use]
 pub fn run_seed(seed: u64, traces: bool) -> SeedReport {
-    let shape = Shape::of(seed);
+    run_shape(Shape::of(seed), traces)
+}
+
+/// Runs the world of arrays of a seed.
+#[must_use]
+pub fn run_array_seed(seed: u64, traces: bool) -> SeedReport {
+    run_shape(Shape::of_array(seed), traces)
+}
+
+fn run_shape(shape: Shape, traces: bool) -> SeedReport {
+    let seed = shape.seed;
     let world = World::new(seed, classify);
     let mut report = SeedReport {
         seed,

@@ -116,10 +116,11 @@ impl Caller {
                     .await;
             }
         };
+        let looked = self.journal.events();
         let read = self.read_pinned(key, &item).await;
         let base = read.map(|bytes| self.journal.values.borrow().read(&key.name, &bytes, 0, true));
         match base {
-            Ok(Ok(base)) => self.change_pinned(key, &item, base, length).await,
+            Ok(Ok(base)) => self.change_pinned(key, (&item, looked), base, length).await,
             Ok(Err(text)) => self.journal.violate("values", format!("a value to be changed: {text}")),
             Err(_) => {}
         }
@@ -127,7 +128,7 @@ impl Caller {
         let _ = self.unpin(key, &item).await;
     }
 
-    async fn change_pinned(&self, key: &Key, item: &Item, base: ValueId, length: usize) {
+    async fn change_pinned(&self, key: &Key, (item, looked): (&Item, u64), base: ValueId, length: usize) {
         let part_bytes = self.device.part_bytes();
         let old = item.length as usize;
         let (length, changed) = {
@@ -156,7 +157,7 @@ impl Caller {
             let abort = Op::UploadAbort { upload, key: key.name.1.clone() };
             drop(self.call(Durability::Sync, abort).await);
         }
-        self.swapped(key, &asked, (item.version, value), Some(called));
+        self.swapped(key, &asked, ((item.version, looked), value), Some(called));
     }
 
     /// Uploads a value of which some parts are alike in a pinned one.

@@ -1,0 +1,117 @@
+//! What worlds of arrays found (`plimsoll sim fuzz --arrays`): a named test for each.
+
+use super::bench::{Bench, DB, bytes, execute, retrieve_op, run, set, store_in};
+use crate::header::{Form, Header};
+use crate::placement::container;
+use crate::{Array, MemberState};
+use futures_util::future::{Either, select};
+use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Value, Version};
+use std::pin::pin;
+use std::rc::Rc;
+
+#[test]
+fn a_previous_value_in_parts_is_refused_and_nothing_is_done() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 2);
+        let array = bench.open().await;
+        let key = b"k".to_vec();
+        let begin = Op::UploadBegin { container: DB, key: key.clone(), length: 150, shared_bytes: 0 };
+        let Ok(Output::Upload(upload)) = execute(&array, begin).await else { panic!("an upload") };
+        for length in [100, 50] {
+            let part = Op::UploadPart { upload, key: key.clone(), bytes: vec![7; length] };
+            execute(&array, part).await.unwrap();
+        }
+        execute(&array, store_in(DB, "k", Value::Upload(upload))).await.unwrap();
+        let swap = Op::Store {
+            container: DB,
+            key,
+            value: Value::Bytes(b"new".to_vec()),
+            condition: Condition::None,
+            expiry: Expiry::Never,
+            retain: false,
+            want_previous: true,
+        };
+        assert!(matches!(execute(&array, swap).await, Err(Error::Invalid(_))));
+        let Ok(Output::Found(item)) = execute(&array, retrieve_op(DB, "k")).await else { panic!("it stays") };
+        assert_eq!((item.length, item.upload.is_some()), (150, true));
+    });
+}
+
+async fn until(bench: &Bench, array: &Rc<Array>, member: usize, state: MemberState) {
+    while array.status().members[member].state != state {
+        bench.reactor.sleep_ns(1_000_000).await;
+    }
+}
+
+#[test]
+fn a_member_that_was_being_resynchronised_at_a_crash_begins_anew() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 2, 2);
+        let array = bench.open().await;
+        for number in 0..600 {
+            set(&array, &format!("key:{number}"), b"v").await.unwrap();
+        }
+        bench.members[0].set_policy(FaultPolicy::From(1));
+        set(&array, "key:0", b"w").await.unwrap();
+        array.close().await;
+        bench.members[0].set_policy(FaultPolicy::Never);
+        bench.options.rebuild_bytes_per_s = 1;
+        let array = bench.open().await;
+        until(&bench, &array, 0, MemberState::Resyncing).await;
+        // A delete that the crash cut short: the other member has made it.
+        let role = crate::placement::primary(b"gone", 2);
+        let version = Version { epoch: 1, clock: 1 };
+        let header = Header { form: Form::Copies(2), role: role as u8, version, value_bytes: 5 };
+        let stale = store_in(container(DB, role), "gone", Value::Bytes(header.before(b"stale")));
+        execute(&bench.below[0], stale).await.unwrap();
+        drop(array);
+        bench.options.rebuild_bytes_per_s = 0;
+        let array = bench.open().await;
+        assert_eq!(array.status().members[0].state, MemberState::Out);
+        bench.whole(&array).await;
+        array.take_out(1, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        assert_eq!(bytes(&array, "gone").await, None, "it does not come back");
+        assert_eq!(bytes(&array, "key:0").await.as_deref(), Some(&b"w"[..]));
+    });
+}
+
+#[test]
+fn a_rebuilt_member_is_marked_too_so_that_the_next_start_compares_no_keys() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 2);
+        let array = bench.open().await;
+        set(&array, "k", b"v").await.unwrap();
+        array.close().await;
+        bench.try_open(&[1]).await.expect("two of three are there").close().await;
+        let array = bench.open().await;
+        bench.whole(&array).await;
+        array.close().await;
+        assert!(!bench.open().await.distrusted.get());
+    });
+}
+
+#[test]
+fn a_write_is_seen_through_though_whoever_asked_goes_away() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        for patience_ns in 0..40 {
+            let value = format!("{patience_ns}").into_bytes();
+            let (asked, timer) = (set(&array, "k", &value), reactor.sleep_ns(patience_ns * 500));
+            if let Either::Left((done, _)) = select(pin!(asked), pin!(timer)).await {
+                done.unwrap();
+            }
+            reactor.sleep_ns(10_000_000).await;
+            let mut copies = Vec::new();
+            for role in 0..3 {
+                let member = (crate::placement::primary(b"k", 3) + role) % 3;
+                let read = execute(&bench.below[member], retrieve_op(container(DB, role), "k")).await;
+                let Ok(Output::Found(item)) = read else { panic!("a copy") };
+                copies.push(item.bytes[32..].to_vec());
+            }
+            assert_eq!(copies, vec![value; 3], "after {patience_ns}");
+        }
+    });
+}

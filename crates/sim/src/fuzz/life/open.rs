@@ -1,0 +1,171 @@
+//! How a life opens what it serves: disks, their partitions, and above them caches, or arrays and caches.
+//!
+//! Place: each core of a life, before it serves.
+//!
+//! Invariants: a disk that may fail, and does, counts as one that is not there; the failure of any other is a
+//! refusal. An array starts without its missing members by itself if more than half of all are whole; else it
+//! is told to, as its operator would.
+//!
+//! Never: it opens an array a second time in one life after the first had begun to write.
+
+use super::{Life, Refusal, on_full};
+use crate::fuzz::evictions::Evictions;
+use crate::fuzz::ledger::Watch;
+use plimsoll_array::{Array, ArrayOptions, Joining, Mechanism, OpenError as ArrayError};
+use plimsoll_cache::Cache;
+use plimsoll_flash::{DeviceError, OpenError, Options, Partition, Superblock, inspect};
+use plimsoll_kv::{Above, Block, Device};
+use plimsoll_reactor::{FileOptions, Reactor};
+use std::rc::Rc;
+
+/// A disk that is there.
+pub(super) struct Opened {
+    block: Rc<dyn Block>,
+    pub(super) superblock: Superblock,
+}
+
+impl Life {
+    /// Opens the disks that are there.
+    pub(super) async fn open_disks(&self, reactor: &Reactor) -> Result<Vec<Option<Opened>>, Refusal> {
+        let mut opened = Vec::new();
+        for disk in &self.disks {
+            if disk.is_missing.get() {
+                opened.push(None);
+                continue;
+            }
+            let file = reactor.open_file(&disk.path, &FileOptions::default());
+            let file = file.map_err(|error| Refusal::Wrong(format!("opening the device: {error}")))?;
+            let block: Rc<dyn Block> = Rc::new(Watch { inner: Rc::new(file), ledger: disk.ledger.clone() });
+            let superblock = match inspect(&*block).await {
+                Ok(superblock) => Some(superblock),
+                Err(DeviceError::Io(_)) if disk.may_fail.get() => None,
+                Err(DeviceError::Io(error)) => return Err(Refusal::Io(error.to_string())),
+                Err(other) => return Err(Refusal::Damaged(other.to_string())),
+            };
+            opened.push(superblock.map(|superblock| Opened { block, superblock }));
+        }
+        Ok(opened)
+    }
+
+    /// Opens what serves a partition, on whichever disks.
+    pub(super) async fn open_device(
+        self: &Rc<Self>,
+        reactor: &Reactor,
+        disks: &[Option<Opened>],
+        number: u16,
+    ) -> Result<Rc<dyn Device>, Refusal> {
+        let mut partitions = Vec::new();
+        for (member, disk) in disks.iter().enumerate() {
+            let opened = match disk {
+                Some(disk) => self.open_partition(reactor, disk, number, member).await?,
+                None => None,
+            };
+            partitions.push(opened);
+        }
+        let secret = disks.iter().flatten().map(|disk| disk.superblock.hash_secret).next();
+        let secret = secret.ok_or_else(|| Refusal::Wrong("no disk is there".to_owned()))?;
+        if !self.shape.is_array() {
+            let partition = partitions.pop().flatten().expect("its failure is a refusal");
+            return Ok(self.serve_partition(partition, secret));
+        }
+        let ids = disks.iter().map(|disk| disk.as_ref().map_or([0; 16], |disk| disk.superblock.device_id));
+        let array = self.open_array(reactor, &partitions, &ids.collect::<Vec<_>>(), number).await?;
+        self.watch_array(reactor, number, &array);
+        Ok(match self.shape.cache_bytes {
+            0 => array,
+            bytes => Cache::new(array.clone(), array.clock(), secret, bytes),
+        })
+    }
+
+    async fn open_partition(
+        &self,
+        reactor: &Reactor,
+        disk: &Opened,
+        number: u16,
+        member: usize,
+    ) -> Result<Option<Rc<Partition>>, Refusal> {
+        let options = Options {
+            fingerprint_bits: self.shape.fingerprint_bits,
+            checkpoint_transitions_min: self.shape.checkpoint_transitions_min,
+            on_full: on_full(&self.shape),
+            known_bytes: self.shape.known_bytes,
+            ..Options::default()
+        };
+        let opened = Partition::open(reactor, disk.block.clone(), &disk.superblock, number, options).await;
+        let partition = match opened {
+            Ok(partition) => partition,
+            Err(OpenError::Io { .. }) if self.disks[member].may_fail.get() => return Ok(None),
+            Err(error @ OpenError::Io { .. }) => return Err(Refusal::Io(error.to_string())),
+            Err(error @ OpenError::Damaged { .. }) => return Err(Refusal::Damaged(error.to_string())),
+            Err(error @ OpenError::Full(_)) => return Err(Refusal::Wrong(error.to_string())),
+        };
+        self.check_accounts(&partition, "after recovery");
+        self.journal.note(|| format!("partition {number} is open on disk {member}"));
+        self.partitions.borrow_mut().insert((number, member), partition.clone());
+        Ok(Some(partition))
+    }
+
+    fn serve_partition(self: &Rc<Self>, partition: Rc<Partition>, secret: u64) -> Rc<dyn Device> {
+        let cache = match self.shape.cache_bytes {
+            0 => None,
+            bytes => Some(Cache::new(partition.clone(), partition.clock(), secret, bytes)),
+        };
+        let above: Rc<dyn Above> = Evictions::new(self, cache.clone());
+        partition.tell(Rc::downgrade(&above));
+        self.above.borrow_mut().push(above);
+        cache.map_or(partition as Rc<dyn Device>, |cache| cache)
+    }
+
+    async fn open_array(
+        &self,
+        reactor: &Reactor,
+        partitions: &[Option<Rc<Partition>>],
+        ids: &[[u8; 16]],
+        number: u16,
+    ) -> Result<Rc<Array>, Refusal> {
+        let joining = |member: usize, is_there: bool| Joining {
+            name: self.disks[member].path.clone(),
+            id: ids[member],
+            device: partitions[member].clone().filter(|_| is_there).map(|it| it as Rc<dyn Device>),
+        };
+        let mechanism = match self.shape.copies {
+            1 => Mechanism::Hashing,
+            copies => Mechanism::Replication { copies },
+        };
+        let (mut degraded, mut strangers) = (false, Vec::new());
+        let array = loop {
+            let members = (0..ids.len()).map(|member| joining(member, !strangers.contains(&member)));
+            let options = ArrayOptions { mechanism, degraded, rebuild_bytes_per_s: 0 };
+            let numbers = (number, self.shape.partitions);
+            match Array::open(reactor, numbers.0, numbers.1, members.collect(), options).await {
+                Ok(array) => break array,
+                Err(ArrayError::TooManyMissing { .. }) if !degraded && !self.is_majority_whole() => {
+                    degraded = true;
+                }
+                Err(ArrayError::Stranger(name)) if self.stranger(&name).is_some() => {
+                    strangers.extend(self.stranger(&name));
+                }
+                Err(error @ ArrayError::Device { .. }) if self.disks.iter().any(|it| it.may_fail.get()) => {
+                    return Err(Refusal::Io(error.to_string()));
+                }
+                Err(error) => return Err(Refusal::Wrong(error.to_string())),
+            }
+        };
+        for member in strangers {
+            self.journal.note(|| format!("partition {number}: disk {member} takes another's place"));
+            let replaced = array.replace(member, joining(member, true)).await;
+            replaced.map_err(|error| Refusal::Wrong(format!("replacing: {error}")))?;
+        }
+        Ok(array)
+    }
+
+    /// True if an array has to start without being told that it may.
+    fn is_majority_whole(&self) -> bool {
+        2 * self.disks.iter().filter(|disk| disk.is_whole.get()).count() > self.disks.len()
+    }
+
+    /// The disk of this name, if it may be new.
+    fn stranger(&self, name: &str) -> Option<usize> {
+        self.disks.iter().position(|disk| disk.path == name && !disk.is_whole.get())
+    }
+}

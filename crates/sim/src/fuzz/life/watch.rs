@@ -1,0 +1,122 @@
+//! What a life sees of its arrays: who is in, and whether somebody went out whom nothing had struck.
+//!
+//! Place: a task beside each array, on its core; the era and the clients' scans look at what it saw.
+//!
+//! Invariants: a member counts as in only if a write that began after that was acknowledged, for then the
+//! roster that says so is durable.
+//!
+//! Never: it changes anything.
+
+use super::Life;
+use plimsoll_array::{Array, MemberState};
+use plimsoll_kv::{Device, Durability, Op, Request};
+use plimsoll_reactor::{Reactor, Work};
+use std::rc::Rc;
+
+/// So often it looks.
+const LOOK_NS: u64 = 1_000_000;
+/// A scan beside a change of the members may miss so many keys.
+const KEYS_OF_A_CHANGE: u64 = 1_000_000;
+/// A member that nothing hinders is in again after this time.
+const REBUILD_NS_MAX: u64 = 60_000_000_000;
+
+fn states(array: &Array) -> Vec<MemberState> {
+    array.status().members.iter().map(|member| member.state).collect()
+}
+
+impl Life {
+    /// Looks after an array for as long as the life lasts.
+    pub(super) fn watch_array(self: &Rc<Self>, reactor: &Reactor, number: u16, array: &Rc<Array>) {
+        self.arrays.borrow_mut().insert(number, array.clone());
+        let (life, reactor, array) = (Rc::downgrade(self), reactor.clone(), array.clone());
+        let core = reactor.clone();
+        core.spawn(Work::Control, async move {
+            let mut seen = Vec::new();
+            loop {
+                let now = states(&array);
+                let Some(life) = life.upgrade() else { return };
+                if now != seen {
+                    life.see_members(number, &now);
+                    let sync = Request::new(Durability::Sync, Op::Sync);
+                    let synced = array.clone().execute(sync).await.is_ok();
+                    // What changed meanwhile is looked at again.
+                    if synced && now == states(&array) {
+                        life.confirm_members(number, &now);
+                        seen = now;
+                    }
+                }
+                drop(life);
+                reactor.sleep_ns(LOOK_NS).await;
+            }
+        });
+    }
+
+    /// Whoever is not in does not count as in any more; whoever is whole has to be in.
+    fn see_members(&self, number: u16, now: &[MemberState]) {
+        self.journal.note(|| format!("the members of partition {number}: {now:?}"));
+        for (member, state) in now.iter().enumerate() {
+            let disk = &self.disks[member];
+            if *state == MemberState::In {
+                continue;
+            }
+            self.members_in.borrow_mut().remove(&(number, member));
+            if disk.is_whole.get() && !disk.may_fail.get() {
+                let text = format!("partition {number}: {} is {state:?}, and nothing befell it", disk.path);
+                self.journal.violate("members", text);
+            }
+        }
+    }
+
+    fn confirm_members(&self, number: u16, now: &[MemberState]) {
+        let is_in = (0..now.len()).filter(|member| now[*member] == MemberState::In);
+        self.members_in.borrow_mut().extend(is_in.map(|member| (number, member)));
+    }
+
+    /// True if a member is in at the arrays of all partitions.
+    pub(in crate::fuzz) fn is_in(&self, member: usize) -> bool {
+        let is_in = self.members_in.borrow();
+        let arrays = self.arrays.borrow();
+        let is_now = |array: &Array| array.status().members[member].state == MemberState::In;
+        arrays.len() == usize::from(self.shape.partitions)
+            && arrays.iter().all(|(number, array)| is_in.contains(&(*number, member)) && is_now(array))
+    }
+
+    /// True if what a disk holds of a partition is what it should hold.
+    pub(in crate::fuzz) fn holds_its_share(&self, (number, member): (u16, usize)) -> bool {
+        let arrays = self.arrays.borrow();
+        arrays.get(&number).is_none_or(|array| array.status().members[member].state == MemberState::In)
+    }
+
+    /// Keys that a scan may have missed because another member told them than at its beginning, counted from
+    /// the start of the life.
+    pub(super) fn missed_by_scans(&self) -> u64 {
+        let arrays = self.arrays.borrow();
+        let now: Vec<_> = arrays.values().map(|array| states(array)).collect();
+        if *self.states_seen.borrow() != now {
+            *self.states_seen.borrow_mut() = now;
+            self.changes.set(self.changes.get() + KEYS_OF_A_CHANGE);
+        }
+        self.changes.get()
+    }
+
+    /// Waits until every member that nothing hinders is in again.
+    pub(super) async fn wait_for_rebuild(&self, reactor: &Reactor) {
+        let end_ns = reactor.now_ns() + REBUILD_NS_MAX;
+        let is_hindered = |member: &usize| {
+            let disk = &self.disks[*member];
+            disk.may_fail.get() || disk.is_missing.get() || !self.is_nearly_empty()
+        };
+        let lacks = || (0..self.disks.len()).find(|member| !is_hindered(member) && !self.is_in(*member));
+        while let Some(member) = lacks() {
+            if reactor.now_ns() >= end_ns || self.journal.is_violated() {
+                let arrays = self.arrays.borrow();
+                let status = arrays.values().map(|array| array.status().members[member].clone());
+                let status: Vec<_> = status.map(|it| (it.state, it.reason)).collect();
+                let text = format!("{} is not in again: {status:?}", self.disks[member].path);
+                self.journal.violate("rebuild", text);
+                return;
+            }
+            reactor.sleep_ns(LOOK_NS).await;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What becomes of the members of arrays: which of them fails, goes away, comes back, and as what.
+//!
+//! Place: an era asks before each life and while clients work.
+//!
+//! Invariants: of `copies` members, at any time at most `copies - 1` are not whole: they fail or have failed,
+//! are or were away, or hold nothing. Such a member is whole again when the arrays of all partitions have said
+//! that it is in, and a write after that was acknowledged. Before all arrays were made once nothing happens.
+//!
+//! Never: it lets a second member go because the first is nearly back.
+
+use super::disks::Disks;
+use super::life::Life;
+use super::shape::{FaultClass, Shape};
+use plimsoll_reactor::sim::{FaultRates, Random};
+
+/// What happened to members, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberCounts {
+    /// Failed from an instant on.
+    pub failed: u64,
+    /// Not there for a life.
+    pub missing: u64,
+    /// Came back with what they had.
+    pub returned: u64,
+    /// Came back formatted anew.
+    pub formatted: u64,
+    /// Others took their places.
+    pub replaced: u64,
+    /// Whole again.
+    pub rebuilt: u64,
+}
+
+impl MemberCounts {
+    pub(super) fn add(&mut self, other: &MemberCounts) {
+        self.failed += other.failed;
+        self.missing += other.missing;
+        self.returned += other.returned;
+        self.formatted += other.formatted;
+        self.replaced += other.replaced;
+        self.rebuilt += other.rebuilt;
+    }
+}
+
+/// How a member comes into a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// With what it has.
+    AsItIs,
+    Missing,
+    /// Formatted anew: below, what it had is still there.
+    Formatted,
+    /// Another disk in its place.
+    Replaced,
+    /// Another disk that says that it is the same.
+    Wiped,
+}
+
+/// The members of a world's arrays.
+pub(super) struct Members {
+    shape: Shape,
+    /// All arrays were made.
+    made: bool,
+    pub(super) counts: MemberCounts,
+}
+
+impl Members {
+    pub(super) fn new(shape: Shape) -> Members {
+        Members { shape, made: false, counts: MemberCounts::default() }
+    }
+
+    /// All arrays are open.
+    pub(super) fn opened(&mut self) {
+        self.made = true;
+    }
+
+    /// True if one more may fail.
+    fn has_room(&self, disks: &Disks) -> bool {
+        let lost = disks.all().iter().filter(|disk| !disk.is_whole.get()).count();
+        self.made && lost + 1 < self.shape.copies as usize
+    }
+
+    /// A whole member that may be lost, if one may.
+    fn pick(&self, disks: &Disks, plan: &mut Random) -> Option<usize> {
+        if !self.has_room(disks) {
+            return None;
+        }
+        let whole = (0..disks.all().len()).filter(|member| disks.all()[*member].is_whole.get());
+        let whole: Vec<usize> = whole.collect();
+        Some(whole[plan.below(whole.len() as u64) as usize])
+    }
+
+    /// Who comes into the next life, and how: those that were lost before, and perhaps others.
+    pub(super) fn arrive(&mut self, disks: &Disks, plan: &mut Random, losses: u32) -> Vec<(usize, Arrival)> {
+        let mut arrivals = Vec::new();
+        for (member, disk) in disks.all().iter().enumerate() {
+            disk.is_missing.set(false);
+            disk.may_fail.set(false);
+            if !disk.is_whole.get() {
+                let comes = losses == 0 || plan.chance_ppm(800_000);
+                arrivals.push((member, if comes { self.comes(plan) } else { Arrival::Missing }));
+            }
+        }
+        while losses > 0 && plan.chance_ppm(losses) {
+            let Some(member) = self.pick(disks, plan) else { break };
+            disks.all()[member].is_whole.set(false);
+            let goes = plan.chance_ppm(600_000);
+            arrivals.push((member, if goes { Arrival::Missing } else { self.comes(plan) }));
+        }
+        for (member, arrival) in &arrivals {
+            disks.all()[*member].is_missing.set(*arrival == Arrival::Missing);
+            let counts = &mut self.counts;
+            *match arrival {
+                Arrival::AsItIs => &mut counts.returned,
+                Arrival::Missing => &mut counts.missing,
+                Arrival::Formatted => &mut counts.formatted,
+                Arrival::Replaced | Arrival::Wiped => &mut counts.replaced,
+            } += 1;
+        }
+        arrivals
+    }
+
+    fn comes(&self, plan: &mut Random) -> Arrival {
+        match plan.below(10) {
+            0..6 => Arrival::AsItIs,
+            6 | 7 => Arrival::Formatted,
+            8 => Arrival::Replaced,
+            _ => Arrival::Wiped,
+        }
+    }
+
+    /// A member that fails now and then in the coming life, if the world has such faults and one may.
+    pub(super) fn afflict(&mut self, disks: &Disks, plan: &mut Random) -> Option<usize> {
+        let candidate = || disks.all().iter().position(|disk| !disk.is_whole.get() && !disk.is_missing.get());
+        if self.shape.class != FaultClass::Errors || !self.made {
+            return None;
+        }
+        let member = self.pick(disks, plan).or_else(candidate)?;
+        self.lose(disks, member);
+        Some(member)
+    }
+
+    /// A member that fails for good from now on, if one may; and how.
+    pub(super) fn fail(
+        &mut self,
+        disks: &Disks,
+        plan: &mut Random,
+        rates: FaultRates,
+    ) -> Option<(usize, FaultRates)> {
+        let member = self.pick(disks, plan)?;
+        self.lose(disks, member);
+        let reads_too = plan.chance_ppm(400_000);
+        let always = 1_000_000;
+        let read_error_ppm = if reads_too { always } else { rates.read_error_ppm };
+        Some((
+            member,
+            FaultRates { write_error_ppm: always, flush_error_ppm: always, read_error_ppm, ..rates },
+        ))
+    }
+
+    fn lose(&mut self, disks: &Disks, member: usize) {
+        self.counts.failed += 1;
+        disks.all()[member].is_whole.set(false);
+        disks.all()[member].may_fail.set(true);
+    }
+
+    /// Notes who has been rebuilt.
+    pub(super) fn look(&mut self, disks: &Disks, life: &Life) {
+        for (member, disk) in disks.all().iter().enumerate() {
+            let fails = disk.may_fail.get() || disk.is_missing.get();
+            if !disk.is_whole.get() && !fails && life.is_in(member) {
+                disk.is_whole.set(true);
+                self.counts.rebuilt += 1;
+                life.journal.note(|| format!("{} is whole again", disk.path));
+            }
+        }
+    }
+}
