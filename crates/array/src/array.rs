@@ -317,6 +317,15 @@ impl Array {
         Ok(guard)
     }
 
+    /// Holds a key, whole unless there is no room to make it so: reads and deletes go on on full devices.
+    pub(crate) async fn hold_full(self: &Rc<Self>, place: &Place) -> Result<KeyGuard> {
+        let guard = self.locks.lock(place.id.0, place.id.1).await;
+        match self.settle(place).await {
+            Ok(()) | Err(Error::NoSpace | Error::NoMemory) => Ok(guard),
+            Err(error) => Err(error),
+        }
+    }
+
     /// True if a time of expiry has come.
     pub(crate) fn is_past(&self, expiry_ms: Option<u64>) -> bool {
         expiry_ms.is_some_and(|at_ms| at_ms <= self.clock.now_ms())

@@ -39,7 +39,7 @@ impl Array {
                 return found.map(Output::Found);
             }
         }
-        let _guard = self.hold(place).await?;
+        let _guard = self.hold_full(place).await?;
         let item = self.read(place, range, manner).await?;
         if pin && item.upload.is_some() {
             return self.pin_everywhere(place, item, manner).await.map(Output::Found);
@@ -56,7 +56,8 @@ impl Array {
         let is_look = range == Some((0, 0));
         let needed = if is_look { 1 } else { self.form.needed() };
         let whole = if needed > 1 { None } else { range };
-        let pieces = self.gather(place, whole, (needed, &self.all_roles()), manner).await?;
+        let roles = if self.is_unsettled(place) { self.newest_roles(place).await? } else { self.all_roles() };
+        let pieces = self.gather(place, whole, (needed, &roles), manner).await?;
         if is_look {
             let item = pieces.into_iter().next().ok_or(WRONG_OUTPUT)?.item;
             return Ok(Item { bytes: Vec::new(), ..item });

@@ -34,14 +34,14 @@ pub(crate) enum Told {
 }
 
 impl Told {
-    fn version(&self) -> Option<Version> {
+    pub(crate) fn version(&self) -> Option<Version> {
         match self {
             Told::Found { version, .. } => Some(*version),
             Told::Absent | Told::Unreadable => None,
         }
     }
 
-    fn expiry_ms(&self) -> Option<u64> {
+    pub(crate) fn expiry_ms(&self) -> Option<u64> {
         match self {
             Told::Found { expiry_ms, .. } => *expiry_ms,
             Told::Absent | Told::Unreadable => None,
@@ -117,6 +117,20 @@ impl Array {
             }
         }
         Err(Error::Overloaded)
+    }
+
+    /// Who has the newest version that can be read of a held key that could not be made whole; all, if none has
+    /// any.
+    pub(crate) async fn newest_roles(self: &Rc<Self>, place: &Place) -> Result<Vec<usize>> {
+        let told = self.ask_all(place).await?;
+        let mut versions: Vec<Version> = told.iter().filter_map(|(_, told)| told.version()).collect();
+        versions.sort_unstable();
+        let roles_of = |version: &Version| {
+            let of_it = told.iter().filter(|(_, told)| told.version() == Some(*version));
+            of_it.map(|(role, _)| *role).collect::<Vec<usize>>()
+        };
+        let newest = versions.iter().rev().map(roles_of).find(|roles| roles.len() >= self.form.needed());
+        Ok(newest.unwrap_or_else(|| self.all_roles()))
     }
 
     /// Gives the newest version, which `roles` have enough of, to all others.
@@ -207,7 +221,7 @@ impl Array {
     }
 
     /// What each member that is in has of a key, by role.
-    async fn ask_all(self: &Rc<Self>, place: &Place) -> Result<Vec<(usize, Told)>> {
+    pub(crate) async fn ask_all(self: &Rc<Self>, place: &Place) -> Result<Vec<(usize, Told)>> {
         let each = (0..self.roles).filter_map(|role| {
             let device = self.readable(self.member_of(place, role))?;
             Some(async move { (role, self.ask(&device, place, role, true).await) })

@@ -11,9 +11,13 @@
 use crate::array::{Array, Manner};
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::read::WRONG_OUTPUT;
+use crate::reconcile::Told;
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, ScanPage, Stats};
 use std::rc::Rc;
+
+/// A scan's position is a slot, and so many bits within it.
+const SLOT_SHIFT: u32 = 40;
 
 /// Where the keys of a primary are told: a member, and its container.
 pub(crate) struct Source {
@@ -83,7 +87,10 @@ impl Array {
     ) -> Result<Output> {
         let (prefix, after) = (prefix.to_vec(), after.map(<[u8]>::to_vec));
         let op = |container| Op::List { container, prefix: prefix.clone(), after: after.clone(), limit };
-        let outputs = self.ask_sources(container, manner, op).await?;
+        let mut outputs = self.ask_sources(container, manner, op).await?;
+        let mut untold = self.untold(container).await?;
+        untold.retain(|key| key.starts_with(&prefix) && after.as_ref().is_none_or(|after| key > after));
+        outputs.push(Output::Listed(ListPage { keys: untold, more: false }));
         let pages = outputs.into_iter().map(|output| match output {
             Output::Listed(page) => Ok(page),
             _ => Err(WRONG_OUTPUT),
@@ -101,6 +108,9 @@ impl Array {
         let share = limit.div_ceil(self.count());
         let op = |container| Op::Scan { container, cursor, limit: share };
         let mut merged = ScanPage { keys: Vec::new(), cursor: u64::MAX };
+        if cursor.trailing_zeros() >= SLOT_SHIFT {
+            merged.keys = self.untold(container).await?;
+        }
         for output in self.ask_sources(container, manner, op).await? {
             let Output::Scanned(page) = output else { return Err(WRONG_OUTPUT) };
             merged.keys.extend(page.keys);
@@ -114,6 +124,27 @@ impl Array {
         Ok(Output::Scanned(merged))
     }
 
+    /// Keys that are there, though who tells of them has not got them: on full devices a key may wait for room.
+    async fn untold(self: &Rc<Self>, container: ContainerId) -> Result<Vec<Vec<u8>>> {
+        let compared = self.compared(container).await?.into_iter();
+        let untold = compared.filter(|(_, right, told)| *told == Told::Absent && *right != Told::Absent);
+        Ok(untold.map(|(key, ..)| key).collect())
+    }
+
+    /// Of the keys that may differ between members: what is right, and what is told where keys are told.
+    async fn compared(self: &Rc<Self>, container: ContainerId) -> Result<Vec<(Vec<u8>, Told, Told)>> {
+        let unsettled = self.unsettled.borrow().clone().into_iter().filter(|(of, _)| *of == container);
+        let mut compared = Vec::new();
+        for (_, key) in unsettled {
+            let place = self.place(container, &key)?;
+            let told = self.ask_all(&place).await?;
+            let Some((_, at_source)) = told.first().cloned() else { continue };
+            let right = told.into_iter().map(|(_, told)| told).max_by_key(Told::version);
+            compared.push((key, right.unwrap_or(Told::Absent), at_source));
+        }
+        Ok(compared)
+    }
+
     /// The counters of a container: keys once, bytes of all their copies.
     pub(crate) async fn stats(self: &Rc<Self>, container: ContainerId, manner: &Manner) -> Result<Output> {
         let mut sum = Stats::default();
@@ -121,6 +152,12 @@ impl Array {
             let Output::Stats(stats) = output else { return Err(WRONG_OUTPUT) };
             sum.keys += stats.keys;
             sum.expiring_keys += stats.expiring_keys;
+        }
+        for (_, right, told) in self.compared(container).await? {
+            let expires = |told: &Told| u64::from(told.expiry_ms().is_some());
+            let is_there = |told: &Told| u64::from(*told != Told::Absent);
+            sum.keys = (sum.keys + is_there(&right)).saturating_sub(is_there(&told));
+            sum.expiring_keys = (sum.expiring_keys + expires(&right)).saturating_sub(expires(&told));
         }
         for member in 0..self.count() {
             let Some(device) = self.readable(member) else { continue };

@@ -249,7 +249,7 @@ impl Array {
         condition: Condition,
         manner: &Manner,
     ) -> Result<Output> {
-        let _guard = self.hold(place).await?;
+        let _guard = self.hold_full(place).await?;
         let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
         let slot = self.journal.slot().await;
