@@ -19,7 +19,8 @@ use std::rc::Rc;
 
 /// Writes of one array under way at a time.
 pub(crate) const WRITES_MAX: usize = 512;
-/// Slots: for writes under way, for keys of which something is kept, and for keys that could not be made whole.
+/// Slots: for writes under way, for keys of which something is kept, and for keys that could not be made
+/// whole.
 const SLOTS: usize = 4 * WRITES_MAX;
 
 /// The slots of an array.

@@ -33,8 +33,8 @@ pub(crate) struct Kept {
 }
 
 impl Array {
-    /// What names a held key because something of it is kept: a write that is about to replace that has it, and
-    /// gives it back when it is whole itself.
+    /// What names a held key because something of it is kept: a write that is about to replace that has it,
+    /// and gives it back when it is whole itself.
     pub(crate) fn take_kept(&self, place: &Place) -> Option<Slot> {
         self.kept.keys.borrow_mut().remove(&(place.container, place.key.clone()))
     }

@@ -119,8 +119,8 @@ impl Array {
         Err(Error::Overloaded)
     }
 
-    /// Who has the newest version that can be read of a held key that could not be made whole; all, if none has
-    /// any.
+    /// Who has the newest version that can be read of a held key that could not be made whole; all, if none
+    /// has any.
     pub(crate) async fn newest_roles(self: &Rc<Self>, place: &Place) -> Result<Vec<usize>> {
         let told = self.ask_all(place).await?;
         let mut versions: Vec<Version> = told.iter().filter_map(|(_, told)| told.version()).collect();
@@ -267,8 +267,8 @@ impl Array {
         }
     }
 
-    /// Takes back what some members took of a write that others refused: what those still have is right. False
-    /// if they are out by now: then the write stands.
+    /// Takes back what some members took of a write that others refused: what those still have is right.
+    /// False if they are out by now: then the write stands.
     pub(crate) async fn undo(self: &Rc<Self>, place: &Place, taken: &[usize]) -> Result<bool> {
         let has_taken = |role: &usize| taken.contains(&self.member_of(place, *role));
         let (new, old): (Vec<usize>, Vec<usize>) = self.all_roles().into_iter().partition(has_taken);

@@ -124,7 +124,8 @@ impl Array {
         Ok(Output::Scanned(merged))
     }
 
-    /// Keys that are there, though who tells of them has not got them: on full devices a key may wait for room.
+    /// Keys that are there, though who tells of them has not got them: on full devices a key may wait for
+    /// room.
     async fn untold(self: &Rc<Self>, container: ContainerId) -> Result<Vec<Vec<u8>>> {
         let compared = self.compared(container).await?.into_iter();
         let untold = compared.filter(|(_, right, told)| *told == Told::Absent && *right != Told::Absent);

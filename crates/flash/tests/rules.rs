@@ -454,8 +454,8 @@ fn verification_names_the_key_of_a_damaged_value() {
     });
 }
 
-/// A layer above cannot make room without its books: found by a world of arrays, which could not be opened any
-/// more when their devices were full.
+/// A layer above cannot make room without its books: found by a world of arrays, which could not be opened
+/// any more when their devices were full.
 #[test]
 fn a_full_device_takes_the_books_of_a_layer_above() {
     live(&world(16 << 20), |reactor| async move {

@@ -1,4 +1,5 @@
-//! Fault worlds over arrays as a test: no seed breaks a rule, whatever happens to members, and a seed is a run.
+//! Fault worlds over arrays as a test: no seed breaks a rule, whatever happens to members, and a seed is a
+//! run.
 //!
 //! `make sim SEEDS=10000` runs more.
 

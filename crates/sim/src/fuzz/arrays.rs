@@ -1,7 +1,8 @@
 //! `plimsoll sim fuzz --arrays`: fault worlds whose devices are arrays, and what many seeds came to.
 //!
-//! Place: called by the command line; `seeds` runs them. A world is as every fault world, over several disks of
-//! which some fail, go away and come back (`members`); the judges are the same, and excuse no error at all.
+//! Place: called by the command line; `seeds` runs them. A world is as every fault world, over several disks
+//! of which some fail, go away and come back (`members`); the judges are the same, and excuse no error at
+//! all.
 //!
 //! Never: it decides nothing about a seed.
 

@@ -3,8 +3,8 @@
 //! Place: the end of every era of a world.
 //!
 //! Rules: every key is linearizable, life by life, from what the audit at its beginning read (so
-//! that nothing of an earlier life takes effect later); versions are unique and grow (those of arrays are told
-//! by one member and then another, and need not grow); a scan gives
+//! that nothing of an earlier life takes effect later); versions are unique and grow (those of arrays are
+//! told by one member and then another, and need not grow); a scan gives
 //! what was there all the while and nothing that was not.
 //!
 //! Invariants: what a fault or a durability level excuses becomes an unknown outcome, nothing more.
@@ -19,9 +19,9 @@ use crate::checker::{
 };
 use std::collections::BTreeMap;
 
-/// Whether a version of an array may stand for one value only. Members give versions by themselves, so that two
-/// of them may give the same one to two writes, one before and one after the first of them went out: arrays do
-/// not hold that yet.
+/// Whether a version of an array may stand for one value only. Members give versions by themselves, so that
+/// two of them may give the same one to two writes, one before and one after the first of them went out:
+/// arrays do not hold that yet.
 const ARRAY_VERSIONS: bool = cfg!(feature = "array-limits");
 
 /// Outcomes that may have been taken back: those of a time before a crash.

@@ -156,7 +156,6 @@ fn settings(shape: &Shape) -> Settings {
 }
 
 impl Life {
-    #[expect(clippy::too_many_arguments, reason = "what a world gives to each of its lives")]
     pub(super) fn new(
         journal: &Rc<Journal>,
         disks: &[Rc<Disk>],

@@ -3,8 +3,9 @@
 //! Place: an era asks before each life and while clients work.
 //!
 //! Invariants: of `copies` members, at any time at most `copies - 1` are not whole: they fail or have failed,
-//! are or were away, or hold nothing. Such a member is whole again when the arrays of all partitions have said
-//! that it is in, and a write after that was acknowledged. Before all arrays were made once nothing happens.
+//! are or were away, or hold nothing. Such a member is whole again when the arrays of all partitions have
+//! said that it is in, and a write after that was acknowledged. Before all arrays were made once nothing
+//! happens.
 //!
 //! Never: it lets a second member go because the first is nearly back.
 

@@ -37,8 +37,8 @@ pub const CLASSES: [FaultClass; 6] = [
     FaultClass::Full,
 ];
 
-/// Whether the clock steps in worlds of arrays. A key that one member has seen expired, and another not, comes
-/// back with the other when the clock is set back before a restart: arrays do not hold that yet.
+/// Whether the clock steps in worlds of arrays. A key that one member has seen expired, and another not,
+/// comes back with the other when the clock is set back before a restart: arrays do not hold that yet.
 const CLOCK_STEPS: bool = cfg!(feature = "array-limits");
 /// Whether devices of arrays fill up. A write that one member has no room for cannot always be undone on the
 /// others, which have no room for what was there before: arrays do not hold that yet.
