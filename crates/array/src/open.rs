@@ -215,8 +215,15 @@ impl Array {
     async fn settle_in_time(self: &Rc<Self>) {
         let mut retry_ns = SETTLE_RETRY_NS;
         while !self.closing.get() {
-            match self.settle_all().await {
-                Ok(0) => return,
+            match self.settle_all(false).await {
+                Ok(0) => {
+                    if !self.distrusted.get()
+                        && let Err(error) = self.mark_named().await
+                    {
+                        tracing::warn!(partition = self.partition, %error, "the next start compares every key");
+                    }
+                    return;
+                }
                 Ok(keys) => tracing::warn!(partition = self.partition, keys, "keys are compared again later"),
                 Err(error) => {
                     tracing::warn!(partition = self.partition, %error, "keys are compared again later")
@@ -231,6 +238,14 @@ impl Array {
 
     /// Compares what has to be compared, and goes on with what the last end interrupted.
     async fn begin_background(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
+        // The slots that name what was half written are used again from here on. Until nothing is, an end of
+        // the server leaves every key to be compared.
+        if self.unsettled.borrow().is_empty() && !self.distrusted.get() {
+            self.mark_named().await?;
+        } else {
+            self.marked.set(true);
+            self.unmark_named().await?;
+        }
         let array = self.clone();
         self.spawn(Work::Background, async move { array.settle_in_time().await });
         if self.distrusted.get() {
@@ -239,8 +254,6 @@ impl Array {
                 "every key is compared: the server ended while the devices were too full to name those at work"
             );
             self.scrub();
-        } else {
-            self.mark_named().await?;
         }
         for member in 0..self.count() {
             if self.state(member) != MemberState::In && self.members.borrow()[member].device.is_some() {

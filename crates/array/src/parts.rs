@@ -22,7 +22,8 @@ use std::rc::Rc;
 impl Array {
     /// Bytes of the user's value, of so many that stand in parts of copies on a member.
     pub(crate) fn user_bytes(&self, stored_bytes: u64) -> u64 {
-        stored_bytes - stored_bytes.div_ceil(self.member_part_bytes() as u64) * HEADER_BYTES as u64
+        let headers = stored_bytes.div_ceil(self.member_part_bytes() as u64) * HEADER_BYTES as u64;
+        stored_bytes.saturating_sub(headers)
     }
 
     /// Bytes that a user's value takes in parts on a member.

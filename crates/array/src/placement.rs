@@ -8,20 +8,21 @@
 //! * the copy in role i stands in a container of its own, so that a member can be asked which keys it holds
 //!   in which role: to count them, to list them, to rebuild a neighbour.
 
+use crate::mechanism::SET_MEMBERS_MAX;
 use plimsoll_kv::limits::{BOOKS_CONTAINER_MIN, CONTAINERS_MAX};
 use plimsoll_kv::{ContainerId, Slot};
 
 /// Containers (databases) of an array: the members' containers are divided among the roles.
-pub(crate) const ARRAY_CONTAINERS: u32 = CONTAINERS_MAX / (ROLES_MAX + 1);
+pub(crate) const ARRAY_CONTAINERS: u32 = 120;
 /// Roles at most: copies, or members of a set.
-pub(crate) const ROLES_MAX: u32 = 31;
+pub(crate) const ROLES_MAX: u32 = SET_MEMBERS_MAX;
 
 /// What the array keeps for itself: who its members are.
-pub(crate) const ROSTER: ContainerId = ContainerId(ROLES_MAX * ARRAY_CONTAINERS);
+pub(crate) const ROSTER: ContainerId = ContainerId(BOOKS_CONTAINER_MIN);
 /// Which keys may be half written.
-pub(crate) const JOURNAL: ContainerId = ContainerId(ROLES_MAX * ARRAY_CONTAINERS + 1);
+pub(crate) const JOURNAL: ContainerId = ContainerId(BOOKS_CONTAINER_MIN + 1);
 
-const _: () = assert!(ROSTER.0 == BOOKS_CONTAINER_MIN && JOURNAL.0 < CONTAINERS_MAX);
+const _: () = assert!(ROLES_MAX * ARRAY_CONTAINERS <= BOOKS_CONTAINER_MIN && JOURNAL.0 < CONTAINERS_MAX);
 
 /// The member that holds a key's first copy.
 pub(crate) fn primary(key: &[u8], members: usize) -> usize {
@@ -55,7 +56,7 @@ mod tests {
     fn copies_stand_on_neighbours_around_the_circle() {
         assert_eq!((0..3).map(|role| member(4, role, 6)).collect::<Vec<_>>(), [4, 5, 0]);
         assert_eq!(container(ContainerId(3), 0), ContainerId(3));
-        assert_eq!(container(ContainerId(3), 2), ContainerId(2 * 128 + 3));
+        assert_eq!(container(ContainerId(3), 2), ContainerId(2 * 120 + 3));
     }
 
     #[test]

@@ -15,7 +15,7 @@
 use crate::array::{Array, Scrub};
 use crate::member::Joining;
 use crate::open::background;
-use crate::placement::{self, ARRAY_CONTAINERS, ROLES_MAX};
+use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROLES_MAX, ROSTER};
 use crate::reconcile::Told;
 use crate::roster::MemberState;
 use crate::walk::Source;
@@ -69,6 +69,7 @@ impl Array {
     /// The roster cannot be written, or the member is the last one that is in.
     pub async fn replace(self: &Rc<Self>, member: usize, with: Joining) -> Result<()> {
         self.take_out_now(member, "it is being replaced").await?;
+        self.resync_overtaken(member);
         {
             let mut members = self.members.borrow_mut();
             let old = &mut members[member];
@@ -100,13 +101,19 @@ impl Array {
     async fn resync(self: &Rc<Self>, member: usize) -> Result<()> {
         let device = self.members.borrow()[member].device.clone().ok_or(Error::NotFound)?;
         self.resync_overtaken(member);
-        if self.state(member) == MemberState::Out {
-            self.empty(&device).await?;
-        }
         let number = self.members.borrow()[member].resyncs;
+        let is_overtaken = || self.members.borrow()[member].resyncs != number;
+        // Writes that were sent to it before it went out have ended, too.
+        drop(self.locks.lock_everything().await);
+        if self.state(member) == MemberState::Out {
+            self.empty(&device, is_overtaken).await?;
+        }
         {
             // Every write and every transaction that begins from here on goes to it, too.
             let _everything = self.locks.lock_everything().await;
+            if is_overtaken() {
+                return Ok(());
+            }
             if self.state(member) == MemberState::Out {
                 self.set_state(member, MemberState::Resyncing, "it is being resynchronised");
             }
@@ -142,7 +149,7 @@ impl Array {
     }
 
     /// Takes everything away that a member that was out holds, transactions included.
-    async fn empty(self: &Rc<Self>, device: &Rc<dyn Device>) -> Result<()> {
+    async fn empty(self: &Rc<Self>, device: &Rc<dyn Device>, is_overtaken: impl Fn() -> bool) -> Result<()> {
         let step = |id, action| Op::Transaction { partition: self.partition, id, action };
         if let Output::Outstanding(known) = background(device, step(None, Action::Outstanding)).await? {
             for known in known {
@@ -150,8 +157,12 @@ impl Array {
                 background(device, step(Some(known.id), end)).await?;
             }
         }
-        for container in (0..ROLES_MAX * ARRAY_CONTAINERS + 2).map(ContainerId) {
+        let of_keys = (0..ROLES_MAX * ARRAY_CONTAINERS).map(ContainerId);
+        for container in of_keys.chain([ROSTER, JOURNAL]) {
             let Output::Stats(stats) = background(device, Op::Stats { container }).await? else { continue };
+            if is_overtaken() {
+                return Ok(());
+            }
             if stats.keys > 0 {
                 background(device, Op::Clear { container }).await?;
             }
@@ -295,7 +306,7 @@ impl Array {
                 }
             }
         }
-        if self.distrusted.replace(false) {
+        if self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
             self.mark_named().await?;
         }
         Ok(true)
@@ -327,6 +338,7 @@ impl Array {
         };
         scrubbed.await.unwrap_or_else(|error: Error| {
             tracing::error!(partition = self.partition, %error, "a key cannot be mended");
+            self.unsettled.borrow_mut().insert((container, key.to_vec()));
             1
         })
     }

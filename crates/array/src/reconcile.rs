@@ -78,16 +78,19 @@ impl Array {
         Ok(())
     }
 
-    /// Makes every key whole that is known not to be; how many could not be. For who holds everything, or
-    /// nothing.
-    pub(crate) async fn settle_all(self: &Rc<Self>) -> Result<usize> {
+    /// Makes every key whole that is known not to be; how many could not be. Who holds everything says so.
+    pub(crate) async fn settle_all(self: &Rc<Self>, holds_everything: bool) -> Result<usize> {
         let unsettled = self.unsettled.borrow().clone();
         for (container, key) in unsettled {
             let place = self.place(container, &key)?;
-            if self.locks.is_everything_kept() {
-                self.settle(&place).await?;
-            } else {
-                drop(self.hold(&place).await?);
+            let settled = match holds_everything {
+                true => self.settle(&place).await,
+                false => self.hold(&place).await.map(drop),
+            };
+            match settled {
+                // One that waits for room holds up no other.
+                Ok(()) | Err(Error::NoSpace | Error::NoMemory) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(self.unsettled.borrow().len())
@@ -208,7 +211,7 @@ impl Array {
     }
 
     /// A copy was written again, or its member went out over it.
-    fn mended(&self, place: &Place, role: usize, result: Result<()>) -> Result<()> {
+    pub(crate) fn mended(&self, place: &Place, role: usize, result: Result<()>) -> Result<()> {
         let member = self.member_of(place, role);
         match result {
             Err(_) if self.writable(member).is_none() => {}
@@ -282,26 +285,38 @@ impl Array {
         let Some(from) = old.next() else {
             return Ok(false); // Who refused is not relied on: those that took it are the array now.
         };
-        let deletes = new.iter().map(|role| {
-            let delete = self.delete_op(place, *role);
-            (self.member_of(place, *role), Manner::background().request(delete))
-        });
-        let sent = self.send(deletes.collect()).await?;
-        if let Some(error) = sent.refused {
-            return Err(error);
-        }
         let source = self.readable(self.member_of(place, from)).ok_or(Error::NotFound)?;
         match self.ask(&source, place, from, false).await? {
-            Told::Absent => Ok(true),
             Told::Unreadable => Err(Error::Unreadable("the version before the write".to_owned())),
-            Told::Found { .. } => {
+            right => {
                 for role in new {
                     if self.state(self.member_of(place, role)) != MemberState::Out {
-                        self.give(place, role, &[from]).await?;
+                        self.take_back(place, role, (from, &right)).await?;
                     }
                 }
                 Ok(true)
             }
+        }
+    }
+
+    /// Gives a member what another has, in the place of what it has just taken. Where there is no room beside
+    /// that, it goes first.
+    async fn take_back(
+        self: &Rc<Self>,
+        place: &Place,
+        role: usize,
+        (from, right): (usize, &Told),
+    ) -> Result<()> {
+        if *right != Told::Absent {
+            match self.give(place, role, &[from]).await {
+                Err(Error::NoSpace | Error::NoMemory) => {}
+                given => return given.map(|_| ()),
+            }
+        }
+        self.sent_one(self.member_of(place, role), self.delete_op(place, role)).await?;
+        match right {
+            Told::Absent => Ok(()),
+            _ => self.give(place, role, &[from]).await.map(|_| ()),
         }
     }
 

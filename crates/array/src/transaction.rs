@@ -43,6 +43,8 @@ struct Holding {
     everything: Option<EverythingGuard>,
     /// The members that hold it, too.
     members: Vec<usize>,
+    /// Those of them that have prepared.
+    prepared: Vec<usize>,
     /// Uploads that become values when it is applied.
     uploads: Vec<(Place, UploadId)>,
 }
@@ -100,16 +102,21 @@ impl Array {
         let (mut keys, mut everything) = (Vec::new(), None);
         if held.everything {
             everything = Some(self.locks.lock_everything().await);
-            self.settle_all().await?;
+            self.settle_all(true).await?;
         } else {
             keys = self.locks.keep(&ids.iter().copied().collect::<Vec<_>>()).await;
             for place in &places {
-                self.settle(place).await?;
+                match self.settle(place).await {
+                    // What it deletes may make the room.
+                    Ok(()) | Err(Error::NoSpace | Error::NoMemory) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         let below = self.held_below(&places, held.everything);
         let members = below.keys().copied().collect();
-        let holding = Holding { _keys: keys, ids, everything, members, uploads: Vec::new() };
+        let holding =
+            Holding { _keys: keys, ids, everything, members, prepared: Vec::new(), uploads: Vec::new() };
         let before = self.transactions.open.borrow_mut().insert(id, holding);
         assert!(before.is_none(), "a transaction holds at a partition once");
         let each = below.into_iter();
@@ -193,11 +200,16 @@ impl Array {
             (member, self.step(Some(id), action, manner))
         });
         let Sent { done, refused } = self.send(each.collect()).await?;
-        match refused {
-            Some(error) => Err(error),
-            None if done.is_empty() => Err(Error::ReadOnly("every device of the keys is out".to_owned())),
-            None => Ok(()),
+        if let Some(error) = refused {
+            return Err(error);
         }
+        if done.is_empty() {
+            return Err(Error::ReadOnly("every device of the keys is out".to_owned()));
+        }
+        if let Some(holding) = self.transactions.open.borrow_mut().get_mut(&id) {
+            holding.prepared = done.into_iter().map(|(member, _)| member).collect();
+        }
+        Ok(())
     }
 
     /// What each member is asked to write.
@@ -274,9 +286,10 @@ impl Array {
     }
 
     async fn apply(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
-        let members = self.members_of(id);
+        let prepared = self.transactions.open.borrow().get(&id).map(|holding| holding.prepared.clone());
+        // Of one that was found at the start, all may have.
+        let members = prepared.unwrap_or_else(|| (0..self.count()).collect());
         let each = members.into_iter().map(|member| (member, self.step(Some(id), Action::Apply, manner)));
-        // Members without writes of it have nothing to apply.
         let sent = self.send(each.collect()).await?;
         match sent.refused {
             None | Some(UNKNOWN) => {}

@@ -13,8 +13,7 @@ use crate::header::Header;
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
-use crate::roster::MemberState;
-use crate::write::{Sent, retaining, stored_version};
+use crate::write::{Change, Sent, retaining, stored_version};
 use plimsoll_kv::{ContainerId, Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value, Version};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -229,7 +228,7 @@ impl Array {
             let store = if keeps { retaining(store, false) } else { store };
             (self.member_of(place, *role), manner.request(store))
         });
-        let (done, slot) = self.write(place, slot, each.collect()).await?;
+        let (done, slot) = self.write(place, (slot, Change::Store), each.collect()).await?;
         if keeps {
             self.release_later(place, slot).await;
         }
@@ -241,7 +240,7 @@ impl Array {
         Ok(Output::Stored { version, previous: None })
     }
 
-    /// A member that began to be resynchronised after an upload was begun is given what it became.
+    /// A member that came in, or began to be resynchronised, after an upload was begun is given what it became.
     pub(crate) async fn complete_joined_at(
         self: &Rc<Self>,
         place: &Place,
@@ -250,8 +249,9 @@ impl Array {
         let (having, lacking): (Vec<usize>, Vec<usize>) =
             self.all_roles().into_iter().partition(|role| has(*role));
         for role in lacking {
-            if self.state(self.member_of(place, role)) == MemberState::Resyncing {
-                self.give(place, role, &having).await?;
+            if self.writable(self.member_of(place, role)).is_some() {
+                let given = self.give(place, role, &having).await.map(|_| ());
+                self.mended(place, role, given)?;
             }
         }
         Ok(())

@@ -21,6 +21,21 @@ use futures_util::future::join_all;
 use plimsoll_kv::{Condition, Device, Edit, Error, Expiry, Item, Op, Output, Request, Result, Value};
 use std::rc::Rc;
 
+/// What a write does to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It has another value; of shards, what was there is kept.
+    Store,
+    /// It is gone.
+    Delete,
+    /// It expires at another time.
+    Expiry,
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::NoSpace | Error::NoMemory)
+}
+
 /// What became of a request at each member: what they gave, and who refused it and why.
 #[derive(Default)]
 pub(crate) struct Sent {
@@ -100,7 +115,7 @@ impl Array {
             (self.member_of(place, role), manner.request(batch))
         });
         let stores = stores.collect();
-        let written = self.write(place, slot, stores).await;
+        let written = self.write(place, (slot, Change::Store), stores).await;
         let (done, slot) = match written {
             Ok(written) => written,
             Err(error) => {
@@ -151,7 +166,7 @@ impl Array {
     pub(crate) async fn write(
         self: &Rc<Self>,
         place: &Place,
-        slot: Slot,
+        (slot, change): (Slot, Change),
         requests: Vec<(usize, Request)>,
     ) -> Result<(Vec<(usize, Output)>, Slot)> {
         if !self.has_enough(place) {
@@ -168,6 +183,16 @@ impl Array {
             }
             // Nobody took it.
             Ok(Sent { done, refused: Some(error) }) if done.is_empty() => Err(error),
+            // Full members go on to take deletes without a slot: that is done at once, and named otherwise.
+            Ok(Sent { refused: Some(error), .. }) if change == Change::Delete && is_full(&error) => {
+                self.suspect(place);
+                Err(error)
+            }
+            // What a change of expiry, or a delete, replaced is kept nowhere: the next look makes it whole.
+            Ok(Sent { refused: Some(error), .. }) if change != Change::Store => {
+                self.leave_unsettled(place, slot).await;
+                Err(error)
+            }
             Ok(Sent { done, refused: Some(error) }) => {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
                 match self.undo(place, &taken).await {
@@ -217,8 +242,13 @@ impl Array {
                 Ok(completion) => sent.done.push((member, completion.output)),
                 Err(Error::NotFound) => sent.done.push((member, Output::Done)),
                 Err(error) if verdict(&error) == Verdict::Broken => broken.push((member, error)),
-                // It is not whole yet, and would never be; or it is out since it was asked.
-                Err(error) if self.state(member) != MemberState::In => broken.push((member, error)),
+                // It is not whole yet, and would never be; or it is out since it was asked. What it was asked for
+                // in vain, because it has not got what others have, it may lack.
+                Err(error)
+                    if self.state(member) != MemberState::In && !matches!(error, Error::Invalid(_)) =>
+                {
+                    broken.push((member, error));
+                }
                 Err(error) => refused.push((member, error)),
             }
         }
@@ -230,8 +260,8 @@ impl Array {
         // this was under way counts as one that never had it.
         self.roster_settled().await?;
         sent.done.retain(|(member, _)| self.writable(*member).is_some());
-        let still_in = |member: &usize| self.state(*member) == MemberState::In;
-        sent.refused = refused.into_iter().find(|(member, _)| still_in(member)).map(|(_, error)| error);
+        let is_there = |member: &usize| self.writable(*member).is_some();
+        sent.refused = refused.into_iter().find(|(member, _)| is_there(member)).map(|(_, error)| error);
         Ok(sent)
     }
 
@@ -260,7 +290,7 @@ impl Array {
             (self.member_of(place, role), manner.request(batch))
         });
         let requests = requests.collect();
-        match self.write(place, slot, requests).await {
+        match self.write(place, (slot, Change::Delete), requests).await {
             Err(Error::NoSpace | Error::NoMemory) => self.delete_unnamed(place, manner).await?,
             written => drop(written?),
         }
@@ -304,7 +334,7 @@ impl Array {
             let op = Op::SetExpiry { container, key, expiry, condition };
             (self.member_of(place, role), manner.request(op))
         });
-        let (done, _slot) = self.write(place, slot, requests.collect()).await?;
+        let (done, _slot) = self.write(place, (slot, Change::Expiry), requests.collect()).await?;
         match self.first_of(place, done)? {
             Output::ExpirySet(set) => {
                 let expiry_ms = set.expiry_ms;

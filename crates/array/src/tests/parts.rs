@@ -120,3 +120,23 @@ fn a_value_in_parts_is_copied_to_a_new_member() {
         }
     });
 }
+
+#[test]
+fn what_was_uploaded_while_a_member_was_away_is_given_to_it_when_it_is_stored() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 2, 2);
+        let array = bench.open().await;
+        let value = long(777, 5);
+        array.take_out(1, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        let begun = upload(&array, "k", &value).await;
+        let fresh = bench.fresh(1, 50);
+        array.replace(1, fresh).await.unwrap();
+        bench.whole(&array).await;
+        execute(&array, store_op("k", Value::Upload(begun))).await.unwrap();
+        array.take_out(0, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        let item = pin(&array, "k").await;
+        assert_eq!(read(&array, "k", &item).await, value);
+    });
+}

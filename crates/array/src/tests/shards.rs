@@ -7,8 +7,8 @@ use crate::journal::Journal;
 use crate::placement::{self, container};
 use crate::{Array, MemberState};
 use futures_util::future::join_all;
-use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::{Device, Error, Op, Output, Value, Version};
+use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, Value, Version};
 use std::rc::Rc;
 
 async fn fill(array: &Rc<Array>, generation: u8) {
@@ -224,6 +224,33 @@ fn overwrites_end_beside_those_who_want_everything() {
             join_all(writers).await;
         }
         assert_eq!(keys(&array).await, 1100);
+    });
+}
+
+#[test]
+fn a_change_of_expiry_that_some_members_refuse_destroys_nothing() {
+    run(async |reactor| {
+        let bench = Bench::split(&reactor, 3, 2, 1);
+        let array = bench.open().await;
+        for value in [b"first".as_slice(), b"second"] {
+            set(&array, "k", value).await.unwrap();
+        }
+        let primary = placement::primary(b"k", 3);
+        let full = FaultDevice::new(bench.below[primary].clone(), FaultPolicy::Never, Error::NoSpace);
+        let expires = |request: &plimsoll_kv::Request| matches!(request.op, Op::SetExpiry { .. });
+        full.set_policy(FaultPolicy::When(Box::new(expires)));
+        let mut refusing = bench.clone();
+        refusing.members[primary] = full.clone();
+        drop(array);
+        let array = refusing.open().await;
+        let expiry = Expiry::At(reactor.wall_ms() + 1_000_000);
+        let op = Op::SetExpiry { container: DB, key: b"k".to_vec(), expiry, condition: Condition::None };
+        assert_eq!(execute(&array, op.clone()).await, Err(Error::NoSpace));
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"second"[..]));
+        full.set_policy(FaultPolicy::Never);
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"second"[..]));
+        execute(&array, op).await.unwrap();
+        assert_eq!(array.status().unsettled, 0);
     });
 }
 
