@@ -240,7 +240,8 @@ impl Array {
         Ok(Output::Stored { version, previous: None })
     }
 
-    /// A member that came in, or began to be resynchronised, after an upload was begun is given what it became.
+    /// A member that came in, or began to be resynchronised, after an upload was begun is given what it
+    /// became.
     pub(crate) async fn complete_joined_at(
         self: &Rc<Self>,
         place: &Place,

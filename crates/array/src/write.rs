@@ -242,8 +242,8 @@ impl Array {
                 Ok(completion) => sent.done.push((member, completion.output)),
                 Err(Error::NotFound) => sent.done.push((member, Output::Done)),
                 Err(error) if verdict(&error) == Verdict::Broken => broken.push((member, error)),
-                // It is not whole yet, and would never be; or it is out since it was asked. What it was asked for
-                // in vain, because it has not got what others have, it may lack.
+                // It is not whole yet, and would never be; or it is out since it was asked. What it was asked
+                // for in vain, because it has not got what others have, it may lack.
                 Err(error)
                     if self.state(member) != MemberState::In && !matches!(error, Error::Invalid(_)) =>
                 {
