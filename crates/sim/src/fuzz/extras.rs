@@ -50,7 +50,7 @@ enum Refused {
 
 fn apply((now, below): (Held, Held), change: Change) -> Result<(Held, Held), Refused> {
     match change {
-        Change::Store { retain: true, .. } if below.is_some() => Err(Refused::Senseless),
+        // What is kept now takes the place of what was kept before.
         Change::Store { number, retain } => Ok((Some(number), now.filter(|_| retain))),
         _ if now.is_none() => Err(Refused::Absent),
         Change::Delete => Ok((None, None)),

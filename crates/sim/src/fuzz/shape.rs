@@ -224,6 +224,7 @@ impl Shape {
             members,
             copies,
             value_bytes_max: value_bytes_max.min(single.segment_bytes / 5),
+            segments: if FILLS { single.segments } else { single.segments * 7 / 4 },
             // Batches and retained versions are operations on one device.
             extras: false,
             evicts: false,
