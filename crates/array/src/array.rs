@@ -326,9 +326,9 @@ impl Array {
         }
     }
 
-    /// True if a time of expiry has come.
-    pub(crate) fn is_past(&self, expiry_ms: Option<u64>) -> bool {
-        expiry_ms.is_some_and(|at_ms| at_ms <= self.clock.now_ms())
+    /// Unix time by the array's own clock, which no member's runs behind.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
     }
 
     /// Does a request to its end, though whoever asked may go away: half of it may stand on some members, and

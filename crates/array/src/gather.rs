@@ -33,6 +33,12 @@ pub(crate) struct Piece {
     pub(crate) header: Option<Header>,
 }
 
+impl Piece {
+    fn is_expired(&self, now_ms: u64) -> bool {
+        self.item.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+}
+
 impl Array {
     /// Reads so many pieces of a key, the first of `roles` that give them, in the order of roles.
     pub(crate) async fn gather(
@@ -42,6 +48,8 @@ impl Array {
         (needed, roles): (usize, &[usize]),
         manner: &Manner,
     ) -> Result<Vec<Piece>> {
+        // As of when the read begins, whenever the pieces come.
+        let since_ms = self.now_ms();
         let roles = roles.iter().copied();
         let readable = roles.filter_map(|role| Some((role, self.readable(self.member_of(place, role))?)));
         let mut next = readable.collect::<Vec<_>>().into_iter();
@@ -70,6 +78,10 @@ impl Array {
                     failures.push((self.member_of(place, role), error));
                 }
                 Some((_, Err(error))) => return Err(error),
+                // What a transaction has seen stays until it has ended: the members know.
+                Some((_, Ok(piece))) if !manner.is_within() && piece.is_expired(since_ms) => {
+                    return Err(Error::NotFound);
+                }
                 Some((_, Ok(piece))) => pieces.push(piece),
             }
             if pieces.len() == needed {
@@ -97,10 +109,6 @@ impl Array {
         let Output::Found(mut item) = device.clone().execute(request).await?.output else {
             return Err(WRONG_OUTPUT);
         };
-        // What a transaction has seen stays until it has ended: the member knows.
-        if !manner.is_within() && self.is_past(item.expiry_ms) {
-            return Err(Error::NotFound);
-        }
         if item.upload.is_some() {
             let header = match self.form {
                 Form::Copies(_) => {

@@ -39,14 +39,16 @@ impl Partition {
         }
     }
 
-    /// The live record of a key.
+    /// The record of a key that is live when this begins: of two reads of which one began first, the second
+    /// never sees a key that had expired for the first, whichever ends first.
     async fn look_up(self: &Rc<Self>, container: ContainerId, key: &[u8], extent: Extent) -> Result<Found> {
+        let since_ms = self.now_ms();
         loop {
             let place = self.turn(container, key).await;
             let found = match self.find(&place, key, extent).await? {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
-                Lookup::Found(found) if found.is_expired(self.now_ms()) => {
+                Lookup::Found(found) if found.is_expired(since_ms) => {
                     if !self.expire(&place, key).await? {
                         continue;
                     }

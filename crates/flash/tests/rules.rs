@@ -183,6 +183,27 @@ fn a_scan_that_hid_an_expired_key_keeps_it_so() {
     });
 }
 
+/// GET and TTL of a pipeline are made at once: GET, which reads more, used to judge by when it ended, and told
+/// of a key as absent that TTL then told of as there.
+#[test]
+fn a_read_sees_a_key_as_of_when_it_began() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        let at_ms = reactor.wall_ms() + 1000;
+        let store = Store { expiry: Expiry::At(at_ms), ..Store::of(b"k") };
+        run(&partition, store.bytes(&[b'v'; 2000])).await.unwrap();
+        while reactor.wall_ms() < at_ms - 1 {
+            reactor.sleep_ns(10_000).await;
+        }
+        reactor.sleep_ns(980_000).await;
+        assert!(reactor.wall_ms() < at_ms, "it begins before the key expires");
+        let read = run(&partition, get(b"k")).await;
+        assert!(reactor.wall_ms() >= at_ms, "and ends after that");
+        assert!(matches!(read, Ok(Output::Found(_))), "{read:?}");
+        assert_eq!(value(&partition, b"k").await, None);
+    });
+}
+
 #[test]
 fn the_version_told_for_a_change_of_expiry_is_the_version() {
     live(&world(DISK_BYTES), |reactor| async move {

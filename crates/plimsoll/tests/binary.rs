@@ -74,7 +74,8 @@ fn a_server_that_others_can_reach_has_a_password_or_says_that_it_has_none() {
 
 #[test]
 fn metrics_health_and_the_page_are_served() {
-    let server = start(&directory("admin"), &[]);
+    let data = directory("admin");
+    let server = start(&data, &[]);
     ask(&server.resp, "SET k v\r\nGET k\r\nGET\r\nQUIT\r\n");
     let get = |path: &str| {
         ask(&server.admin, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
@@ -97,7 +98,8 @@ fn metrics_health_and_the_page_are_served() {
 
 #[test]
 fn a_device_is_made_described_and_verified() {
-    let path = directory("device").join("file");
+    let place = directory("device");
+    let path = place.join("file");
     let path = path.to_str().unwrap();
     fails(&["device", "info", path]);
     std::fs::write(path, vec![7; 1 << 20]).unwrap();
@@ -120,7 +122,8 @@ fn a_device_is_made_described_and_verified() {
 
 #[test]
 fn wrong_usage_is_told_with_two_and_failure_with_one() {
-    let file = directory("usage").join("file");
+    let place = directory("usage");
+    let file = place.join("file");
     let file = file.to_str().unwrap();
     for args in [
         &["serve", "--bogus"][..],
@@ -141,7 +144,7 @@ fn wrong_usage_is_told_with_two_and_failure_with_one() {
     assert!(fails(&["device", "format", file, "--size", "1MiB"]).contains("need at least"));
     assert!(fails(&["serve", "--data", file, "--size", "1MiB"]).contains("need at least"));
     assert!(!Path::new(file).join("device.plimsoll").exists(), "nothing is left behind");
-    let config = directory("config").join("plimsoll.toml");
+    let config = place.join("plimsoll.toml");
     std::fs::write(&config, "size = '1GiB'\nresq = 1\n").unwrap();
     let output = plimsoll(&["serve", "--config", config.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));

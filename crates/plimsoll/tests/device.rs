@@ -8,7 +8,7 @@ mod process;
 use plimsoll_flash::Superblock;
 use plimsoll_flash::format::superblock::SUPERBLOCK_BYTES;
 use plimsoll_resp::Reply;
-use process::{Server, cores, directory, fails, succeeds};
+use process::{Directory, Server, cores, directory, fails, succeeds};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,6 +21,8 @@ struct Target {
     file: PathBuf,
     path: String,
     is_loop: bool,
+    /// Goes last.
+    _place: Directory,
 }
 
 fn losetup(args: &[&str]) -> String {
@@ -37,7 +39,8 @@ fn losetup(args: &[&str]) -> String {
 
 impl Target {
     fn new(name: &str) -> Target {
-        let file = directory(name).join("device");
+        let place = directory(name);
+        let file = place.join("device");
         std::fs::File::create(&file).unwrap().set_len(BYTES).unwrap();
         let name = file.to_str().unwrap().to_owned();
         let refused = std::env::var("PLIMSOLL_LOOP").is_ok_and(|value| value == "no");
@@ -51,7 +54,7 @@ impl Target {
             );
             name
         };
-        Target { file, path, is_loop }
+        Target { file, path, is_loop, _place: place }
     }
 
     fn resize(&self, bytes: u64) {
@@ -93,7 +96,6 @@ impl Drop for Target {
             // A test that fails is told about that, and not about what it leaves behind.
             let _ = Command::new("losetup").args(["--detach", &self.path]).status();
         }
-        let _ = std::fs::remove_file(&self.file);
     }
 }
 
@@ -226,7 +228,8 @@ fn a_damaged_superblock_is_replaced_by_its_copy_and_two_are_refused() {
 
 #[test]
 fn a_device_that_is_not_there_is_told() {
-    let missing = directory("block-missing").join("none");
+    let place = directory("block-missing");
+    let missing = place.join("none");
     let missing = missing.to_str().unwrap();
     assert!(Path::new(missing).parent().unwrap().exists());
     assert!(fails(&["device", "info", missing]).contains(missing));

@@ -26,7 +26,7 @@ fn every_check_says_a_line() {
         assert!(["good", "worse"].contains(&state.trim()) && rest.starts_with(name), "{line}");
         assert_eq!(state.trim() == "worse", line.contains("; "), "what is worse has a mend: {line}");
     }
-    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(&*place).unwrap().count(), 0, "nothing is left behind");
     let text = fails(&["doctor", "--data", "/proc/nothing"]);
     assert!(text.contains("BAD    direct I/O") && text.contains("cannot run here"), "{text}");
 }

@@ -63,7 +63,8 @@ fn info(client: &mut Client, field: &str) -> String {
 
 #[test]
 fn a_cache_three_times_too_small_keeps_what_is_read() {
-    let path = directory("evict").join("device");
+    let place = directory("evict");
+    let path = place.join("device");
     let device = path.to_str().unwrap();
     let cores = cores(2);
     let args = ["--device", device, "--size", "64MiB", "--cores", &cores, "--on-full", "evict"];

@@ -61,7 +61,8 @@ fn check(client: &mut Client, numbers: &[usize]) {
 
 #[test]
 fn a_full_device_refuses_stores_reads_on_and_takes_stores_after_deletes() {
-    let path = directory("full").join("device");
+    let place = directory("full");
+    let path = place.join("device");
     let device = path.to_str().unwrap();
     let cores = cores(2);
     let args = ["--device", device, "--size", "64MiB", "--cores", &cores];
@@ -108,7 +109,8 @@ fn a_full_device_refuses_stores_reads_on_and_takes_stores_after_deletes() {
 /// full of them took neither deletes nor FLUSHALL.
 #[test]
 fn changes_of_expiry_do_not_wedge_a_full_device() {
-    let path = directory("full-expiry").join("device");
+    let place = directory("full-expiry");
+    let path = place.join("device");
     let device = path.to_str().unwrap();
     let server = Server::start(&["--device", device, "--size", "36MiB", "--cores", &cores(1)]);
     let mut client = server.client();
@@ -141,7 +143,8 @@ fn changes_of_expiry_do_not_wedge_a_full_device() {
 /// before, and what nobody will store goes at once: 200 changes need the room of a few.
 #[test]
 fn a_transaction_that_changes_a_long_value_often_needs_little_room() {
-    let path = directory("changes").join("device");
+    let place = directory("changes");
+    let path = place.join("device");
     let cores = cores(1);
     let args = ["--device", path.to_str().unwrap(), "--size", "64MiB", "--cores", &cores];
     let server = Server::start(&args);

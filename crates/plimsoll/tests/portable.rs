@@ -58,7 +58,6 @@ fn lives(name: &str, rules: &[&str]) -> Vec<String> {
     assert_eq!(server.client().ask("GET key:7"), Reply::Bulk(b"value".to_vec()));
     let last = server.stop();
     assert!(last.contains("driver=\"uring\"") && !last.contains(WARNING), "{last}");
-    std::fs::remove_dir_all(data).unwrap();
     said
 }
 

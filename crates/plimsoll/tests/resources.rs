@@ -44,5 +44,4 @@ fn the_first_start_is_quick_and_an_idle_server_rests() {
     assert!(share < 0.01, "an idle server uses {:.2} % of a core", share * 100.0);
     assert_eq!(client.ask("GET k"), Reply::Bulk(b"v".to_vec()));
     server.stop();
-    std::fs::remove_dir_all(data).unwrap();
 }

@@ -21,7 +21,10 @@ use std::process::{Command, Output, Stdio};
 
 fn start(name: &str, size: &str) -> Server {
     let data = directory(name);
-    Server::start(&["--data", data.to_str().unwrap(), "--size", size, "--cores", &cores(2)])
+    let args = ["--data", data.to_str().unwrap(), "--size", size, "--cores", &cores(2)];
+    let mut server = Server::start(&args);
+    server.place = Some(data);
+    server
 }
 
 fn port(server: &Server) -> &str {

@@ -3,6 +3,7 @@
 //! Their packages are pinned there, and `make prepare` puts them into the target directory; no test uses the
 //! network. Go's and Java's programs are compiled here, so that a change of one is seen.
 
+use super::process::Directory;
 use super::process::directory;
 use super::program::succeeds;
 use super::{pins, python, run};
@@ -44,11 +45,11 @@ fn node_program(file: &str) -> Command {
 
 /// The folder with the programs for Go, built once.
 fn go_programs() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    static BUILT: OnceLock<Directory> = OnceLock::new();
     BUILT.get_or_init(|| {
         let folder = directory("go-programs");
         let mut build = Command::new(program_of_machine("go"));
-        build.args(["build", "-mod=readonly", "-o"]).arg(&folder).arg("./...").current_dir(programs("go"));
+        build.args(["build", "-mod=readonly", "-o"]).arg(&*folder).arg("./...").current_dir(programs("go"));
         run(build.env("GOTOOLCHAIN", "local").env("GOPROXY", "off"));
         folder
     })
@@ -56,17 +57,19 @@ fn go_programs() -> &'static Path {
 
 /// The words for Java's class path: the programs, compiled once, and what they use.
 fn java_classes() -> &'static str {
-    static COMPILED: OnceLock<String> = OnceLock::new();
-    COMPILED.get_or_init(|| {
+    static COMPILED: OnceLock<(Directory, String)> = OnceLock::new();
+    let (_, words) = COMPILED.get_or_init(|| {
         let (folder, jars) = (directory("java-programs"), installed("clients/java/jars").join("*"));
         let files = std::fs::read_dir(programs("java")).expect("the folder of the programs");
         let files = files.map(|file| file.expect("a file of the folder").path());
         let sources = files.filter(|path| path.extension().is_some_and(|end| end == "java"));
         let mut compile = Command::new("javac");
         compile.args(["--release", "17", "-parameters", "-encoding", "UTF-8", "-Xlint:-options", "-cp"]);
-        run(compile.arg(&jars).arg("-d").arg(&folder).args(sources));
-        format!("{}:{}", folder.display(), jars.display())
-    })
+        run(compile.arg(&jars).arg("-d").arg(&*folder).args(sources));
+        let words = format!("{}:{}", folder.display(), jars.display());
+        (folder, words)
+    });
+    words
 }
 
 fn java_program(class: &str) -> Command {

@@ -4,9 +4,8 @@
 //! `PLIMSOLL_CLIENTS_AT=redis-server` puts a redis-server in its place: what fails there too is wrong in
 //! the program, not in Plimsoll.
 
-use super::process::{Server, cores, directory};
+use super::process::{Directory, Server, cores, directory};
 use super::redis_server::Redis;
-use std::path::PathBuf;
 
 enum Running {
     Plimsoll(Server),
@@ -14,9 +13,9 @@ enum Running {
 }
 
 pub(crate) struct Peer {
-    data: PathBuf,
-    pub(crate) address: String,
     running: Option<Running>,
+    pub(crate) address: String,
+    data: Directory,
 }
 
 /// True if the programs talk to redis-server.
@@ -33,7 +32,7 @@ impl Peer {
         let data = directory(name);
         // redis-server takes no port 0: it is asked for one by a first start.
         let address = if is_redis() { Redis::start(&data).address.clone() } else { "127.0.0.1:0".to_owned() };
-        let mut peer = Peer { data, address, running: None };
+        let mut peer = Peer { running: None, address, data };
         peer.run();
         peer
     }

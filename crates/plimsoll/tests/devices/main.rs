@@ -8,9 +8,9 @@ mod process;
 
 use load::Load;
 use plimsoll_resp::Reply;
-use process::{Server, ask, cores, directory, fails, plimsoll, succeeds, told};
+use process::{Directory, Server, ask, cores, directory, fails, plimsoll, succeeds, told};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SIZE: &str = "128MiB";
@@ -18,9 +18,8 @@ const SIZE: &str = "128MiB";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Paths in an empty directory of this test's own.
-fn paths(name: &str, count: usize) -> Vec<String> {
-    let directory: PathBuf = directory(name);
-    (0..count).map(|number| directory.join(format!("device-{number}")).to_str().unwrap().to_owned()).collect()
+fn paths(place: &Directory, count: usize) -> Vec<String> {
+    (0..count).map(|number| place.join(format!("device-{number}")).to_str().unwrap().to_owned()).collect()
 }
 
 /// The arguments of a server of these devices.
@@ -62,7 +61,8 @@ fn get(server: &Server, path: &str) -> String {
 
 #[test]
 fn a_device_pulled_out_under_load_is_replaced_and_nothing_is_lost() {
-    let paths = paths("devices", 4);
+    let place = directory("devices");
+    let paths = paths(&place, 4);
     let [first, pulled, third, new] = [0, 1, 2, 3].map(|number| paths[number].as_str());
     let cores = cores(2);
     let server = Server::start(&args(&[first, pulled, third], &cores, &[]));
@@ -121,7 +121,8 @@ fn a_device_pulled_out_under_load_is_replaced_and_nothing_is_lost() {
 
 #[test]
 fn a_device_of_an_array_is_not_served_alone() {
-    let paths = paths("devices-alone", 2);
+    let place = directory("devices-alone");
+    let paths = paths(&place, 2);
     let [a, b] = [0, 1].map(|number| paths[number].as_str());
     let cores = cores(1);
     let server = Server::start(&args(&[a, b], &cores, &[]));
@@ -139,7 +140,8 @@ fn a_device_of_an_array_is_not_served_alone() {
 
 #[test]
 fn devices_that_do_not_belong_together_are_refused() {
-    let paths = paths("devices-together", 3);
+    let place = directory("devices-together");
+    let paths = paths(&place, 3);
     let [a, b, c] = [0, 1, 2].map(|number| paths[number].as_str());
     let cores = cores(1);
     succeeds(&["device", "format", a, "--size", SIZE, "--partitions", "1"]);
@@ -156,7 +158,8 @@ fn devices_that_do_not_belong_together_are_refused() {
 
 #[test]
 fn a_device_in_use_is_not_taken_for_a_missing_one() {
-    let paths = paths("devices-in-use", 3);
+    let place = directory("devices-in-use");
+    let paths = paths(&place, 3);
     let [a, b, c] = [0, 1, 2].map(|number| paths[number].as_str());
     let cores = cores(1);
     let server = Server::start(&args(&[a, b, c], &cores, &[]));
@@ -167,7 +170,8 @@ fn a_device_in_use_is_not_taken_for_a_missing_one() {
 
 #[test]
 fn what_cannot_be_replaced_is_refused_in_words() {
-    let paths = paths("devices-refused", 5);
+    let place = directory("devices-refused");
+    let paths = paths(&place, 5);
     let [a, b, small, foreign, none] = [0, 1, 2, 3, 4].map(|number| paths[number].as_str());
     let cores = cores(1);
     let server = Server::start(&args(&[a, b], &cores, &[]));

@@ -231,7 +231,8 @@ fn serve_args<'a>(device: &'a str, cores: &'a str, durability: &'a str, driver: 
 
 #[test]
 fn thirty_kills_under_load_lose_nothing_and_bring_nothing_back() {
-    let path = directory("kill").join("device");
+    let place = directory("kill");
+    let path = place.join("device");
     let device = path.to_str().unwrap();
     let mut random = Random::stream(1, "kills");
     let mut owners: Vec<Owner> = (0..THREADS).map(Owner::new).collect();

@@ -32,7 +32,8 @@ fn the_examples_of_a_configuration_are_accepted() {
     let text = read("packaging/plimsoll.toml");
     let bare =
         text.lines().map(|line| line.strip_prefix('#').filter(|rest| is_setting(rest)).unwrap_or(line));
-    let all = directory("packaging-toml").join("all.toml");
+    let place = directory("packaging-toml");
+    let all = place.join("all.toml");
     std::fs::write(&all, bare.collect::<Vec<_>>().join("\n")).unwrap();
     let printed = print(&all);
     let keys = |text: &str| {
@@ -56,7 +57,8 @@ fn a_container_needs_a_password() {
     let refused = plimsoll(&serve);
     assert_eq!(refused.status.code(), Some(2));
     assert!(told(&refused).contains("give one (--password-file)"), "{}", told(&refused));
-    let password = directory("packaging-container").join("password");
+    let place = directory("packaging-container");
+    let password = place.join("password");
     std::fs::write(&password, "secret\n").unwrap();
     let printed = succeeds(&[&serve[..], &["--password-file", password.to_str().unwrap()]].concat());
     assert!(printed.contains("data = \"/data\"") && printed.contains("resp = \"0.0.0.0:6379\""), "{printed}");
@@ -81,7 +83,8 @@ fn the_unit_is_one() {
     assert!(values("TimeoutStopSec")[0].parse::<u64>().unwrap() > 10 * stop_s);
     assert!(read("packaging/sysusers.d/plimsoll.conf").contains(&format!("u {} ", values("User")[0])));
     // systemd's own look, with a program that is there.
-    let copy = directory("packaging-unit").join("plimsoll.service");
+    let place = directory("packaging-unit");
+    let copy = place.join("plimsoll.service");
     std::fs::write(&copy, unit.replace("/usr/bin/plimsoll", env!("CARGO_BIN_EXE_plimsoll"))).unwrap();
     match Command::new("systemd-analyze").arg("verify").arg(&copy).output() {
         Ok(output) => {

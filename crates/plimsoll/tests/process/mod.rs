@@ -21,12 +21,31 @@ const HANG: Duration = Duration::from_secs(60);
 /// So many commands travel together in a pipeline.
 pub const PIPELINE_DEPTH: usize = 32;
 
+/// A directory of a test's own. It goes with the test, unless the test fails: then it is there to look at.
+pub struct Directory(PathBuf);
+
+impl std::ops::Deref for Directory {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+}
+
 /// An empty directory of this test's own.
-pub fn directory(name: &str) -> PathBuf {
+pub fn directory(name: &str) -> Directory {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
-    path
+    Directory(path)
 }
 
 /// The words of `--cores` for so many; a machine that has fewer processors serves with those.
@@ -60,6 +79,8 @@ pub struct Server {
     said: Arc<Said>,
     /// Reads what the server says to its end, so that it never waits for a reader.
     listener: Option<JoinHandle<()>>,
+    /// Where its data are, if that is nobody else's: it goes after the process.
+    pub place: Option<Directory>,
 }
 
 impl Server {
@@ -85,7 +106,7 @@ impl Server {
         let heard = said.clone();
         let listener = Some(std::thread::spawn(move || listen(stderr, &sender, &heard)));
         let (resp, tls, admin) = Default::default();
-        Server { child, resp, tls, admin, ready, said, listener }
+        Server { child, resp, tls, admin, ready, said, listener, place: None }
     }
 
     /// Starts `plimsoll serve` and waits until it serves.

@@ -9,7 +9,7 @@ mod refused;
 
 use certificates::{Authority, Signed};
 use client::TlsClient;
-use process::{Server, ask, cores, directory, told};
+use process::{Directory, Server, ask, cores, directory, told};
 use rustix::process::Signal;
 use rustls::version::{TLS12, TLS13};
 use std::io::Read;
@@ -19,7 +19,7 @@ use std::process::{Command, Output, Stdio};
 /// A server with TLS, and who signed its certificate.
 struct Bench {
     server: Server,
-    directory: PathBuf,
+    directory: Directory,
     authority: Authority,
     authority_file: PathBuf,
     signed: Signed,
