@@ -12,7 +12,7 @@
 //! Source: KVMD (FAST'20), section on rebuilding: neighbours tell which keys a device held. There one key at
 //! a time; here several.
 
-use crate::array::{Array, Scrub};
+use crate::array::{Array, Place, Scrub};
 use crate::member::Joining;
 use crate::open::background;
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROLES_MAX, ROSTER};
@@ -21,7 +21,7 @@ use crate::roster::MemberState;
 use crate::walk::Source;
 use futures_util::future::join_all;
 use plimsoll_kv::transaction::{Action, Status};
-use plimsoll_kv::{ContainerId, Device, Error, Op, Output, Result};
+use plimsoll_kv::{ContainerId, Device, Error, Expiry, Op, Output, Result, Value};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
@@ -209,7 +209,7 @@ impl Array {
                 if self.form.roles() == 1 {
                     return Ok(()); // Its keys were nowhere else: they are lost.
                 }
-                return Err(Error::Unreadable("the devices that hold its keys are out".to_owned()));
+                return Err(sources_out());
             };
             let start_ns = self.reactor.now_ns();
             let Some(keys) = page(&source, &mut after).await? else { return Ok(()) };
@@ -238,24 +238,46 @@ impl Array {
 
     /// Gives the member in a role a key, if it has not got it as it is; the bytes copied.
     async fn resync_key(self: &Rc<Self>, container: ContainerId, key: &[u8], role: usize) -> Result<u64> {
-        let mut copied = self.try_resync_key(container, key, role).await;
-        // It expired while it was copied, or the member that had it went out.
-        while let Err(Error::NotFound) = copied {
-            copied = self.try_resync_key(container, key, role).await;
-        }
-        copied
-    }
-
-    async fn try_resync_key(self: &Rc<Self>, container: ContainerId, key: &[u8], role: usize) -> Result<u64> {
         let place = self.place(container, key)?;
         let _guard = self.hold(&place).await?;
-        let Some(target) = self.writable(self.member_of(&place, role)) else { return Ok(0) };
+        let mut copied = self.try_resync_key(&place, role).await;
+        // It expired while it was copied, or the member that had it went out.
+        while let Err(Error::NotFound) = copied {
+            copied = self.try_resync_key(&place, role).await;
+        }
+        match copied {
+            // Though enough members are in.
+            Err(Error::Unreadable(what)) if self.others_in(&place, role) >= self.form.needed() => {
+                self.store_lost(&place, role, &what).await
+            }
+            copied => copied,
+        }
+    }
+
+    fn others_in(&self, place: &Place, role: usize) -> usize {
+        let others = self.all_roles().into_iter().filter(|other| *other != role);
+        others.filter(|other| self.readable(self.member_of(place, *other)).is_some()).count()
+    }
+
+    /// What no member can read cannot be copied. The member gets a record that nobody can read either: its
+    /// reader is told so by whoever is asked, and not that the key is absent.
+    async fn store_lost(self: &Rc<Self>, place: &Place, role: usize, what: &str) -> Result<u64> {
+        let device = self.name(self.member_of(place, role));
+        tracing::error!(partition = self.partition, device, what, "a key cannot be rebuilt: it is lost");
+        let lost = self.store_op(place, role, Value::Bytes(Vec::new()), Expiry::Never);
+        self.sent_one(self.member_of(place, role), lost).await?;
+        self.suspect(place);
+        Ok(0)
+    }
+
+    async fn try_resync_key(self: &Rc<Self>, place: &Place, role: usize) -> Result<u64> {
+        let Some(target) = self.writable(self.member_of(place, role)) else { return Ok(0) };
         let others: Vec<usize> = self.all_roles().into_iter().filter(|other| *other != role).collect();
         let source =
-            others.iter().find_map(|from| Some((*from, self.readable(self.member_of(&place, *from))?)));
-        let Some((from, source)) = source else { return Ok(0) };
-        let right = self.ask(&source, &place, from, false).await?;
-        if self.ask(&target, &place, role, false).await? == right {
+            others.iter().find_map(|from| Some((*from, self.readable(self.member_of(place, *from))?)));
+        let Some((from, source)) = source else { return Err(sources_out()) };
+        let right = self.ask(&source, place, from, false).await?;
+        if self.ask(&target, place, role, false).await? == right {
             return Ok(0);
         }
         match right {
@@ -264,10 +286,10 @@ impl Array {
             Told::Absent => return Ok(0),
             // Others have it, and it is written again where it is damaged.
             Told::Unreadable => {
-                self.reconcile(&place).await?;
+                self.reconcile(place).await?;
             }
         }
-        self.give(&place, role, &others).await
+        self.give(place, role, &others).await
     }
 
     /// Begins to compare every key over the members that are in, and to mend what is damaged; unless that is
@@ -299,7 +321,7 @@ impl Array {
                 let Some(device) = self.readable(member) else { continue };
                 for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
                     let below = placement::container(container, role);
-                    let source = Source { device: device.clone(), container: below, member };
+                    let source = Source { device: device.clone(), container: below };
                     if !self.scrub_container(&source, container).await? {
                         return Ok(false);
                     }
@@ -342,6 +364,11 @@ impl Array {
             1
         })
     }
+}
+
+/// Why a resynchronisation begins anew when others are in again.
+fn sources_out() -> Error {
+    Error::Unreadable("the devices that hold its keys are out".to_owned())
 }
 
 /// The next page of keys, and where it ended; nothing at the end.

@@ -78,8 +78,10 @@ impl Array {
         Ok(())
     }
 
-    /// Makes every key whole that is known not to be; how many could not be. Who holds everything says so.
+    /// Makes every key whole that is known not to be; how many could not be. One that cannot holds up no other.
+    /// Who holds everything says so.
     pub(crate) async fn settle_all(self: &Rc<Self>, holds_everything: bool) -> Result<usize> {
+        let mut failure = None;
         let unsettled = self.unsettled.borrow().clone();
         for (container, key) in unsettled {
             let place = self.place(container, &key)?;
@@ -88,12 +90,11 @@ impl Array {
                 false => self.hold(&place).await.map(drop),
             };
             match settled {
-                // One that waits for room holds up no other.
                 Ok(()) | Err(Error::NoSpace | Error::NoMemory) => {}
-                Err(error) => return Err(error),
+                Err(error) => failure = Some(error),
             }
         }
-        Ok(self.unsettled.borrow().len())
+        failure.map_or_else(|| Ok(self.unsettled.borrow().len()), Err)
     }
 
     /// Makes the pieces of a held key those of one version; how many were not.
@@ -254,6 +255,8 @@ impl Array {
             None => self.header_in_parts(device, place, role, &manner).await,
         };
         match header {
+            // It went, or expired, since it was found.
+            Err(Error::NotFound) => Ok(Told::Absent),
             Err(error) if broken(&error) => Ok(Told::Unreadable),
             header => Ok(Told::Found { version: header?.version, expiry_ms: piece.item.expiry_ms }),
         }

@@ -12,7 +12,7 @@ use crate::array::{Array, Manner};
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::read::WRONG_OUTPUT;
 use crate::reconcile::Told;
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, ScanPage, Stats};
 use std::rc::Rc;
 
@@ -23,7 +23,6 @@ const SLOT_SHIFT: u32 = 40;
 pub(crate) struct Source {
     pub(crate) device: Rc<dyn Device>,
     pub(crate) container: ContainerId,
-    pub(crate) member: usize,
 }
 
 impl Array {
@@ -32,49 +31,53 @@ impl Array {
         (0..self.roles).find_map(|role| {
             let member = placement::member(primary, role, self.count());
             let device = self.readable(member)?;
-            Some(Source { device, container: placement::container(container, role), member })
+            Some(Source { device, container: placement::container(container, role) })
         })
     }
 
-    /// Where all keys of a container are told; an error if some are told nowhere.
-    fn sources(&self, container: ContainerId) -> Result<Vec<Source>> {
-        if container.0 >= ARRAY_CONTAINERS {
-            return Err(Error::Invalid("a container beyond those that an array has"));
-        }
-        let each = (0..self.count()).map(|primary| {
-            self.source(primary, container).ok_or_else(|| {
-                let members = (0..self.roles).map(|role| placement::member(primary, role, self.count()));
-                let names: Vec<String> = members.map(|member| self.name(member)).collect();
-                Error::Unreadable(format!("the keys of {} cannot be told: out", names.join(", ")))
-            })
-        });
-        each.collect()
-    }
-
-    /// The same request wherever the keys of a container are told. A member that has failed is taken out, and
-    /// its keys are told by others.
+    /// The same request wherever the keys of a container are told: the answer for each primary, and the role
+    /// of who gave it.
     async fn ask_sources(
         self: &Rc<Self>,
         container: ContainerId,
         manner: &Manner,
         op: impl Fn(ContainerId) -> Op,
-    ) -> Result<Vec<Output>> {
-        loop {
-            let each = self.sources(container)?.into_iter().map(|source| {
-                let asked = source.device.execute(manner.request(op(source.container)));
-                async move { (source.member, asked.await) }
-            });
-            let (mut outputs, mut failed) = (Vec::new(), None);
-            for (member, result) in join_all(each).await {
-                match result {
-                    Ok(completion) => outputs.push(completion.output),
-                    Err(Error::ReadOnly(what)) => failed = Some((member, what)),
-                    Err(error) => return Err(error),
-                }
-            }
-            let Some((member, what)) = failed else { return Ok(outputs) };
-            self.take_out_now(member, &what).await?;
+    ) -> Result<Vec<(usize, Output)>> {
+        if container.0 >= ARRAY_CONTAINERS {
+            return Err(Error::Invalid("a container beyond those that an array has"));
         }
+        try_join_all((0..self.count()).map(|primary| self.ask_source(primary, container, manner, &op))).await
+    }
+
+    /// Asks for the keys of one primary: the first that can tell them. A member that has failed is taken out.
+    async fn ask_source(
+        self: &Rc<Self>,
+        primary: usize,
+        container: ContainerId,
+        manner: &Manner,
+        op: impl Fn(ContainerId) -> Op,
+    ) -> Result<(usize, Output)> {
+        let mut failure = None;
+        for role in 0..self.roles {
+            let member = placement::member(primary, role, self.count());
+            let Some(device) = self.readable(member) else { continue };
+            match device.execute(manner.request(op(placement::container(container, role)))).await {
+                Ok(completion) => return Ok((role, completion.output)),
+                Err(Error::ReadOnly(what)) => self.take_out_now(member, &what).await?,
+                Err(error @ Error::Unreadable(_)) => {
+                    let device = self.name(member);
+                    tracing::warn!(partition = self.partition, device, %error, "keys are told by another device");
+                    self.note(member, |status| status.failed_requests += 1);
+                    failure = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| {
+            let members = (0..self.roles).map(|role| placement::member(primary, role, self.count()));
+            let names: Vec<String> = members.map(|member| self.name(member)).collect();
+            Error::Unreadable(format!("the keys of {} cannot be told: out", names.join(", ")))
+        }))
     }
 
     pub(crate) async fn list(
@@ -87,15 +90,14 @@ impl Array {
     ) -> Result<Output> {
         let (prefix, after) = (prefix.to_vec(), after.map(<[u8]>::to_vec));
         let op = |container| Op::List { container, prefix: prefix.clone(), after: after.clone(), limit };
-        let mut outputs = self.ask_sources(container, manner, op).await?;
-        let mut untold = self.untold(container).await?;
-        untold.retain(|key| key.starts_with(&prefix) && after.as_ref().is_none_or(|after| key > after));
-        outputs.push(Output::Listed(ListPage { keys: untold, more: false }));
-        let pages = outputs.into_iter().map(|output| match output {
-            Output::Listed(page) => Ok(page),
-            _ => Err(WRONG_OUTPUT),
-        });
-        Ok(Output::Listed(ListPage::merge(pages.collect::<Result<_>>()?, limit)))
+        let mut unsettled = self.unsettled_keys(container).await?;
+        unsettled.retain(|key| key.starts_with(&prefix) && after.as_ref().is_none_or(|after| key > after));
+        let mut pages = vec![ListPage { keys: unsettled, more: false }];
+        for (_, output) in self.ask_sources(container, manner, op).await? {
+            let Output::Listed(page) = output else { return Err(WRONG_OUTPUT) };
+            pages.push(page);
+        }
+        Ok(Output::Listed(ListPage::merge(pages, limit)))
     }
 
     pub(crate) async fn scan(
@@ -109,9 +111,9 @@ impl Array {
         let op = |container| Op::Scan { container, cursor, limit: share };
         let mut merged = ScanPage { keys: Vec::new(), cursor: u64::MAX };
         if cursor.trailing_zeros() >= SLOT_SHIFT {
-            merged.keys = self.untold(container).await?;
+            merged.keys = self.unsettled_keys(container).await?;
         }
-        for output in self.ask_sources(container, manner, op).await? {
+        for (_, output) in self.ask_sources(container, manner, op).await? {
             let Output::Scanned(page) = output else { return Err(WRONG_OUTPUT) };
             merged.keys.extend(page.keys);
             if page.cursor != 0 {
@@ -124,47 +126,73 @@ impl Array {
         Ok(Output::Scanned(merged))
     }
 
-    /// Keys that are there, though who tells of them has not got them: on full devices a key may wait for
-    /// room.
-    async fn untold(self: &Rc<Self>, container: ContainerId) -> Result<Vec<Vec<u8>>> {
-        let compared = self.compared(container).await?.into_iter();
-        let untold = compared.filter(|(_, right, told)| *told == Told::Absent && *right != Told::Absent);
-        Ok(untold.map(|(key, ..)| key).collect())
+    /// Keys that are there, though who tells of the others may lack them: on full devices a key may wait for
+    /// room. They are looked at first: what is settled meanwhile is told twice, and nothing not at all.
+    async fn unsettled_keys(self: &Rc<Self>, container: ContainerId) -> Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        for key in self.unsettled_of(container) {
+            let told = self.ask_all(&self.place(container, &key)?).await?;
+            if told.iter().any(|(_, told)| *told != Told::Absent) {
+                keys.push(key);
+            }
+        }
+        Ok(keys)
     }
 
-    /// Of the keys that may differ between members: what is right, and what is told where keys are told.
-    async fn compared(self: &Rc<Self>, container: ContainerId) -> Result<Vec<(Vec<u8>, Told, Told)>> {
-        let unsettled = self.unsettled.borrow().clone().into_iter().filter(|(of, _)| *of == container);
-        let mut compared = Vec::new();
-        for (_, key) in unsettled {
-            let place = self.place(container, &key)?;
-            let told = self.ask_all(&place).await?;
-            let Some((_, at_source)) = told.first().cloned() else { continue };
-            let right = told.into_iter().map(|(_, told)| told).max_by_key(Told::version);
-            compared.push((key, right.unwrap_or(Told::Absent), at_source));
-        }
-        Ok(compared)
+    fn unsettled_of(&self, container: ContainerId) -> Vec<Vec<u8>> {
+        let unsettled = self.unsettled.borrow();
+        unsettled.iter().filter(|(of, _)| *of == container).map(|(_, key)| key.clone()).collect()
     }
 
     /// The counters of a container: keys once, bytes of all their copies.
     pub(crate) async fn stats(self: &Rc<Self>, container: ContainerId, manner: &Manner) -> Result<Output> {
-        let mut sum = Stats::default();
-        for output in self.ask_sources(container, manner, |container| Op::Stats { container }).await? {
-            let Output::Stats(stats) = output else { return Err(WRONG_OUTPUT) };
-            sum.keys += stats.keys;
-            sum.expiring_keys += stats.expiring_keys;
-        }
-        for (_, right, told) in self.compared(container).await? {
-            let expires = |told: &Told| u64::from(told.expiry_ms().is_some());
-            let is_there = |told: &Told| u64::from(*told != Told::Absent);
-            sum.keys = (sum.keys + is_there(&right)).saturating_sub(is_there(&told));
-            sum.expiring_keys = (sum.expiring_keys + expires(&right)).saturating_sub(expires(&told));
-        }
+        let mut sum = loop {
+            let unsettled = self.unsettled_of(container);
+            let counted = self.count_keys(container, &unsettled, manner).await?;
+            // What was made whole meanwhile may be counted as what it was, or what it is.
+            if let Some(counted) = counted
+                && self.unsettled_of(container) == unsettled
+            {
+                break counted;
+            }
+        };
         for member in 0..self.count() {
             let Some(device) = self.readable(member) else { continue };
             sum.bytes += stored_bytes(&device, container, self.roles, manner).await?;
         }
         Ok(Output::Stats(sum))
+    }
+
+    /// Keys as they are told, with the unsettled ones as they should be told; nothing if others tell them by
+    /// now.
+    async fn count_keys(
+        self: &Rc<Self>,
+        container: ContainerId,
+        unsettled: &[Vec<u8>],
+        manner: &Manner,
+    ) -> Result<Option<Stats>> {
+        let (mut sum, mut roles) = (Stats::default(), Vec::new());
+        for (role, output) in self.ask_sources(container, manner, |container| Op::Stats { container }).await?
+        {
+            let Output::Stats(stats) = output else { return Err(WRONG_OUTPUT) };
+            sum.keys += stats.keys;
+            sum.expiring_keys += stats.expiring_keys;
+            roles.push(role);
+        }
+        for key in unsettled {
+            let place = self.place(container, key)?;
+            let told = self.ask_all(&place).await?;
+            let source = roles[place.primary];
+            let Some((_, at_source)) = told.iter().find(|(role, _)| *role == source) else { return Ok(None) };
+            let right = told.iter().map(|(_, told)| told).max_by_key(|told| told.version());
+            let is_there = |told: &Told| u64::from(*told != Told::Absent);
+            let expires = |told: &Told| u64::from(told.expiry_ms().is_some());
+            let count = |right: u64, told: u64, sum: u64| (sum + right).saturating_sub(told);
+            let right = right.unwrap_or(&Told::Absent);
+            sum.keys = count(is_there(right), is_there(at_source), sum.keys);
+            sum.expiring_keys = count(expires(right), expires(at_source), sum.expiring_keys);
+        }
+        Ok(Some(sum))
     }
 
     /// Everything acknowledged is durable on every member that is in.

@@ -37,7 +37,9 @@ impl Partition {
                         tracing::warn!(partition = self.layout.partition, %error, "background work failed; it will be tried again");
                     }
                     self.let_waiters_look().await;
-                    self.give_up_waiters();
+                    // A device that takes no writes is not one that is full.
+                    let is_broken = matches!(error, Error::ReadOnly(_));
+                    self.give_up_waiters(if is_broken { error } else { Error::NoSpace });
                     self.reactor.sleep_ns(RETRY_DELAY_NS).await;
                 }
             }
@@ -55,9 +57,9 @@ impl Partition {
     }
 
     /// Nothing is left to do: whoever still waits for space waits in vain.
-    fn give_up_waiters(&self) {
+    fn give_up_waiters(&self, error: Error) {
         if self.hungry.get() > 0 {
-            self.stuck.set(true);
+            self.stuck.replace(Some(error));
         }
         self.space.wake_all();
     }
@@ -67,7 +69,7 @@ impl Partition {
         // is called to work again, and nobody has waited in vain.
         self.let_waiters_look().await;
         if !self.background.is_rung() {
-            self.give_up_waiters();
+            self.give_up_waiters(Error::NoSpace);
         }
         self.background.heard().await;
     }

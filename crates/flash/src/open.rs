@@ -112,7 +112,7 @@ impl Partition {
             transitions_since: Cell::new(recovered.replayed),
             room: Cell::default(),
             hungry: Cell::new(0),
-            stuck: Cell::new(false),
+            stuck: RefCell::default(),
             wanted: Default::default(),
             above: RefCell::default(),
             closing: Cell::new(false),

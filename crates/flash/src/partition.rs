@@ -62,8 +62,8 @@ pub struct Partition {
     pub(crate) room: Cell<crate::checkpoint::Room>,
     /// Stores that wait for space: the background task must make some.
     pub(crate) hungry: Cell<u32>,
-    /// Nothing can be cleaned: stores fail rather than wait.
-    pub(crate) stuck: Cell<bool>,
+    /// Why nothing can be cleaned: stores fail with it rather than wait.
+    pub(crate) stuck: RefCell<Option<Error>>,
     /// What stores wait for that is to be evicted.
     pub(crate) wanted: Wanted,
     /// Whoever keeps values of the keys.

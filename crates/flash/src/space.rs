@@ -147,14 +147,14 @@ impl Partition {
     /// Something died: who waits for space and was told that there is none may wait for this.
     pub(crate) fn hope(&self) {
         if self.hungry.get() > 0 {
-            self.stuck.set(false);
+            self.stuck.take();
             self.background.ring();
         }
     }
 
     async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
         let _hungry = Hungry::new(self);
-        self.stuck.set(false);
+        self.stuck.take();
         self.background.ring();
         let waited = self
             .space
@@ -165,7 +165,8 @@ impl Partition {
                 if !lacking(self) {
                     return Some(Ok(()));
                 }
-                (self.stuck.get() || self.closing.get()).then_some(Err(Error::NoSpace))
+                let stuck = self.stuck.borrow().clone();
+                stuck.or(self.closing.get().then_some(Error::NoSpace)).map(Err)
             })
             .await;
         if waited == Err(Error::NoSpace) {

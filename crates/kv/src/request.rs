@@ -399,6 +399,7 @@ impl ListPage {
         let mut keys: Vec<Vec<u8>> = pages.into_iter().flat_map(|page| page.keys).collect();
         keys.retain(|key| known.as_ref().is_none_or(|known| key <= known));
         keys.sort_unstable();
+        keys.dedup();
         let more = more_below || keys.len() > limit;
         keys.truncate(limit);
         ListPage { keys, more }

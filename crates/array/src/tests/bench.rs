@@ -8,7 +8,7 @@ use plimsoll_kv::{
 };
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Reactor, Work};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
@@ -40,6 +40,8 @@ pub(super) struct Bench {
     pub(super) members: Vec<Rc<FaultDevice>>,
     pub(super) ids: Vec<u8>,
     pub(super) options: ArrayOptions,
+    /// Between the array opened last and the members: what was opened before is cut off, as at a crash.
+    lines: Rc<RefCell<Vec<Rc<FaultDevice>>>>,
 }
 
 impl Bench {
@@ -67,6 +69,7 @@ impl Bench {
             members: Vec::new(),
             ids: (1..=members as u8).collect(),
             options: ArrayOptions { mechanism, degraded: false, rebuild_bytes_per_s: 0 },
+            lines: Rc::default(),
         };
         bench.members = bench.below.iter().map(healthy).collect();
         bench
@@ -77,12 +80,19 @@ impl Bench {
         let each = self.members.iter().enumerate().map(|(number, member)| Joining {
             name: format!("d{number}"),
             id: [self.ids[number]; 16],
-            device: (!missing.contains(&number)).then(|| member.clone() as Rc<dyn Device>),
+            device: (!missing.contains(&number)).then(|| self.line(member)),
         });
         each.collect()
     }
 
+    fn line(&self, member: &Rc<FaultDevice>) -> Rc<dyn Device> {
+        let line = FaultDevice::new(member.clone(), FaultPolicy::Never, Error::ShuttingDown);
+        self.lines.borrow_mut().push(line.clone());
+        line
+    }
+
     pub(super) async fn try_open(&self, missing: &[usize]) -> std::result::Result<Rc<Array>, OpenError> {
+        self.lines.take().iter().for_each(|line| line.set_policy(FaultPolicy::From(1)));
         Array::open(&self.reactor, 0, 1, self.given(missing), self.options).await
     }
 
@@ -96,7 +106,7 @@ impl Bench {
         self.below[member] = Memory::new(&self.reactor, options);
         self.members[member] = healthy(&self.below[member]);
         self.ids[member] = id;
-        let device: Rc<dyn Device> = self.members[member].clone();
+        let device = self.line(&self.members[member]);
         Joining { name: format!("new{member}"), id: [id; 16], device: Some(device) }
     }
 

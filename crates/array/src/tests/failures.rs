@@ -4,9 +4,9 @@ use super::bench::{Bench, DB, bytes, del, execute, get, keys, retrieve_op, run, 
 use crate::placement::{self, container};
 use crate::{Array, MemberState};
 use futures_util::future::join_all;
-use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::MemoryOptions;
-use plimsoll_kv::{Error, Op, Value};
+use plimsoll_kv::{Error, Op, Output, Request, Value};
 use std::rc::Rc;
 
 fn is_write(op: &Op) -> bool {
@@ -218,5 +218,53 @@ fn a_scrub_finds_and_mends_what_differs() {
         }
         assert_eq!(array.status().scrub_errors, 0, "nothing is left");
         check(&array, 1).await;
+    });
+}
+
+/// The resynchronisation used to begin again for ever over it.
+#[test]
+fn a_key_that_nobody_can_read_holds_up_no_rebuild_and_is_not_absent() {
+    run(async |reactor| {
+        for (mut bench, damaged) in
+            [(Bench::new(&reactor, 2, 2), vec![1]), (Bench::split(&reactor, 5, 3, 2), vec![1, 2, 3])]
+        {
+            let array = bench.open().await;
+            fill(&array, 1).await;
+            for member in damaged {
+                let role = (member + bench.members.len() - placement::primary(b"key:7", bench.members.len()))
+                    % bench.members.len();
+                let rot = store_in(container(DB, role), "key:7", Value::Bytes(vec![9; 40]));
+                execute(&bench.below[member], rot).await.unwrap();
+            }
+            let fresh = bench.fresh(0, 77);
+            array.replace(0, fresh).await.unwrap();
+            bench.whole(&array).await;
+            assert!(matches!(get(&array, "key:7").await, Err(Error::Unreadable(_))));
+            assert_eq!(bytes(&array, "key:8").await.as_deref(), Some(&b"1:8"[..]));
+            array.close().await;
+            let array = bench.open().await;
+            assert!(matches!(get(&array, "key:7").await, Err(Error::Unreadable(_))));
+            fill(&array, 2).await;
+            check(&array, 2).await;
+        }
+    });
+}
+
+/// A scan used to tell its client that one member of several could not read.
+#[test]
+fn keys_that_a_member_cannot_tell_are_told_by_another() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 2);
+        let error = Error::Unreadable("for a test".to_owned());
+        bench.members[1] = FaultDevice::new(bench.below[1].clone(), FaultPolicy::Never, error);
+        let array = bench.open().await;
+        fill(&array, 1).await;
+        let tells = |request: &Request| matches!(request.op, Op::Scan { .. } | Op::List { .. });
+        bench.members[1].set_policy(FaultPolicy::When(Box::new(tells)));
+        assert_eq!(keys(&array).await, 200);
+        let scan = Op::Scan { container: DB, cursor: 0, limit: 1000 };
+        let Ok(Output::Scanned(page)) = execute(&array, scan).await else { panic!("a page") };
+        assert_eq!((page.keys.len(), page.cursor), (200, 0));
+        assert_eq!(state(&array, 1), MemberState::In);
     });
 }

@@ -80,11 +80,15 @@ impl Pair {
             Step::Replace => self.replace().await,
             Step::Scrub => self.array.scrub(),
             Step::Crash => {
-                self.array = match self.bench.try_open(&[]).await {
-                    Ok(array) => array,
-                    // A member that failed cannot be read at all.
-                    Err(crate::OpenError::Device { .. }) => return,
-                    Err(error) => panic!("{error}"),
+                self.array = match (self.bench.try_open(&[]).await, self.broken) {
+                    (Ok(array), _) => array,
+                    // A member that failed cannot be read at all: it goes on without.
+                    (Err(crate::OpenError::Device { .. }), Some(broken)) => {
+                        let mut degraded = self.bench.clone();
+                        degraded.options.degraded = true;
+                        degraded.try_open(&[broken]).await.expect("the others are there")
+                    }
+                    (Err(error), _) => panic!("{error}"),
                 };
             }
         }

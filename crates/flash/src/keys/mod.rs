@@ -409,7 +409,7 @@ impl Partition {
                 if self.keys.has_room() {
                     return Some(Ok(()));
                 }
-                let hopeless = self.stuck.get() && self.keys.is_full();
+                let hopeless = self.stuck.borrow().is_some() && self.keys.is_full();
                 (hopeless || self.closing.get()).then_some(Err(Error::NoSpace))
             })
             .await

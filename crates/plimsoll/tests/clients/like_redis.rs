@@ -21,7 +21,8 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn replies_are_those_of_redis_server() {
-    let (redis, server) = (Redis::start(&directory("redis-server")), start("like-redis", "64MiB"));
+    let data = directory("redis-server");
+    let (redis, server) = (Redis::start(&data), start("like-redis", "64MiB"));
     let mut theirs = Client::connect(&redis.address).unwrap();
     let mut ours = server.client();
     let lines = include_str!("like_redis.txt").lines().filter(|line| !line.starts_with('#'));

@@ -99,12 +99,24 @@ impl Life {
         self.changes.get()
     }
 
+    /// True if the only member of an array that is in may fail: if it has, nobody can take its place.
+    fn last_may_fail(&self) -> bool {
+        let arrays = self.arrays.borrow();
+        let is_last_failing = |array: &Rc<Array>| {
+            let states = states(array).into_iter().enumerate();
+            let is_in: Vec<usize> =
+                states.filter(|(_, state)| *state == MemberState::In).map(|(member, _)| member).collect();
+            matches!(is_in[..], [last] if self.disks[last].may_fail.get())
+        };
+        arrays.values().any(is_last_failing)
+    }
+
     /// Waits until every member that nothing hinders is in again.
     pub(super) async fn wait_for_rebuild(&self, reactor: &Reactor) {
         let end_ns = reactor.now_ns() + REBUILD_NS_MAX;
         let is_hindered = |member: &usize| {
             let disk = &self.disks[*member];
-            disk.may_fail.get() || disk.is_missing.get() || !self.is_nearly_empty()
+            disk.may_fail.get() || disk.is_missing.get() || !self.is_nearly_empty() || self.last_may_fail()
         };
         let lacks = || (0..self.disks.len()).find(|member| !is_hindered(member) && !self.is_in(*member));
         while let Some(member) = lacks() {
