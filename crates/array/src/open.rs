@@ -190,7 +190,7 @@ impl Array {
     async fn read_journal(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
         for member in 0..self.count() {
             let Some(device) = self.readable(member) else { continue };
-            let source = Source { device: device.clone(), container: JOURNAL };
+            let source = Source { device: device.clone(), container: JOURNAL, member };
             let (mut after, mut keys) = (None, Vec::new());
             while let Some(some) = page(&source, &mut after).await? {
                 keys.extend(some);

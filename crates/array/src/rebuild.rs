@@ -212,7 +212,15 @@ impl Array {
                 return Err(sources_out());
             };
             let start_ns = self.reactor.now_ns();
-            let Some(keys) = page(&source, &mut after).await? else { return Ok(()) };
+            let keys = match page(&source, &mut after).await {
+                // Nobody wrote to it since it failed. Others tell the keys from here on.
+                Err(Error::ReadOnly(what)) => {
+                    self.take_out_now(source.member, &what).await?;
+                    continue;
+                }
+                page => page?,
+            };
+            let Some(keys) = keys else { return Ok(()) };
             let mut copied_bytes = 0;
             for some in keys.chunks(TOGETHER) {
                 let each = some.iter().map(|key| self.resync_key(container, key, role));
@@ -321,7 +329,7 @@ impl Array {
                 let Some(device) = self.readable(member) else { continue };
                 for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
                     let below = placement::container(container, role);
-                    let source = Source { device: device.clone(), container: below };
+                    let source = Source { device: device.clone(), container: below, member };
                     if !self.scrub_container(&source, container).await? {
                         return Ok(false);
                     }
@@ -336,7 +344,24 @@ impl Array {
 
     async fn scrub_container(self: &Rc<Self>, source: &Source, container: ContainerId) -> Result<bool> {
         let mut after = None;
-        while let Some(keys) = page(source, &mut after).await? {
+        loop {
+            let keys = match page(source, &mut after).await {
+                Ok(Some(keys)) => keys,
+                Ok(None) => return Ok(true),
+                // What it has others have, too: they tell it.
+                Err(Error::ReadOnly(what)) => {
+                    self.take_out_now(source.member, &what).await?;
+                    return Ok(true);
+                }
+                Err(error @ Error::Unreadable(_)) => {
+                    let device = self.name(source.member);
+                    tracing::error!(partition = self.partition, device, %error, "keys cannot be told");
+                    let scrub = self.scrub.get();
+                    self.scrub.set(Scrub { errors: scrub.errors + 1, ..scrub });
+                    return Ok(true);
+                }
+                Err(error) => return Err(error),
+            };
             for some in keys.chunks(TOGETHER) {
                 if self.closing.get() {
                     return Ok(false);
@@ -349,7 +374,6 @@ impl Array {
                 self.reactor.yield_now().await;
             }
         }
-        Ok(true)
     }
 
     async fn scrub_key(self: &Rc<Self>, container: ContainerId, key: &[u8]) -> u64 {

@@ -23,6 +23,7 @@ const SLOT_SHIFT: u32 = 40;
 pub(crate) struct Source {
     pub(crate) device: Rc<dyn Device>,
     pub(crate) container: ContainerId,
+    pub(crate) member: usize,
 }
 
 impl Array {
@@ -31,7 +32,7 @@ impl Array {
         (0..self.roles).find_map(|role| {
             let member = placement::member(primary, role, self.count());
             let device = self.readable(member)?;
-            Some(Source { device, container: placement::container(container, role) })
+            Some(Source { device, container: placement::container(container, role), member })
         })
     }
 

@@ -70,6 +70,8 @@ pub(super) struct Shape {
     pub(super) members: usize,
     /// Copies of each key; of 1 the members share the keys.
     pub(super) copies: u32,
+    /// Shards of data of each value; 1: its copies are whole.
+    pub(super) data: u32,
     pub(super) partitions: u16,
     pub(super) segments: u64,
     pub(super) segment_bytes: u64,
@@ -171,6 +173,7 @@ impl Shape {
             seed,
             class,
             members: 1,
+            data: 1,
             copies: 1,
             partitions,
             segments,
@@ -209,10 +212,17 @@ impl Shape {
         let single = Shape::of(seed);
         let mut random = Random::stream(seed, "array");
         let r = &mut random;
-        let members = pick(r, &[2, 2, 3, 3, 4]);
-        let copies = pick(r, &[1, 2, 2, 2, 2, 3, 3]).min(members as u32);
-        // What all keys take spreads over the members.
-        let spread = single.value_bytes_max * members as u64 / u64::from(copies);
+        let (members, data, copies) = if seed.is_multiple_of(3) {
+            // Shards: what is lost with one member fewer than copies is what parities make up for.
+            let (data, copies) = (pick(r, &[2, 2, 3]), pick(r, &[2, 2, 3]));
+            ((data + copies - 1) as usize + pick(r, &[0, 0, 1]), data, copies)
+        } else {
+            let members = pick(r, &[2, 2, 3, 3, 4]);
+            (members, 1, pick(r, &[1, 2, 2, 2, 2, 3, 3]).min(members as u32))
+        };
+        // What all keys take spreads over the members; of shards, what was there before stays a while.
+        let held = u64::from(data + copies - 1) * u64::from(data.min(2));
+        let spread = single.value_bytes_max * members as u64 * u64::from(data) / held;
         let value_bytes_max = if FILLS { spread } else { (spread / 3).max(40) };
         Shape {
             class: match single.class {
@@ -222,6 +232,7 @@ impl Shape {
                 class => class,
             },
             members,
+            data,
             copies,
             value_bytes_max: value_bytes_max.min(single.segment_bytes / 5),
             segments: if FILLS { single.segments } else { single.segments * 7 / 4 },

@@ -128,9 +128,10 @@ impl Life {
             id: ids[member],
             device: partitions[member].clone().filter(|_| is_there).map(|it| it as Rc<dyn Device>),
         };
-        let mechanism = match self.shape.copies {
-            1 => Mechanism::Hashing,
-            copies => Mechanism::Replication { copies },
+        let mechanism = match (self.shape.data, self.shape.copies) {
+            (1, 1) => Mechanism::Hashing,
+            (1, copies) => Mechanism::Replication { copies },
+            (data, copies) => Mechanism::Splitting { data, parities: copies - 1 },
         };
         let (mut degraded, mut strangers) = (false, Vec::new());
         let array = loop {

@@ -99,14 +99,15 @@ impl Life {
         self.changes.get()
     }
 
-    /// True if the only member of an array that is in may fail: if it has, nobody can take its place.
-    fn last_may_fail(&self) -> bool {
+    /// True if a member may fail that an array cannot do without: if it has, nobody can take its place.
+    fn needed_may_fail(&self) -> bool {
         let arrays = self.arrays.borrow();
         let is_last_failing = |array: &Rc<Array>| {
             let states = states(array).into_iter().enumerate();
             let is_in: Vec<usize> =
                 states.filter(|(_, state)| *state == MemberState::In).map(|(member, _)| member).collect();
-            matches!(is_in[..], [last] if self.disks[last].may_fail.get())
+            is_in.len() <= self.shape.data as usize
+                && is_in.iter().any(|member| self.disks[*member].may_fail.get())
         };
         arrays.values().any(is_last_failing)
     }
@@ -116,7 +117,7 @@ impl Life {
         let end_ns = reactor.now_ns() + REBUILD_NS_MAX;
         let is_hindered = |member: &usize| {
             let disk = &self.disks[*member];
-            disk.may_fail.get() || disk.is_missing.get() || !self.is_nearly_empty() || self.last_may_fail()
+            disk.may_fail.get() || disk.is_missing.get() || !self.is_nearly_empty() || self.needed_may_fail()
         };
         let lacks = || (0..self.disks.len()).find(|member| !is_hindered(member) && !self.is_in(*member));
         while let Some(member) = lacks() {
