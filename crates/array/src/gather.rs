@@ -54,18 +54,20 @@ impl Array {
         let readable = roles.filter_map(|role| Some((role, self.readable(self.member_of(place, role))?)));
         let mut next = readable.collect::<Vec<_>>().into_iter();
         let (mut asked, mut pieces, mut failures) = (FuturesUnordered::new(), Vec::new(), Vec::new());
-        let mut extra = 0;
+        let (mut extra, mut absent) = (0, false);
         loop {
-            while asked.len() + pieces.len() < needed + extra
+            while !absent
+                && asked.len() + pieces.len() < needed + extra
                 && let Some((role, device)) = next.next()
             {
                 asked.push(async move { (role, self.read_piece(&device, place, role, range, manner).await) });
             }
-            let answer = if next.len() == 0 {
+            let answer = if next.len() == 0 && !absent {
                 asked.next().await
             } else {
                 match select(asked.next(), pin!(self.reactor.sleep_ns(HEDGE_NS))).await {
                     Either::Left((answer, _)) => answer,
+                    Either::Right(_) if absent => return Err(Error::NotFound),
                     Either::Right(_) => {
                         extra += 1;
                         continue;
@@ -73,18 +75,19 @@ impl Array {
                 }
             };
             match answer {
+                None if absent => return Err(Error::NotFound),
                 None => return Err(self.unreadable(place, &failures)),
                 Some((role, Err(error))) if verdict(&error) == Verdict::Broken => {
                     failures.push((self.member_of(place, role), error));
                 }
+                // The others that were asked forget what has expired, too.
+                Some((_, Err(Error::NotFound))) => absent = true,
                 Some((_, Err(error))) => return Err(error),
                 // What a transaction has seen stays until it has ended: the members know.
-                Some((_, Ok(piece))) if !manner.is_within() && piece.is_expired(since_ms) => {
-                    return Err(Error::NotFound);
-                }
+                Some((_, Ok(piece))) if !manner.is_within() && piece.is_expired(since_ms) => absent = true,
                 Some((_, Ok(piece))) => pieces.push(piece),
             }
-            if pieces.len() == needed {
+            if pieces.len() == needed && !absent {
                 break;
             }
         }
@@ -97,7 +100,7 @@ impl Array {
 
     /// Reads the piece in a role.
     pub(crate) async fn read_piece(
-        &self,
+        self: &Rc<Self>,
         device: &Rc<dyn Device>,
         place: &Place,
         role: usize,
@@ -105,24 +108,24 @@ impl Array {
         manner: &Manner,
     ) -> Result<Piece> {
         let container = placement::container(place.container, role);
-        let request = manner.retrieve(container, &place.key, shifted(range), false);
-        let Output::Found(mut item) = device.clone().execute(request).await?.output else {
-            return Err(WRONG_OUTPUT);
-        };
-        if item.upload.is_some() {
-            let header = match self.form {
-                Form::Copies(_) => {
-                    item.length = self.user_bytes(item.length);
-                    None
-                }
-                Form::Shards { .. } => {
-                    let header = self.header_in_parts(device, place, role, manner).await?;
-                    item.length = header.value_bytes;
-                    Some(header)
-                }
+        let mut item = loop {
+            let request = manner.retrieve(container, &place.key, shifted(range), false);
+            let Output::Found(mut item) = device.clone().execute(request).await?.output else {
+                return Err(WRONG_OUTPUT);
             };
-            return Ok(Piece { role, item, header });
-        }
+            if item.upload.is_none() {
+                break item;
+            }
+            if let Form::Copies(_) = self.form {
+                item.length = self.user_bytes(item.length);
+                return Ok(Piece { role, item, header: None });
+            }
+            // A value of one record may have taken its place by now.
+            if let Some(header) = self.header_in_parts(device, place, role, manner).await? {
+                item.length = header.value_bytes;
+                return Ok(Piece { role, item, header: Some(header) });
+            }
+        };
         if range.is_some_and(|(first, _)| first > 0) {
             item.length = item.length.saturating_sub(HEADER_BYTES as u64);
             return Ok(Piece { role, item, header: None });
@@ -137,11 +140,11 @@ impl Array {
     }
 
     /// The value that pieces give, or a range of it.
-    pub(crate) fn together(&self, place: &Place, pieces: Vec<Piece>, range: Range) -> Result<Item> {
+    pub(crate) fn together(&self, pieces: Vec<Piece>, range: Range) -> Result<Item> {
         if self.form.needed() == 1 {
             return Ok(pieces.into_iter().next().ok_or(WRONG_OUTPUT)?.item);
         }
-        let first = self.one_version(place, &pieces)?;
+        let first = self.one_version(&pieces)?;
         let mut item = pieces[0].item.clone();
         item.stored_bytes *= self.roles as u64;
         if item.upload.is_some() {
@@ -160,11 +163,10 @@ impl Array {
     }
 
     /// The header of pieces of one version; an error if they are of several.
-    pub(crate) fn one_version(&self, place: &Place, pieces: &[Piece]) -> Result<Header> {
+    pub(crate) fn one_version(&self, pieces: &[Piece]) -> Result<Header> {
         let mut headers = pieces.iter().filter_map(|piece| piece.header);
         let first = headers.next().ok_or(WRONG_OUTPUT)?;
         if headers.any(|other| (other.version, other.value_bytes) != (first.version, first.value_bytes)) {
-            self.suspect(place);
             return Err(Error::Unreadable("shards of different versions".to_owned()));
         }
         Ok(first)

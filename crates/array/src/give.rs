@@ -14,6 +14,7 @@ use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use futures_util::future::try_join_all;
 use plimsoll_kv::{Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value};
+use plimsoll_reactor::Work;
 use std::rc::Rc;
 
 /// A piece in parts that is being read.
@@ -21,6 +22,22 @@ struct Source {
     role: usize,
     device: Rc<dyn Device>,
     upload: UploadId,
+}
+
+/// A piece in parts that is pinned at its member until this goes: whoever reads it may be given up half-way.
+struct Pin {
+    array: Rc<Array>,
+    device: Rc<dyn Device>,
+    place: Place,
+    upload: UploadId,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let (array, device, place, upload) =
+            (self.array.clone(), self.device.clone(), self.place.clone(), self.upload);
+        self.array.spawn(Work::Kv, async move { array.unpin_piece(&device, &place, upload).await });
+    }
 }
 
 impl Array {
@@ -35,7 +52,7 @@ impl Array {
             let roles: Vec<usize> = pieces.iter().map(|piece| piece.role).collect();
             Value::Upload(self.give_parts(place, &roles, to).await?)
         } else {
-            let header = self.one_version(place, &pieces)?;
+            let header = self.one_version(&pieces)?;
             let bytes = match self.form {
                 Form::Copies(_) => pieces.remove(0).item.bytes,
                 Form::Shards { .. } => {
@@ -85,21 +102,27 @@ impl Array {
         let _ = device.clone().execute(Manner::background().request(op)).await;
     }
 
-    /// The header of a value in parts, which stands before each of them.
+    /// The header of a value in parts, which stands before each of them; nothing if it is in parts no more.
     pub(crate) async fn header_in_parts(
-        &self,
+        self: &Rc<Self>,
         device: &Rc<dyn Device>,
         place: &Place,
         role: usize,
         manner: &Manner,
-    ) -> Result<Header> {
-        let (_, upload) = self.pin_piece(device, place, role, manner).await?;
+    ) -> Result<Option<Header>> {
+        let container = placement::container(place.container, role);
+        let request = manner.retrieve(container, &place.key, Some((0, 0)), true);
+        let Output::Found(item) = device.clone().execute(request).await?.output else {
+            return Err(WRONG_OUTPUT);
+        };
+        let Some(upload) = item.upload else { return Ok(None) };
+        let _pin = Pin { array: self.clone(), device: device.clone(), place: place.clone(), upload };
         let (key, range) = (place.key.clone(), Some((0, HEADER_BYTES as u64)));
         let op = Op::RetrievePart { upload, key, part: 0, range };
-        let read = device.clone().execute(manner.request(op)).await;
-        self.unpin_piece(device, place, upload).await;
-        let Output::Found(item) = read?.output else { return Err(WRONG_OUTPUT) };
-        Header::decode(&item.bytes).map_err(|what| Error::Unreadable(what.to_owned()))
+        let Output::Found(item) = device.clone().execute(manner.request(op)).await?.output else {
+            return Err(WRONG_OUTPUT);
+        };
+        Header::decode(&item.bytes).map(Some).map_err(|what| Error::Unreadable(what.to_owned()))
     }
 
     /// Gives a value in parts; the upload at the target that holds it.

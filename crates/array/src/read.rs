@@ -34,13 +34,19 @@ impl Array {
         if self.is_quiet(place) {
             let found = self.read(place, range, manner).await;
             let in_parts = pin && found.as_ref().is_ok_and(|item| item.upload.is_some());
-            // If a write began meanwhile, a part of the members may have it.
-            if self.is_quiet(place) && !in_parts {
+            // Shards of which a write took some before they were read, and others after.
+            let is_torn = self.form.needed() > 1 && matches!(found, Err(Error::Unreadable(_)));
+            // If a write is under way, a part of the members may have it.
+            if self.is_quiet(place) && !in_parts && !is_torn {
                 return found.map(Output::Found);
             }
         }
         let _guard = self.hold_full(place).await?;
-        let item = self.read(place, range, manner).await?;
+        let read = self.read(place, range, manner).await;
+        if let Err(Error::Unreadable(_)) = read {
+            self.suspect(place);
+        }
+        let item = read?;
         if pin && item.upload.is_some() {
             return self.pin_everywhere(place, item, manner).await.map(Output::Found);
         }
@@ -62,7 +68,7 @@ impl Array {
             let item = pieces.into_iter().next().ok_or(WRONG_OUTPUT)?.item;
             return Ok(Item { bytes: Vec::new(), ..item });
         }
-        self.together(place, pieces, range)
+        self.together(pieces, range)
     }
 
     pub(crate) fn all_roles(&self) -> Vec<usize> {

@@ -236,7 +236,7 @@ impl Array {
 
     /// What a member has of a key; proved whole, or by its start alone.
     pub(crate) async fn ask(
-        &self,
+        self: &Rc<Self>,
         device: &Rc<dyn Device>,
         place: &Place,
         role: usize,
@@ -244,21 +244,25 @@ impl Array {
     ) -> Result<Told> {
         let manner = Manner::background();
         let range = if whole { None } else { Some((0, 0)) };
-        let broken = |error: &Error| verdict(error) == Verdict::Broken;
-        let piece = match self.read_piece(device, place, role, range, &manner).await {
-            Err(Error::NotFound) => return Ok(Told::Absent),
-            Err(error) if broken(&error) => return Ok(Told::Unreadable),
-            piece => piece?,
-        };
-        let header = match piece.header {
-            Some(header) => Ok(header),
-            None => self.header_in_parts(device, place, role, &manner).await,
-        };
-        match header {
+        let told = |result: Result<Option<Told>>| match result {
             // It went, or expired, since it was found.
-            Err(Error::NotFound) => Ok(Told::Absent),
-            Err(error) if broken(&error) => Ok(Told::Unreadable),
-            header => Ok(Told::Found { version: header?.version, expiry_ms: piece.item.expiry_ms }),
+            Err(Error::NotFound) => Ok(Some(Told::Absent)),
+            Err(error) if verdict(&error) == Verdict::Broken => Ok(Some(Told::Unreadable)),
+            told => told,
+        };
+        loop {
+            let found = async {
+                let piece = self.read_piece(device, place, role, range, &manner).await?;
+                let header = match piece.header {
+                    Some(header) => Some(header),
+                    None => self.header_in_parts(device, place, role, &manner).await?,
+                };
+                let expiry_ms = piece.item.expiry_ms;
+                Ok(header.map(|header| Told::Found { version: header.version, expiry_ms }))
+            };
+            if let Some(told) = told(found.await)? {
+                return Ok(told);
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use super::extras::Extras;
 use super::journal::Journal;
 use super::shape::Shape;
 use super::workload::{Key, Workload};
-use plimsoll_array::{Array, HEADER_BYTES, MemberState};
+use plimsoll_array::{Array, MemberState};
 use plimsoll_flash::{OnFull, Partition};
 use plimsoll_kv::{Above, Device};
 use plimsoll_reactor::sim::{ProcessId, World};
@@ -193,12 +193,12 @@ impl Life {
 
     /// Starts the server's process.
     pub(super) fn start(self: &Rc<Self>, world: &World) {
-        let header_bytes = if self.shape.is_array() { HEADER_BYTES } else { 0 };
-        let geometry = Geometry {
-            partitions: self.shape.partitions,
-            value_bytes_max: (self.shape.segment_bytes / 4) as usize - header_bytes,
-            part_bytes: (self.shape.segment_bytes / 8) as usize - header_bytes,
+        let segment_bytes = self.shape.segment_bytes as usize;
+        let (value_bytes_max, part_bytes) = match self.shape.is_array() {
+            true => plimsoll_array::geometry(self.shape.mechanism(), segment_bytes / 4, segment_bytes / 8),
+            false => (segment_bytes / 4, segment_bytes / 8),
         };
+        let geometry = Geometry { partitions: self.shape.partitions, value_bytes_max, part_bytes };
         let shared = Arc::new(Shared::new(settings(&self.shape), geometry, self.cores));
         let some = |ports: Vec<Port<_>>| RefCell::new(ports.into_iter().map(Some).collect::<Vec<_>>());
         let ports = some(Mesh::ports::<Message>(self.cores));

@@ -7,6 +7,7 @@
 //! Never: it changes during a run.
 
 use super::paths::{PATHS, RARE};
+use plimsoll_array::Mechanism;
 use plimsoll_kv::Durability;
 use plimsoll_reactor::sim::{FaultRates, Random};
 
@@ -247,6 +248,15 @@ impl Shape {
     /// True if the server's devices are arrays.
     pub(super) fn is_array(&self) -> bool {
         self.members > 1
+    }
+
+    /// How an array keeps what it holds.
+    pub(super) fn mechanism(&self) -> Mechanism {
+        match (self.data, self.copies) {
+            (1, 1) => Mechanism::Hashing,
+            (1, copies) => Mechanism::Replication { copies },
+            (data, copies) => Mechanism::Splitting { data, parities: copies - 1 },
+        }
     }
 
     /// True if containers are emptied as a whole: by clients, or when a member comes back.

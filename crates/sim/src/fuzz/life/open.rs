@@ -11,7 +11,7 @@
 use super::{Life, Refusal, on_full};
 use crate::fuzz::evictions::Evictions;
 use crate::fuzz::ledger::Watch;
-use plimsoll_array::{Array, ArrayOptions, Joining, Mechanism, OpenError as ArrayError};
+use plimsoll_array::{Array, ArrayOptions, Joining, OpenError as ArrayError};
 use plimsoll_cache::Cache;
 use plimsoll_flash::{DeviceError, OpenError, Options, Partition, Superblock, inspect};
 use plimsoll_kv::{Above, Block, Device};
@@ -128,11 +128,7 @@ impl Life {
             id: ids[member],
             device: partitions[member].clone().filter(|_| is_there).map(|it| it as Rc<dyn Device>),
         };
-        let mechanism = match (self.shape.data, self.shape.copies) {
-            (1, 1) => Mechanism::Hashing,
-            (1, copies) => Mechanism::Replication { copies },
-            (data, copies) => Mechanism::Splitting { data, parities: copies - 1 },
-        };
+        let mechanism = self.shape.mechanism();
         let (mut degraded, mut strangers) = (false, Vec::new());
         let array = loop {
             let members = (0..ids.len()).map(|member| joining(member, !strangers.contains(&member)));
