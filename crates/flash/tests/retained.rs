@@ -1,0 +1,232 @@
+//! Retained versions beside a model: stores that keep what they replace, batches, changes of expiry, what is
+//! put back and given up, with restarts in between; counters and values are exact after every step.
+
+mod opening;
+
+use opening::{DATABASE, DISK_BYTES, live, open_with, run, store, world};
+use plimsoll_flash::{Options, Partition};
+use plimsoll_kv::{Condition, Device, Durability, Error, Expiry, Op, Output, Request, Value};
+use plimsoll_reactor::Reactor;
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const KEYS: u8 = 4;
+const MINUTE_MS: u64 = 60_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Never,
+    InAMinute,
+    InThePast,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Store { key: u8, bytes: u16, due: Due, retain: bool, batch: bool },
+    Expire { key: u8, due: Due },
+    Delete { key: u8, batch: bool },
+    Release { key: u8 },
+    Revert { key: u8 },
+    Clear,
+    Pass,
+    Churn,
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let due = || prop_oneof![3 => Just(Due::Never), 2 => Just(Due::InAMinute), 1 => Just(Due::InThePast)];
+    let key = || 0..KEYS;
+    let step = prop_oneof![
+        10 => (key(), 0_u16..6000, due(), any::<bool>(), any::<bool>())
+            .prop_map(|(key, bytes, due, retain, batch)| Step::Store { key, bytes, due, retain, batch }),
+        5 => (key(), due()).prop_map(|(key, due)| Step::Expire { key, due }),
+        2 => (key(), any::<bool>()).prop_map(|(key, batch)| Step::Delete { key, batch }),
+        3 => key().prop_map(|key| Step::Release { key }),
+        3 => key().prop_map(|key| Step::Revert { key }),
+        1 => Just(Step::Clear),
+        1 => Just(Step::Pass),
+        1 => Just(Step::Churn),
+        1 => Just(Step::Restart),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+/// What a version holds, and when it expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Version {
+    bytes: Vec<u8>,
+    expiry_ms: Option<u64>,
+}
+
+/// A key: its current version, and the one kept below.
+type Held = Option<(Version, Option<Version>)>;
+
+struct Model {
+    keys: Vec<Held>,
+    stores: u8,
+}
+
+impl Model {
+    /// What has expired is gone, with what is kept below.
+    fn forget_expired(&mut self, now_ms: u64) {
+        for held in &mut self.keys {
+            if held.as_ref().is_some_and(|(now, _)| now.expiry_ms.is_some_and(|at| at <= now_ms)) {
+                *held = None;
+            }
+        }
+    }
+}
+
+fn key(number: u8) -> Vec<u8> {
+    format!("key:{number}").into_bytes()
+}
+
+fn expiry(due: Due, now_ms: u64) -> (Expiry, Option<u64>) {
+    let at_ms = match due {
+        Due::Never => return (Expiry::Never, None),
+        Due::InAMinute => now_ms + MINUTE_MS,
+        Due::InThePast => now_ms - 1,
+    };
+    (Expiry::At(at_ms), Some(at_ms))
+}
+
+async fn open(reactor: &Reactor) -> Rc<Partition> {
+    let options = Options { known_bytes: 64 << 10, ..Options::default() };
+    open_with(reactor, 64 << 10, options).await
+}
+
+/// An operation, alone or in a batch; in a batch with what stands beside it in an array.
+async fn write(partition: &Rc<Partition>, op: Op, batch: bool) -> Result<Output, Error> {
+    if !batch {
+        return run(partition, op).await;
+    }
+    let beside = store("beside", Value::Bytes(vec![1; 20]), Expiry::Never);
+    match run(partition, Op::Batch(vec![op, beside])).await? {
+        Output::Batch(outputs) => Ok(outputs.into_iter().next().expect("as many as there were writes")),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn take(reactor: &Reactor, partition: &Rc<Partition>, model: &RefCell<Model>, step: &Step) {
+    let now_ms = reactor.wall_ms();
+    match *step {
+        Step::Store { key: number, bytes, due, retain, batch } => {
+            let (expiry, expiry_ms) = expiry(due, now_ms);
+            let fill = model.borrow().stores.wrapping_add(1);
+            let bytes = vec![fill; usize::from(bytes)];
+            let mut op = store(key(number), Value::Bytes(bytes.clone()), expiry);
+            if let Op::Store { retain: retains, .. } = &mut op {
+                *retains = retain;
+            }
+            write(partition, op, batch).await.unwrap();
+            let mut model = model.borrow_mut();
+            model.stores = fill;
+            let held = &mut model.keys[usize::from(number)];
+            let before = held.take().map(|(now, _)| now).filter(|_| retain);
+            *held = Some((Version { bytes, expiry_ms }, before));
+        }
+        Step::Expire { key: number, due } => {
+            let (expiry, expiry_ms) = expiry(due, now_ms);
+            let op =
+                Op::SetExpiry { container: DATABASE, key: key(number), expiry, condition: Condition::None };
+            let changed = run(partition, op).await;
+            match &mut model.borrow_mut().keys[usize::from(number)] {
+                Some((now, _)) => {
+                    changed.unwrap();
+                    now.expiry_ms = expiry_ms;
+                }
+                None => assert_eq!(changed, Err(Error::NotFound)),
+            }
+        }
+        Step::Delete { key: number, batch } => {
+            let op = Op::Delete { container: DATABASE, key: key(number), condition: Condition::None };
+            let deleted = write(partition, op, batch).await;
+            let held = model.borrow_mut().keys[usize::from(number)].take();
+            assert_eq!(matches!(deleted, Ok(Output::Deleted(_))), held.is_some(), "{deleted:?}");
+        }
+        Step::Release { key: number } => {
+            let released = run(partition, Op::Release { container: DATABASE, key: key(number) }).await;
+            let held = &mut model.borrow_mut().keys[usize::from(number)];
+            assert_eq!(released.is_ok(), held.as_mut().is_some_and(|(_, kept)| kept.take().is_some()));
+        }
+        Step::Revert { key: number } => {
+            let reverted = run(partition, Op::Revert { container: DATABASE, key: key(number) }).await;
+            let held = &mut model.borrow_mut().keys[usize::from(number)];
+            let kept = held.as_mut().and_then(|(_, kept)| kept.take());
+            assert_eq!(reverted.is_ok(), kept.is_some());
+            if let Some(kept) = kept {
+                *held = Some((kept, None));
+            }
+        }
+        Step::Clear => {
+            run(partition, Op::Clear { container: DATABASE }).await.unwrap();
+            model.borrow_mut().keys.fill(None);
+        }
+        Step::Pass => reactor.sleep_ns(MINUTE_MS * 1_000_000 / 2).await,
+        Step::Churn => churn(partition).await,
+        Step::Restart => unreachable!("a life ends with it"),
+    }
+}
+
+/// Writes the device over, so that what stands on it is moved.
+async fn churn(partition: &Rc<Partition>) {
+    for round in 0..90_u32 {
+        let op = store(format!("churn:{}", round % 3), Value::Bytes(vec![3; 15_000]), Expiry::Never);
+        let other = plimsoll_kv::ContainerId(9);
+        let Op::Store { key, value, condition, expiry, retain, want_previous, .. } = op else { continue };
+        let op = Op::Store { container: other, key, value, condition, expiry, retain, want_previous };
+        partition.clone().execute(Request::new(Durability::Group, op)).await.unwrap();
+    }
+}
+
+/// Every key, and the counters, are what the model says.
+async fn compare(reactor: &Reactor, partition: &Rc<Partition>, model: &RefCell<Model>) {
+    model.borrow_mut().forget_expired(reactor.wall_ms());
+    let held = model.borrow().keys.clone();
+    for (number, held) in held.iter().enumerate() {
+        let op = Op::Retrieve { container: DATABASE, key: key(number as u8), range: None, pin: false };
+        let found = match run(partition, op).await {
+            Ok(Output::Found(item)) => Some(Version { bytes: item.bytes, expiry_ms: item.expiry_ms }),
+            Err(Error::NotFound) => None,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(found.as_ref(), held.as_ref().map(|(now, _)| now), "key {number}");
+    }
+    let Ok(Output::Stats(stats)) = run(partition, Op::Stats { container: DATABASE }).await else {
+        panic!("no statistics")
+    };
+    let is_beside = matches!(
+        run(partition, Op::Exist { container: DATABASE, key: b"beside".to_vec() }).await,
+        Ok(Output::Found(_))
+    );
+    let there = held.iter().flatten();
+    let expiring = there.clone().filter(|(now, _)| now.expiry_ms.is_some()).count() as u64;
+    let keys = there.count() as u64 + u64::from(is_beside);
+    assert_eq!((stats.keys, stats.expiring_keys), (keys, expiring));
+    partition.check_accounts().expect("the accounts agree");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_kept_is_put_back_or_given_up(steps in steps()) {
+        let world = world(DISK_BYTES);
+        let model = Rc::new(RefCell::new(Model { keys: vec![None; usize::from(KEYS)], stores: 0 }));
+        for life in steps.split(|step| matches!(step, Step::Restart)) {
+            let (life, model) = (life.to_vec(), model.clone());
+            live(&world, move |reactor| {
+                let (life, model) = (life.clone(), model.clone());
+                async move {
+                    let partition = open(&reactor).await;
+                    compare(&reactor, &partition, &model).await;
+                    for step in &life {
+                        take(&reactor, &partition, &model, step).await;
+                        compare(&reactor, &partition, &model).await;
+                    }
+                }
+            });
+        }
+    }
+}
