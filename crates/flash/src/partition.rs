@@ -473,6 +473,10 @@ impl Partition {
         if keys + dead != state.index.len() {
             return Err(format!("keys: {keys} and {dead} dead kept, {} in the index", state.index.len()));
         }
+        let stale = state.stale_overrides();
+        if stale > 0 {
+            return Err(format!("expiry: {stale} times of records that are gone"));
+        }
         drop(state);
         self.check_key_segments()
     }

@@ -212,7 +212,14 @@ impl State {
         change(self.counters.entry(generation).or_default());
     }
 
+    /// Nothing is left of what a record was that stood at a location before: it would be taken for the next's.
+    fn assert_fresh(&self, location: u64) {
+        assert!(!self.expiry_overrides.contains_key(&location), "a stale time of expiry at {location}");
+        assert!(!self.retained.contains_key(&location), "a version is kept below nothing at {location}");
+    }
+
     fn store(&mut self, t: &Transition, frame: u64) {
+        self.assert_fresh(t.location);
         let entry = Entry { fingerprint: t.fingerprint, location: t.location, length: t.length };
         self.advance(t, Some(entry), frame);
         self.segments.add_live(t.location, t.length);
@@ -252,6 +259,7 @@ impl State {
 
     fn relocate(&mut self, t: &Transition, frame: u64) {
         assert_eq!(t.length, t.previous_length, "a move keeps the length");
+        self.assert_fresh(t.location);
         self.segments.add_live(t.location, t.length);
         self.segments.remove_live(t.previous, t.length, frame);
         if let Some(kept) = self.expiry_overrides.remove(&t.previous)
@@ -318,6 +326,7 @@ impl State {
         self.segments.remove_live(t.previous, t.previous_length, frame);
         self.expiry_overrides.remove(&t.previous);
         if let Some(kept) = self.retained.remove(&t.previous) {
+            self.expiry_overrides.remove(&kept.location);
             self.segments.remove_live(kept.location, kept.length, frame);
         }
         let left = self.dead.get_mut(&t.container).expect("a swept generation is dead");
@@ -399,6 +408,16 @@ impl State {
         if self.segments.get(segment).sequence != t.argument {
             self.segments.open(segment, kind, t.argument, frame);
         }
+    }
+
+    /// Times of expiry of records to which neither the index nor a retained version points, for checkers.
+    #[must_use]
+    pub fn stale_overrides(&self) -> usize {
+        let indexed = self.index.slots().flat_map(|slot| self.index.from(Slot(slot as u16), 0));
+        let indexed = indexed.map(|entry| entry.location);
+        let live: std::collections::BTreeSet<u64> =
+            indexed.chain(self.retained.values().map(|kept| kept.location)).collect();
+        self.expiry_overrides.keys().filter(|location| !live.contains(location)).count()
     }
 
     /// Live units as the index, the uploads and the retained versions have them, for checkers.

@@ -230,3 +230,20 @@ proptest! {
         }
     }
 }
+
+/// What was swept used to leave the time of expiry of the version below it behind, for whatever came to stand
+/// in its place (`plimsoll sim fuzz --arrays`, seed 1017).
+#[test]
+fn what_is_swept_takes_all_of_the_version_below_along() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        churn(&partition).await;
+        let model = RefCell::new(Model { keys: vec![None; usize::from(KEYS)], stores: 0 });
+        let stores = |retain| Step::Store { key: 0, bytes: 5000, due: Due::Never, retain, batch: false };
+        for step in [stores(false), Step::Expire { key: 0, due: Due::InAMinute }, stores(true), Step::Clear] {
+            take(&reactor, &partition, &model, &step).await;
+        }
+        reactor.sleep_ns(1_000_000_000).await;
+        compare(&reactor, &partition, &model).await;
+    });
+}
