@@ -164,7 +164,10 @@ impl Array {
                 Status::Prepared if alone => Action::Apply,
                 // Some of the members may have been cut short.
                 Status::Applied => Action::Apply,
-                Status::Prepared => continue,
+                Status::Prepared => {
+                    self.transactions.found(known.id);
+                    continue;
+                }
             };
             tracing::info!(partition = self.partition, transaction = %known.id.version, ?action, "resolved");
             for member in members.iter().filter(|member| **member < self.count()) {

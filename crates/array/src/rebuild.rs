@@ -88,6 +88,7 @@ impl Array {
     /// A resynchronisation that is under way has nothing to do any more.
     pub(crate) fn resync_overtaken(&self, member: usize) {
         self.members.borrow_mut()[member].resyncs += 1;
+        self.transactions.wake();
         self.uploads.forget_member(member, self.count());
     }
 
@@ -103,6 +104,11 @@ impl Array {
         self.resync_overtaken(member);
         let number = self.members.borrow()[member].resyncs;
         let is_overtaken = || self.members.borrow()[member].resyncs != number;
+        // What they write would be missed: the member has no intent of theirs, and it is not there to copy.
+        self.transactions.all_ended(|| self.closing.get() || is_overtaken()).await;
+        if self.closing.get() || is_overtaken() {
+            return Ok(());
+        }
         // Writes that were sent to it before it went out have ended, too.
         drop(self.locks.lock_everything().await);
         if self.state(member) == MemberState::Out {

@@ -21,6 +21,7 @@ impl Array {
     pub async fn close(&self) {
         self.closing.set(true);
         self.tasks_ended.wake_all();
+        self.transactions.wake();
         self.tasks_ended.wait_for(|| (self.tasks.get() == 0).then_some(())).await;
     }
 }

@@ -18,6 +18,7 @@ use plimsoll_kv::key_locks::{EverythingGuard, KeyGuard, KeyId};
 use plimsoll_kv::transaction::{Action, Held, Outstanding, Status};
 use plimsoll_kv::{ContainerId, Error, Op, Output, Result, TransactionId, UploadId, Value};
 use plimsoll_reactor::Work;
+use plimsoll_reactor::sync::WaitList;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -34,6 +35,32 @@ pub(crate) struct Transactions {
     /// Applied, and to be forgotten.
     applied: RefCell<Vec<TransactionId>>,
     forgetting: Cell<bool>,
+    /// Found prepared at the start: those who know how they end will say so.
+    unresolved: RefCell<BTreeSet<TransactionId>>,
+    resolved: WaitList,
+}
+
+impl Transactions {
+    /// One was found prepared: what it writes is not there to be copied yet.
+    pub(crate) fn found(&self, id: TransactionId) {
+        self.unresolved.borrow_mut().insert(id);
+    }
+
+    fn ended(&self, id: TransactionId) {
+        self.unresolved.borrow_mut().remove(&id);
+        self.wake();
+    }
+
+    /// Waits until all that were found have ended, or `gives_up` says so.
+    pub(crate) async fn all_ended(&self, gives_up: impl Fn() -> bool) {
+        let done = || self.unresolved.borrow().is_empty() || gives_up();
+        self.resolved.wait_for(|| done().then_some(())).await;
+    }
+
+    /// Lets those who wait look whether they give up.
+    pub(crate) fn wake(&self) {
+        self.resolved.wake_all();
+    }
 }
 
 /// What a transaction holds.
@@ -306,6 +333,7 @@ impl Array {
             self.complete_joined_at(&place, |role| at.iter().any(|(has, _)| *has == role)).await?;
         }
         drop(self.end(id));
+        self.transactions.ended(id);
         Ok(Output::Done)
     }
 
@@ -334,6 +362,7 @@ impl Array {
         let each = members.into_iter().map(|member| (member, self.step(Some(id), Action::Release, manner)));
         let sent = self.send(each.collect()).await?;
         let was_open = self.end(id).is_some();
+        self.transactions.ended(id);
         match sent.refused {
             Some(UNKNOWN) | None if was_open || !sent.done.is_empty() => Ok(Output::Done),
             None => Err(UNKNOWN),

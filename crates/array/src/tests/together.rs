@@ -3,7 +3,7 @@
 use super::bench::{Bench, DB, bytes, execute, keys, run, set, store_op};
 use crate::{Array, MemberState};
 use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::transaction::{Action, Held};
+use plimsoll_kv::transaction::{Action, Held, Status};
 use plimsoll_kv::{Condition, Error, Op, Output, Result, TransactionId, Value};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
@@ -97,5 +97,36 @@ fn a_container_is_emptied_though_a_member_fails() {
         execute(&array, Op::Clear { container: DB }).await.unwrap();
         assert_eq!(keys(&array).await, 0);
         execute(&array, Op::Clear { container: DB }).await.unwrap();
+    });
+}
+
+/// A member that came in before a transaction was resolved had not prepared it: the transaction was given up
+/// where others had applied it (`plimsoll sim fuzz --arrays`, seed 726).
+#[test]
+fn a_member_comes_in_after_the_transactions_that_were_found_have_ended() {
+    run(async |reactor| {
+        for applies in [true, false] {
+            let bench = Bench::new(&reactor, 3, 3);
+            let array = bench.open().await;
+            bench.members[2].set_policy(FaultPolicy::From(1));
+            set(&array, "k", b"old").await.unwrap();
+            let id = hold(&array, &["k"]).await;
+            let prepare = Action::Prepare { participants: vec![0, 1], writes: vec![write("k", b"new")] };
+            step(&array, Some(id), prepare).await.unwrap();
+            bench.members[2].set_policy(FaultPolicy::Never);
+            let array = bench.open().await;
+            reactor.sleep_ns(60_000_000_000).await;
+            assert_eq!(array.status().members[2].state, MemberState::Out);
+            let status = step(&array, Some(id), Action::Status).await;
+            assert_eq!(status, Ok(Output::Status(Status::Prepared)));
+            let end = if applies { Action::Apply } else { Action::Release };
+            step(&array, Some(id), end).await.unwrap();
+            bench.whole(&array).await;
+            array.take_out(0, "for a test");
+            array.take_out(1, "for a test");
+            reactor.sleep_ns(1_000_000).await;
+            let right: &[u8] = if applies { b"new" } else { b"old" };
+            assert_eq!(bytes(&array, "k").await.as_deref(), Some(right));
+        }
     });
 }
