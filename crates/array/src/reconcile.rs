@@ -78,8 +78,8 @@ impl Array {
         Ok(())
     }
 
-    /// Makes every key whole that is known not to be; how many could not be. One that cannot holds up no other.
-    /// Who holds everything says so.
+    /// Makes every key whole that is known not to be; how many could not be. One that cannot holds up no
+    /// other. Who holds everything says so.
     pub(crate) async fn settle_all(self: &Rc<Self>, holds_everything: bool) -> Result<usize> {
         let mut failure = None;
         let unsettled = self.unsettled.borrow().clone();
@@ -99,15 +99,24 @@ impl Array {
 
     /// Makes the pieces of a held key those of one version; how many were not.
     pub(crate) async fn reconcile(self: &Rc<Self>, place: &Place) -> Result<u64> {
+        let mut put_back = 0;
         for _ in 0..ROUNDS_MAX {
             let told = self.ask_all(place).await?;
             let newest = told.iter().filter_map(|(_, told)| told.version()).max();
-            let Some(newest) = newest else { return self.reconcile_absent(place, &told).await };
-            let has = |told: &Told| told.version() == Some(newest);
-            let roles: Vec<usize> =
-                told.iter().filter(|(_, told)| has(told)).map(|(role, _)| *role).collect();
-            if roles.len() >= self.form.needed() {
-                return self.complete(place, &roles, told).await;
+            let has = |told: &Told| told.version() == newest;
+            let roles = told.iter().filter(|(_, told)| newest.is_some() && has(told));
+            let roles: Vec<usize> = roles.map(|(role, _)| *role).collect();
+            if newest.is_none() || roles.len() >= self.form.needed() {
+                let right = told.iter().find(|(role, _)| roles.first() == Some(role));
+                let right = right.map_or(Told::Absent, |(_, told)| told.clone());
+                let mended = match right {
+                    Told::Absent => self.reconcile_absent(place, &told).await?,
+                    _ => self.complete(place, &roles, told).await?,
+                };
+                if mended + put_back > 0 {
+                    self.bring_along(place, &right, &roles).await?;
+                }
+                return Ok(mended);
             }
             let others = told.iter().filter(|(_, told)| !has(told) && *told != Told::Unreadable).count();
             if others == 0 {
@@ -118,6 +127,7 @@ impl Array {
             // A store that some members have not got, or a delete that some have: it was not acknowledged.
             for role in roles {
                 self.put_back(place, role).await?;
+                put_back += 1;
             }
         }
         Err(Error::Overloaded)
@@ -160,6 +170,29 @@ impl Array {
             mended += 1;
         }
         Ok(mended)
+    }
+
+    /// Members that are being resynchronised were past a key, perhaps, when it was made whole: they get what
+    /// is right, from these roles.
+    async fn bring_along(self: &Rc<Self>, place: &Place, right: &Told, roles: &[usize]) -> Result<()> {
+        for role in self.all_roles() {
+            let member = self.member_of(place, role);
+            let Some(device) = self.writable(member) else { continue };
+            if self.state(member) != MemberState::Resyncing
+                || self.ask(&device, place, role, false).await? == *right
+            {
+                continue;
+            }
+            let brought = match right {
+                Told::Absent => self.sent_one(member, self.delete_op(place, role)).await.map(|_| ()),
+                _ => self.give(place, role, roles).await.map(|_| ()),
+            };
+            match brought {
+                Err(_) if self.writable(member).is_none() => {}
+                brought => brought?,
+            }
+        }
+        Ok(())
     }
 
     async fn set_expiry_at(

@@ -212,7 +212,8 @@ impl State {
         change(self.counters.entry(generation).or_default());
     }
 
-    /// Nothing is left of what a record was that stood at a location before: it would be taken for the next's.
+    /// Nothing is left of what a record was that stood at a location before: it would be taken for what the
+    /// next is.
     fn assert_fresh(&self, location: u64) {
         assert!(!self.expiry_overrides.contains_key(&location), "a stale time of expiry at {location}");
         assert!(!self.retained.contains_key(&location), "a version is kept below nothing at {location}");

@@ -115,3 +115,43 @@ fn a_write_is_seen_through_though_whoever_asked_goes_away() {
         }
     });
 }
+
+/// What was made whole behind a resynchronisation's back used to be missing on the member that came in (seed
+/// 507).
+#[test]
+fn a_key_that_is_made_whole_is_so_on_members_that_are_being_resynchronised() {
+    run(async |reactor| {
+        let mut bench = Bench::split(&reactor, 4, 2, 2);
+        let array = bench.open().await;
+        // More than the journal names: those are made whole at once.
+        for number in 0..3000 {
+            set(&array, &format!("key:{number}"), b"v").await.unwrap();
+        }
+        array.close().await;
+        bench.options.rebuild_bytes_per_s = 1;
+        bench.try_open(&[3]).await.expect("three of four are there").close().await;
+        let array = bench.open().await;
+        until(&bench, &array, 3, MemberState::Resyncing).await;
+        let (new, gone) = (array.place(DB, b"new").unwrap(), array.place(DB, b"gone").unwrap());
+        let stores = array.stores(&new, b"half written", Expiry::Never);
+        for (role, store) in stores.into_iter().filter(|(role, _)| array.member_of(&new, *role) < 2) {
+            execute(&bench.below[array.member_of(&new, role)], store).await.unwrap();
+        }
+        // One shard of two that it takes, and one that was copied from there.
+        let stores = array.stores(&gone, b"half written", Expiry::Never);
+        for (role, store) in stores.into_iter().filter(|(role, _)| array.member_of(&gone, *role) > 1) {
+            execute(&bench.below[array.member_of(&gone, role)], store).await.unwrap();
+        }
+        array.suspect(&new);
+        array.suspect(&gone);
+        assert_eq!(bytes(&array, "new").await.as_deref(), Some(&b"half written"[..]));
+        assert_eq!(bytes(&array, "gone").await, None);
+        assert_eq!(array.status().members[3].state, MemberState::Resyncing);
+        for (place, expected) in [(&gone, Err(Error::NotFound)), (&new, Ok(()))] {
+            let role = (0..4).find(|role| array.member_of(place, *role) == 3).unwrap();
+            let key = String::from_utf8(place.key.clone()).unwrap();
+            let has = execute(&bench.below[3], retrieve_op(container(DB, role), &key)).await;
+            assert_eq!(has.map(|_| ()), expected, "{key}");
+        }
+    });
+}
