@@ -228,7 +228,14 @@ impl Array {
             let store = if keeps { retaining(store, false) } else { store };
             (self.member_of(place, *role), manner.request(store))
         });
-        let (done, slot) = self.write(place, (slot, Change::Store), each.collect()).await?;
+        let written = self.write(place, (slot, Change::Store), each.collect()).await;
+        let (done, slot) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                self.restore_kept(place, before);
+                return Err(error);
+            }
+        };
         if keeps {
             self.release_later(place, slot).await;
         }

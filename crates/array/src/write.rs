@@ -283,18 +283,27 @@ impl Array {
         let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
         let slot = self.journal.slot().await;
-        let _before = self.take_kept(place);
+        self.write_delete(place, slot, manner).await?;
+        Ok(Output::Deleted(Item { bytes: Vec::new(), ..item }))
+    }
+
+    /// Takes a held key away.
+    async fn write_delete(self: &Rc<Self>, place: &Place, slot: Slot, manner: &Manner) -> Result<()> {
+        let before = self.take_kept(place);
         let requests = (0..self.roles).map(|role| {
             let delete = self.delete_op(place, role);
             let batch = Op::Batch(vec![delete, slot.entry(place.container, &place.key)]);
             (self.member_of(place, role), manner.request(batch))
         });
         let requests = requests.collect();
-        match self.write(place, (slot, Change::Delete), requests).await {
-            Err(Error::NoSpace | Error::NoMemory) => self.delete_unnamed(place, manner).await?,
-            written => drop(written?),
+        let written = match self.write(place, (slot, Change::Delete), requests).await {
+            Err(Error::NoSpace | Error::NoMemory) => self.delete_unnamed(place, manner).await,
+            written => written.map(drop),
+        };
+        if written.is_err() {
+            self.restore_kept(place, before);
         }
-        Ok(Output::Deleted(Item { bytes: Vec::new(), ..item }))
+        written
     }
 
     /// Deletes a key on devices that are so full that they take no name of it. What a crash leaves half done
@@ -334,14 +343,20 @@ impl Array {
             let op = Op::SetExpiry { container, key, expiry, condition };
             (self.member_of(place, role), manner.request(op))
         });
-        let (done, _slot) = self.write(place, (slot, Change::Expiry), requests.collect()).await?;
+        let (done, slot) = self.write(place, (slot, Change::Expiry), requests.collect()).await?;
+        // It expired while this was done: for one member before, perhaps, and for another after.
+        let is_gone = |(member, output): &(usize, Output)| {
+            *output == Output::Done && self.state(*member) == MemberState::In
+        };
+        if done.iter().any(is_gone) {
+            self.write_delete(place, slot, manner).await?;
+            return Err(Error::NotFound);
+        }
         match self.first_of(place, done)? {
             Output::ExpirySet(set) => {
                 let expiry_ms = set.expiry_ms;
                 Ok(Output::ExpirySet(Item { version: set.version, expiry_ms, ..item }))
             }
-            // It expired meanwhile.
-            Output::Done => Err(Error::NotFound),
             _ => Err(WRONG_OUTPUT),
         }
     }

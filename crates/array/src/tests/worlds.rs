@@ -1,12 +1,12 @@
 //! What worlds of arrays found (`plimsoll sim fuzz --arrays`): a named test for each.
 
-use super::bench::{Bench, DB, bytes, execute, retrieve_op, run, set, store_in};
+use super::bench::{Bench, DB, bytes, execute, keys, retrieve_op, run, set, store_in};
 use crate::header::{Form, Header};
 use crate::placement::container;
 use crate::{Array, MemberState};
 use futures_util::future::{Either, select};
-use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Value, Version};
+use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
+use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Request, Value, Version};
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -152,6 +152,32 @@ fn a_key_that_is_made_whole_is_so_on_members_that_are_being_resynchronised() {
             let key = String::from_utf8(place.key.clone()).unwrap();
             let has = execute(&bench.below[3], retrieve_op(container(DB, role), &key)).await;
             assert_eq!(has.map(|_| ()), expected, "{key}");
+        }
+    });
+}
+
+/// One member had seen the key expire, and another had not: the key was counted, and could not be read (seed
+/// 585).
+#[test]
+fn a_key_that_expires_while_its_time_is_changed_is_gone() {
+    run(async |reactor| {
+        for mut bench in [Bench::new(&reactor, 3, 3), Bench::split(&reactor, 3, 2, 1)] {
+            let expired = FaultDevice::new(bench.below[1].clone(), FaultPolicy::Never, Error::NotFound);
+            bench.members[1] = expired.clone();
+            let array = bench.open().await;
+            set(&array, "k", b"v").await.unwrap();
+            let is_change = |request: &Request| matches!(request.op, Op::SetExpiry { .. });
+            expired.set_policy(FaultPolicy::When(Box::new(is_change)));
+            let (key, expiry) = (b"k".to_vec(), Expiry::Never);
+            let persist = Op::SetExpiry { container: DB, key, expiry, condition: Condition::None };
+            assert_eq!(execute(&array, persist).await, Err(Error::NotFound));
+            assert_eq!((bytes(&array, "k").await, keys(&array).await), (None, 0));
+            for below in &bench.below {
+                for role in 0..3 {
+                    let left = execute(below, Op::Stats { container: container(DB, role) }).await;
+                    assert!(matches!(left, Ok(Output::Stats(stats)) if stats.keys == 0), "{left:?}");
+                }
+            }
         }
     });
 }
