@@ -44,14 +44,6 @@ pub enum OpenError {
         /// How.
         error: Error,
     },
-    /// A roster that cannot be used.
-    #[error("{name}: its roster {what}")]
-    Roster {
-        /// On which device.
-        name: String,
-        /// What is wrong with it.
-        what: &'static str,
-    },
     /// None of the devices is there.
     #[error("none of the devices is there")]
     Nothing,
