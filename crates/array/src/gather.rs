@@ -33,6 +33,9 @@ pub(crate) struct Piece {
     pub(crate) header: Option<Header>,
 }
 
+/// What a member gave of the piece in a role.
+type Answer = (usize, Result<Piece>);
+
 impl Piece {
     fn is_expired(&self, now_ms: u64) -> bool {
         self.item.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms)
@@ -62,17 +65,13 @@ impl Array {
             {
                 asked.push(async move { (role, self.read_piece(&device, place, role, range, manner).await) });
             }
-            let answer = if next.len() == 0 && !absent {
-                asked.next().await
-            } else {
-                match select(asked.next(), pin!(self.reactor.sleep_ns(HEDGE_NS))).await {
-                    Either::Left((answer, _)) => answer,
-                    Either::Right(_) if absent => return Err(Error::NotFound),
-                    Either::Right(_) => {
-                        extra += 1;
-                        continue;
-                    }
+            let all_asked = next.len() == 0 && !absent;
+            let Some(answer) = self.next_answer(&mut asked, all_asked).await else {
+                if absent {
+                    return Err(Error::NotFound);
                 }
+                extra += 1;
+                continue;
             };
             match answer {
                 None if absent => return Err(Error::NotFound),
@@ -96,6 +95,22 @@ impl Array {
         }
         pieces.sort_by_key(|piece| piece.role);
         Ok(pieces)
+    }
+
+    /// The next piece of those that were asked for, or that there is none; nothing if it is slow to come and
+    /// there is something else to do.
+    async fn next_answer(
+        &self,
+        asked: &mut FuturesUnordered<impl Future<Output = Answer>>,
+        waits: bool,
+    ) -> Option<Option<Answer>> {
+        if waits {
+            return Some(asked.next().await);
+        }
+        match select(asked.next(), pin!(self.reactor.sleep_ns(HEDGE_NS))).await {
+            Either::Left((answer, _)) => Some(answer),
+            Either::Right(_) => None,
+        }
     }
 
     /// Reads the piece in a role.

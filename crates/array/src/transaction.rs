@@ -63,6 +63,9 @@ impl Transactions {
     }
 }
 
+/// What each member is asked to write.
+type WritesBelow = BTreeMap<usize, Vec<Op>>;
+
 /// What a transaction holds.
 struct Holding {
     _keys: Vec<KeyGuard>,
@@ -219,7 +222,12 @@ impl Array {
         writes: Vec<Op>,
         manner: &Manner,
     ) -> Result<()> {
-        let below = self.writes_below(id, writes)?;
+        let (below, places) = self.writes_below(id, writes)?;
+        let all_enough = || match places.iter().find(|place| !self.has_enough(place)) {
+            Some(place) => Err(self.nowhere(place)),
+            None => Ok(()),
+        };
+        all_enough()?;
         let marks = below.keys().map(|member| MEMBER_MARK | *member as u16);
         let participants: Vec<u16> = participants.into_iter().chain(marks).collect();
         let each = below.into_iter().map(|(member, writes)| {
@@ -230,6 +238,8 @@ impl Array {
         if let Some(error) = refused {
             return Err(error);
         }
+        // Members may have gone out over it.
+        all_enough()?;
         if done.is_empty() {
             return Err(Error::ReadOnly("every device of the keys is out".to_owned()));
         }
@@ -239,10 +249,10 @@ impl Array {
         Ok(())
     }
 
-    /// What each member is asked to write.
-    fn writes_below(&self, id: TransactionId, writes: Vec<Op>) -> Result<BTreeMap<usize, Vec<Op>>> {
-        let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
-        let mut uploads = Vec::new();
+    /// What each member is asked to write, and of which keys.
+    fn writes_below(&self, id: TransactionId, writes: Vec<Op>) -> Result<(WritesBelow, Vec<Place>)> {
+        let mut below = WritesBelow::new();
+        let (mut uploads, mut places) = (Vec::new(), Vec::new());
         for write in writes {
             if let Op::Clear { container } = write {
                 for (member, clears) in self.clears_below(container)? {
@@ -259,10 +269,11 @@ impl Array {
             for (role, write) in self.write_below(&place, &write)? {
                 below.entry(self.member_of(&place, role)).or_default().push(write);
             }
+            places.push(place);
         }
         let mut open = self.transactions.open.borrow_mut();
         open.get_mut(&id).ok_or(UNKNOWN)?.uploads = uploads;
-        Ok(below)
+        Ok((below, places))
     }
 
     /// A write of a key, in each role.

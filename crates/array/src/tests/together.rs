@@ -130,3 +130,24 @@ fn a_member_comes_in_after_the_transactions_that_were_found_have_ended() {
         }
     });
 }
+
+/// A transaction used to go on where fewer members took its shards than it takes to read them.
+#[test]
+fn a_transaction_without_enough_members_for_its_shards_is_refused() {
+    run(async |reactor| {
+        let bench = Bench::split(&reactor, 4, 3, 1);
+        let array = bench.open().await;
+        set(&array, "k", b"old").await.unwrap();
+        let id = hold(&array, &["k"]).await;
+        for member in [0, 1] {
+            bench.members[member].set_policy(FaultPolicy::From(1));
+        }
+        let writes = vec![write("k", b"new")];
+        let refused = step(&array, Some(id), Action::Commit { writes }).await;
+        assert!(
+            matches!(&refused, Err(Error::ReadOnly(what)) if what.contains("fewer than 3")),
+            "{refused:?}"
+        );
+        step(&array, Some(id), Action::Release).await.unwrap();
+    });
+}
