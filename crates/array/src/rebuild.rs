@@ -23,6 +23,7 @@ use futures_util::future::join_all;
 use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Expiry, Op, Output, Result, Value};
 use plimsoll_reactor::Work;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Keys that are compared at a time.
@@ -189,7 +190,7 @@ impl Array {
     }
 
     async fn keys_at(self: &Rc<Self>, primary: usize, container: ContainerId) -> Result<u64> {
-        let Some(source) = self.source(primary, container) else { return Ok(0) };
+        let Some(source) = self.sources(primary, container).next() else { return Ok(0) };
         match background(&source.device, Op::Stats { container: source.container }).await? {
             Output::Stats(stats) => Ok(stats.keys),
             _ => Ok(0),
@@ -209,16 +210,23 @@ impl Array {
         container: ContainerId,
     ) -> Result<()> {
         let primary = self.primary_of(member, role);
-        let mut after = None;
+        let (mut after, mut unreadable) = (None, BTreeMap::new());
         while self.goes_on(member, number) {
-            let Some(source) = self.source(primary, container) else {
+            let source = self.sources(primary, container).find(|it| !unreadable.contains_key(&it.member));
+            let Some(source) = source else {
                 if self.form.roles() == 1 {
                     return Ok(()); // Its keys were nowhere else: they are lost.
                 }
-                return Err(sources_out());
+                return Err(unreadable.into_values().next().unwrap_or_else(sources_out));
             };
             let start_ns = self.reactor.now_ns();
             let keys = match page(&source, &mut after).await {
+                Err(error @ Error::Unreadable(_)) => {
+                    let device = self.name(source.member);
+                    tracing::warn!(partition = self.partition, device, %error, "keys are told by another device");
+                    unreadable.insert(source.member, error);
+                    continue;
+                }
                 // Nobody wrote to it since it failed. Others tell the keys from here on.
                 Err(Error::ReadOnly(what)) => {
                     self.take_out_now(source.member, &what).await?;

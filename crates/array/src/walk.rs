@@ -27,9 +27,13 @@ pub(crate) struct Source {
 }
 
 impl Array {
-    /// Where the keys of a primary can be read; `None`: nowhere, or they never were elsewhere.
-    pub(crate) fn source(&self, primary: usize, container: ContainerId) -> Option<Source> {
-        (0..self.roles).find_map(|role| {
+    /// Where the keys of a primary can be read.
+    pub(crate) fn sources(
+        &self,
+        primary: usize,
+        container: ContainerId,
+    ) -> impl Iterator<Item = Source> + use<'_> {
+        (0..self.roles).filter_map(move |role| {
             let member = placement::member(primary, role, self.count());
             let device = self.readable(member)?;
             Some(Source { device, container: placement::container(container, role), member })

@@ -254,7 +254,7 @@ fn a_key_that_nobody_can_read_holds_up_no_rebuild_and_is_not_absent() {
 #[test]
 fn keys_that_a_member_cannot_tell_are_told_by_another() {
     run(async |reactor| {
-        let mut bench = Bench::new(&reactor, 3, 2);
+        let mut bench = Bench::new(&reactor, 3, 3);
         let error = Error::Unreadable("for a test".to_owned());
         bench.members[1] = FaultDevice::new(bench.below[1].clone(), FaultPolicy::Never, error);
         let array = bench.open().await;
@@ -266,5 +266,11 @@ fn keys_that_a_member_cannot_tell_are_told_by_another() {
         let Ok(Output::Scanned(page)) = execute(&array, scan).await else { panic!("a page") };
         assert_eq!((page.keys.len(), page.cursor), (200, 0));
         assert_eq!(state(&array, 1), MemberState::In);
+        let fresh = bench.fresh(0, 77);
+        array.replace(0, fresh).await.unwrap();
+        bench.whole(&array).await;
+        array.take_out(2, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        check(&array, 1).await;
     });
 }
