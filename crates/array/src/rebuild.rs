@@ -12,7 +12,7 @@
 //! Source: KVMD (FAST'20), section on rebuilding: neighbours tell which keys a device held. There one key at
 //! a time; here several.
 
-use crate::array::{Array, Place, Scrub};
+use crate::array::{Array, Manner, Place, Scrub};
 use crate::member::Joining;
 use crate::open::background;
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROLES_MAX, ROSTER};
@@ -23,7 +23,6 @@ use futures_util::future::join_all;
 use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Expiry, Op, Output, Result, Value};
 use plimsoll_reactor::Work;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Keys that are compared at a time.
@@ -210,31 +209,15 @@ impl Array {
         container: ContainerId,
     ) -> Result<()> {
         let primary = self.primary_of(member, role);
-        let (mut after, mut unreadable) = (None, BTreeMap::new());
+        if self.form.roles() == 1 {
+            return Ok(()); // Its keys were nowhere else: they are lost.
+        }
+        let (manner, mut after) = (Manner::background(), None);
         while self.goes_on(member, number) {
-            let source = self.sources(primary, container).find(|it| !unreadable.contains_key(&it.member));
-            let Some(source) = source else {
-                if self.form.roles() == 1 {
-                    return Ok(()); // Its keys were nowhere else: they are lost.
-                }
-                return Err(unreadable.into_values().next().unwrap_or_else(sources_out));
-            };
             let start_ns = self.reactor.now_ns();
-            let keys = match page(&source, &mut after).await {
-                Err(error @ Error::Unreadable(_)) => {
-                    let device = self.name(source.member);
-                    tracing::warn!(partition = self.partition, device, %error, "keys are told by another device");
-                    unreadable.insert(source.member, error);
-                    continue;
-                }
-                // Nobody wrote to it since it failed. Others tell the keys from here on.
-                Err(Error::ReadOnly(what)) => {
-                    self.take_out_now(source.member, &what).await?;
-                    continue;
-                }
-                page => page?,
-            };
-            let Some(keys) = keys else { return Ok(()) };
+            let list = |container| page_op(container, &after);
+            let (_, listed) = self.ask_source(primary, container, &manner, list).await?;
+            let Some(keys) = page_of(listed, &mut after) else { return Ok(()) };
             let mut copied_bytes = 0;
             for some in keys.chunks(TOGETHER) {
                 let each = some.iter().map(|key| self.resync_key(container, key, role));
@@ -297,7 +280,9 @@ impl Array {
         let others: Vec<usize> = self.all_roles().into_iter().filter(|other| *other != role).collect();
         let source =
             others.iter().find_map(|from| Some((*from, self.readable(self.member_of(place, *from))?)));
-        let Some((from, source)) = source else { return Err(sources_out()) };
+        let Some((from, source)) = source else {
+            return Err(Error::Unreadable("the devices that hold its keys are out".to_owned()));
+        };
         let right = self.ask(&source, place, from, false).await?;
         if self.ask(&target, place, role, false).await? == right {
             return Ok(0);
@@ -404,21 +389,19 @@ impl Array {
     }
 }
 
-/// Why a resynchronisation begins anew when others are in again.
-fn sources_out() -> Error {
-    Error::Unreadable("the devices that hold its keys are out".to_owned())
+/// The next page of keys of a member, and where it ended; nothing at the end.
+pub(crate) async fn page(source: &Source, after: &mut Option<Vec<u8>>) -> Result<Option<Vec<Vec<u8>>>> {
+    let listed = background(&source.device, page_op(source.container, after)).await?;
+    Ok(page_of(listed, after))
 }
 
-/// The next page of keys, and where it ended; nothing at the end.
-pub(crate) async fn page(source: &Source, after: &mut Option<Vec<u8>>) -> Result<Option<Vec<Vec<u8>>>> {
-    let (container, limit) = (source.container, PAGE_KEYS);
-    let op = Op::List { container, prefix: Vec::new(), after: after.clone(), limit };
-    let Output::Listed(page) = background(&source.device, op).await? else { return Ok(None) };
-    match page.keys.last() {
-        None => Ok(None),
-        Some(last) => {
-            *after = Some(last.clone());
-            Ok(Some(page.keys))
-        }
-    }
+fn page_op(container: ContainerId, after: &Option<Vec<u8>>) -> Op {
+    Op::List { container, prefix: Vec::new(), after: after.clone(), limit: PAGE_KEYS }
+}
+
+/// The keys of a page, and where it ended; nothing at the end.
+fn page_of(listed: Output, after: &mut Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+    let Output::Listed(page) = listed else { return None };
+    *after = Some(page.keys.last()?.clone());
+    Some(page.keys)
 }

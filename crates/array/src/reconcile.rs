@@ -136,7 +136,12 @@ impl Array {
     /// Who has the newest version that can be read of a held key that could not be made whole; all, if none
     /// has any.
     pub(crate) async fn newest_roles(self: &Rc<Self>, place: &Place) -> Result<Vec<usize>> {
-        let told = self.ask_all(place).await?;
+        let roles = self.newest_whole(&self.ask_all(place).await?);
+        Ok(if roles.is_empty() { self.all_roles() } else { roles })
+    }
+
+    /// Who has the newest version of which there are enough pieces.
+    fn newest_whole(&self, told: &[(usize, Told)]) -> Vec<usize> {
         let mut versions: Vec<Version> = told.iter().filter_map(|(_, told)| told.version()).collect();
         versions.sort_unstable();
         let roles_of = |version: &Version| {
@@ -144,7 +149,17 @@ impl Array {
             of_it.map(|(role, _)| *role).collect::<Vec<usize>>()
         };
         let newest = versions.iter().rev().map(roles_of).find(|roles| roles.len() >= self.form.needed());
-        Ok(newest.unwrap_or_else(|| self.all_roles()))
+        newest.unwrap_or_default()
+    }
+
+    /// What a reader of a key is told of whose pieces these are.
+    pub(crate) fn right(&self, told: &[(usize, Told)]) -> Told {
+        let whole = self.newest_whole(told);
+        let has_it = |(role, told): &&(usize, Told)| match whole.first() {
+            Some(newest) => role == newest,
+            None => *told == Told::Unreadable,
+        };
+        told.iter().find(has_it).map_or(Told::Absent, |(_, told)| told.clone())
     }
 
     /// Gives the newest version, which `roles` have enough of, to all others.

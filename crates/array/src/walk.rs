@@ -40,8 +40,7 @@ impl Array {
         })
     }
 
-    /// The same request wherever the keys of a container are told: the answer for each primary, and the role
-    /// of who gave it.
+    /// The same request wherever the keys of a container are told: for each primary, who answered, and what.
     async fn ask_sources(
         self: &Rc<Self>,
         container: ContainerId,
@@ -55,7 +54,7 @@ impl Array {
     }
 
     /// Asks for the keys of one primary: the first that can tell them. A member that has failed is taken out.
-    async fn ask_source(
+    pub(crate) async fn ask_source(
         self: &Rc<Self>,
         primary: usize,
         container: ContainerId,
@@ -63,11 +62,9 @@ impl Array {
         op: impl Fn(ContainerId) -> Op,
     ) -> Result<(usize, Output)> {
         let mut failure = None;
-        for role in 0..self.roles {
-            let member = placement::member(primary, role, self.count());
-            let Some(device) = self.readable(member) else { continue };
-            match device.execute(manner.request(op(placement::container(container, role)))).await {
-                Ok(completion) => return Ok((role, completion.output)),
+        for Source { device, container, member } in self.sources(primary, container) {
+            match device.execute(manner.request(op(container))).await {
+                Ok(completion) => return Ok((member, completion.output)),
                 Err(Error::ReadOnly(what)) => self.take_out_now(member, &what).await?,
                 Err(error @ Error::Unreadable(_)) => {
                     let device = self.name(member);
@@ -137,7 +134,7 @@ impl Array {
         let mut keys = Vec::new();
         for key in self.unsettled_of(container) {
             let told = self.ask_all(&self.place(container, &key)?).await?;
-            if told.iter().any(|(_, told)| *told != Told::Absent) {
+            if self.right(&told) != Told::Absent {
                 keys.push(key);
             }
         }
@@ -176,26 +173,28 @@ impl Array {
         unsettled: &[Vec<u8>],
         manner: &Manner,
     ) -> Result<Option<Stats>> {
-        let (mut sum, mut roles) = (Stats::default(), Vec::new());
-        for (role, output) in self.ask_sources(container, manner, |container| Op::Stats { container }).await?
+        let (mut sum, mut tellers) = (Stats::default(), Vec::new());
+        for (member, output) in
+            self.ask_sources(container, manner, |container| Op::Stats { container }).await?
         {
             let Output::Stats(stats) = output else { return Err(WRONG_OUTPUT) };
             sum.keys += stats.keys;
             sum.expiring_keys += stats.expiring_keys;
-            roles.push(role);
+            tellers.push(member);
         }
         for key in unsettled {
             let place = self.place(container, key)?;
             let told = self.ask_all(&place).await?;
-            let source = roles[place.primary];
-            let Some((_, at_source)) = told.iter().find(|(role, _)| *role == source) else { return Ok(None) };
-            let right = told.iter().map(|(_, told)| told).max_by_key(|told| told.version());
+            let is_teller = |role: usize| self.member_of(&place, role) == tellers[place.primary];
+            let Some((_, at_source)) = told.iter().find(|(role, _)| is_teller(*role)) else {
+                return Ok(None);
+            };
+            let right = self.right(&told);
             let is_there = |told: &Told| u64::from(*told != Told::Absent);
             let expires = |told: &Told| u64::from(told.expiry_ms().is_some());
             let count = |right: u64, told: u64, sum: u64| (sum + right).saturating_sub(told);
-            let right = right.unwrap_or(&Told::Absent);
-            sum.keys = count(is_there(right), is_there(at_source), sum.keys);
-            sum.expiring_keys = count(expires(right), expires(at_source), sum.expiring_keys);
+            sum.keys = count(is_there(&right), is_there(at_source), sum.keys);
+            sum.expiring_keys = count(expires(&right), expires(at_source), sum.expiring_keys);
         }
         Ok(Some(sum))
     }

@@ -116,5 +116,4 @@ fn a_cache_three_times_too_small_keeps_what_is_read() {
     assert_eq!(scanned(&mut client), again.len());
     server.stop();
     assert!(succeeds(&["device", "verify", device]).contains("read and proved"));
-    std::fs::remove_file(path).unwrap();
 }

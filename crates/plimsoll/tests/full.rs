@@ -102,7 +102,6 @@ fn a_full_device_refuses_stores_reads_on_and_takes_stores_after_deletes() {
     check(&mut server.client(), &again);
     server.stop();
     assert!(succeeds(&["device", "verify", device]).contains("read and proved"));
-    std::fs::remove_file(path).unwrap();
 }
 
 /// A sceptic's finding: notes of expiry were not reckoned with in the room for a checkpoint, and a device
@@ -136,7 +135,6 @@ fn changes_of_expiry_do_not_wedge_a_full_device() {
     assert_eq!(client.ask("SET k v"), ok());
     server.stop();
     assert!(succeeds(&["device", "verify", device]).contains("read and proved"));
-    std::fs::remove_file(path).unwrap();
 }
 
 /// Each change of a long value in a transaction shares the parts that it does not touch with the value

@@ -88,5 +88,4 @@ fn keys_end_where_the_memory_does() {
     let words = told(&refused);
     assert_eq!(refused.status.code(), Some(2), "{words}");
     assert!(words.contains(&format!("{MEMORY} are too few")) && words.contains("10000 clients"), "{words}");
-    std::fs::remove_file(path).unwrap();
 }

@@ -293,5 +293,4 @@ fn verified_at_last(device: &Path, owners: &mut [Owner]) {
     let server = Server::start(&serve_args(device, &cores, "sync", "auto"));
     check(&server, owners);
     server.stop();
-    std::fs::remove_file(device).unwrap();
 }

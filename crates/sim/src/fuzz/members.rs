@@ -2,8 +2,8 @@
 //!
 //! Place: an era asks before each life and while clients work.
 //!
-//! Invariants: of `copies` members, at any time at most `copies - 1` are not whole: they fail or have failed,
-//! are or were away, or hold nothing. Such a member is whole again when the arrays of all partitions have
+//! Invariants: at any time at most `losses` members are not whole: they fail or have failed, are or were
+//! away, or hold nothing. Such a member is whole again when the arrays of all partitions have
 //! said that it is in, and a write after that was acknowledged. Before all arrays were made once nothing
 //! happens.
 //!
@@ -77,7 +77,7 @@ impl Members {
     /// True if one more may fail.
     fn has_room(&self, disks: &Disks) -> bool {
         let lost = disks.all().iter().filter(|disk| !disk.is_whole.get()).count();
-        self.made && lost + 1 < self.shape.copies as usize
+        self.made && lost < self.shape.losses as usize
     }
 
     /// A whole member that may be lost, if one may.

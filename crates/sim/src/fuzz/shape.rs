@@ -69,10 +69,10 @@ pub(super) struct Shape {
     pub(super) class: FaultClass,
     /// Disks; several are an array.
     pub(super) members: usize,
-    /// Copies of each key; of 1 the members share the keys.
-    pub(super) copies: u32,
     /// Shards of data of each value; 1: its copies are whole.
     pub(super) data: u32,
+    /// Members that may be lost at a time: copies besides the first, or parities.
+    pub(super) losses: u32,
     pub(super) partitions: u16,
     pub(super) segments: u64,
     pub(super) segment_bytes: u64,
@@ -175,7 +175,7 @@ impl Shape {
             class,
             members: 1,
             data: 1,
-            copies: 1,
+            losses: 0,
             partitions,
             segments,
             segment_bytes,
@@ -213,16 +213,15 @@ impl Shape {
         let single = Shape::of(seed);
         let mut random = Random::stream(seed, "array");
         let r = &mut random;
-        let (members, data, copies) = if seed.is_multiple_of(3) {
-            // Shards: what is lost with one member fewer than copies is what parities make up for.
-            let (data, copies) = (pick(r, &[2, 2, 3]), pick(r, &[2, 2, 3]));
-            ((data + copies - 1) as usize + pick(r, &[0, 0, 1]), data, copies)
+        let (members, data, losses) = if seed.is_multiple_of(3) {
+            let (data, losses) = (pick(r, &[2, 2, 3]), pick(r, &[1, 1, 2]));
+            ((data + losses) as usize + pick(r, &[0, 0, 1]), data, losses)
         } else {
             let members = pick(r, &[2, 2, 3, 3, 4]);
-            (members, 1, pick(r, &[1, 2, 2, 2, 2, 3, 3]).min(members as u32))
+            (members, 1, pick(r, &[0, 1, 1, 1, 1, 2, 2]).min(members as u32 - 1))
         };
         // What all keys take spreads over the members; of shards, what was there before stays a while.
-        let held = u64::from(data + copies - 1) * u64::from(data.min(2));
+        let held = u64::from(data + losses) * u64::from(data.min(2));
         let spread = single.value_bytes_max * members as u64 * u64::from(data) / held;
         let value_bytes_max = if FILLS { spread } else { (spread / 3).max(40) };
         Shape {
@@ -234,7 +233,7 @@ impl Shape {
             },
             members,
             data,
-            copies,
+            losses,
             value_bytes_max: value_bytes_max.min(single.segment_bytes / 5),
             segments: if FILLS { single.segments } else { single.segments * 7 / 4 },
             // Batches and retained versions are operations on one device.
@@ -252,10 +251,10 @@ impl Shape {
 
     /// How an array keeps what it holds.
     pub(super) fn mechanism(&self) -> Mechanism {
-        match (self.data, self.copies) {
-            (1, 1) => Mechanism::Hashing,
-            (1, copies) => Mechanism::Replication { copies },
-            (data, copies) => Mechanism::Splitting { data, parities: copies - 1 },
+        match (self.data, self.losses) {
+            (1, 0) => Mechanism::Hashing,
+            (1, losses) => Mechanism::Replication { copies: losses + 1 },
+            (data, parities) => Mechanism::Splitting { data, parities },
         }
     }
 
