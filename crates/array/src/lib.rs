@@ -24,6 +24,7 @@ mod mechanism;
 mod member;
 mod membership;
 mod open;
+mod overtaken;
 mod parts;
 mod placement;
 mod read;

@@ -38,7 +38,7 @@ impl Array {
         full * self.member_part_bytes() as u64 + HEADER_BYTES as u64 + pieces * self.full_piece_bytes() + last
     }
 
-    fn parts_of(&self, user_bytes: u64) -> u64 {
+    pub(crate) fn parts_of(&self, user_bytes: u64) -> u64 {
         user_bytes.div_ceil(self.part_bytes() as u64)
     }
 

@@ -35,13 +35,13 @@ pub(crate) struct Upload {
     primary: usize,
     /// Role and name.
     pub(crate) at: Vec<(usize, UploadId)>,
-    version: Version,
+    pub(crate) version: Version,
     pub(crate) length: u64,
     /// Parts that were written.
     pub(crate) parts: u32,
-    /// Pins of an upload that was begun, and whether it has become a value or was given up.
-    pins: u32,
-    open: bool,
+    /// Pins of an upload that was begun, and whether it has neither become a value nor been given up.
+    pub(crate) pins: u32,
+    pub(crate) open: bool,
 }
 
 const UNKNOWN: Error = Error::Invalid("no such upload");
@@ -60,6 +60,24 @@ impl Uploads {
 
     fn change<T>(&self, id: UploadId, change: impl FnOnce(&mut Upload) -> T) -> Result<T> {
         self.known.borrow_mut().get_mut(&id.0).map(change).ok_or(UNKNOWN)
+    }
+
+    /// An upload has another version, and other names on members; those that nothing goes by any more, of
+    /// members that went out or came in meanwhile too.
+    pub(crate) fn replace(
+        &self,
+        id: UploadId,
+        version: Version,
+        mut names: Vec<(usize, UploadId)>,
+    ) -> Result<Vec<(usize, UploadId)>> {
+        self.change(id, |upload| {
+            let mut left = std::mem::take(&mut upload.at);
+            let goes_on = |role: usize| left.iter().any(|(other, _)| *other == role);
+            upload.version = version;
+            upload.at = names.extract_if(.., |(role, _)| goes_on(*role)).collect();
+            left.append(&mut names);
+            left
+        })
     }
 
     /// A member is out: what it knows of uploads is not continued when it, or another, comes back.
@@ -216,10 +234,7 @@ impl Array {
         expiry: Expiry,
         manner: &Manner,
     ) -> Result<Output> {
-        let upload = self.uploads.get(id)?;
-        if !upload.open || upload.container != place.container {
-            return Err(Error::Invalid("the upload is gone, or belongs to another key"));
-        }
+        let upload = self.newest_of_its_key(place, id).await?;
         let slot = self.name_half_written(place, manner).await?;
         let before = self.take_kept(place);
         let keeps = self.form.needed() > 1;

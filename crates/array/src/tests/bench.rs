@@ -91,6 +91,18 @@ impl Bench {
         line
     }
 
+    /// The server dies when it asks some member for something of this kind the `nth` time.
+    pub(super) fn dies_at(&self, nth: usize, is_kind: fn(&Op) -> bool) {
+        let asked = Rc::new(Cell::new(0));
+        for line in self.lines.borrow().iter() {
+            let asked = asked.clone();
+            line.set_policy(FaultPolicy::When(Box::new(move |request| {
+                asked.set(asked.get() + usize::from(is_kind(&request.op)));
+                asked.get() >= nth
+            })));
+        }
+    }
+
     pub(super) async fn try_open(&self, missing: &[usize]) -> std::result::Result<Rc<Array>, OpenError> {
         self.lines.take().iter().for_each(|line| line.set_policy(FaultPolicy::From(1)));
         Array::open(&self.reactor, 0, 1, self.given(missing), self.options).await

@@ -301,3 +301,34 @@ fn values_in_parts_are_split_and_survive_losses() {
         }
     });
 }
+
+/// Found by the simulator, seed 2556: the long value took its number when its first part was sent.
+#[test]
+fn a_value_in_parts_that_was_overtaken_does_not_lose_the_one_it_replaces() {
+    run(async |reactor| {
+        for stored in 1..=5 {
+            let bench = Bench::split(&reactor, 4, 3, 1);
+            let array = bench.open().await;
+            set(&array, "k", b"the first").await.unwrap();
+            let value = long(1500, 4);
+            let id = upload(&array, "k", &value).await;
+            set(&array, "k", b"the second").await.unwrap();
+            bench.dies_at(stored, |op| matches!(op, Op::Store { value: Value::Upload(_), .. }));
+            let told = execute(&array, store_op("k", Value::Upload(id))).await;
+            assert_eq!(told.is_ok(), stored == 5, "{told:?}");
+            let array = bench.open().await;
+            let item = pin(&array, "k").await;
+            match item.upload {
+                None => assert_eq!((item.length, stored < 4), (10, true), "{stored}"),
+                Some(_) => {
+                    assert!(stored >= 4, "{stored}");
+                    assert_eq!(read(&array, "k", &item).await, value);
+                }
+            }
+            assert_eq!(keys(&array).await, 1);
+            if item.upload.is_none() {
+                assert_eq!(bytes(&array, "k").await.as_deref(), Some(b"the second".as_slice()), "{stored}");
+            }
+        }
+    });
+}

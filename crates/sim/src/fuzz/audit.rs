@@ -74,8 +74,15 @@ async fn stats(caller: &Caller, container: u32) -> Result<Stats, Error> {
 /// DBSIZE against what is there, read key by key.
 async fn check_counts(life: &Life, caller: &Rc<Caller>, container: u32) {
     let evicted = life.evicted();
-    let held = read_all(life, caller, false).await;
-    let Ok(stats) = stats(caller, container).await else { return };
+    let (held, stats) = loop {
+        let members = life.members();
+        let held = read_all(life, caller, false).await;
+        let Ok(stats) = stats(caller, container).await else { return };
+        // An expired key counts until the member that tells of it has looked at it: others may tell by now.
+        if members == life.members() {
+            break (held, stats);
+        }
+    };
     if life.evicted() > evicted {
         return; // Some went meanwhile.
     }

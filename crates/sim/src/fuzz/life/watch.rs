@@ -51,6 +51,11 @@ impl Life {
         });
     }
 
+    /// The members of all arrays, as they are now.
+    pub(in crate::fuzz) fn members(&self) -> Vec<Vec<MemberState>> {
+        self.arrays.borrow().values().map(|array| states(array)).collect()
+    }
+
     /// Whoever is not in does not count as in any more; whoever is whole has to be in.
     fn see_members(&self, number: u16, now: &[MemberState]) {
         self.journal.note(|| format!("the members of partition {number}: {now:?}"));
