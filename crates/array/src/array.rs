@@ -14,13 +14,13 @@
 //!
 //! Never: it keeps a map of keys. Where a key stands follows from its hash, what it is from its header.
 
-use crate::code::{Code, Coder};
+use crate::forms::{self, Forms};
 use crate::header::{Form, HEADER_BYTES};
 use crate::journal::Journal;
 use crate::kept::Kept;
-use crate::mechanism::Mechanism;
 use crate::member::{Member, MemberStatus};
-use crate::placement::{self, ARRAY_CONTAINERS};
+use crate::placement::{self, ARRAY_CONTAINERS, ROLES_MAX};
+use crate::policy::Policy;
 use crate::roster::{MemberState, Roster};
 use crate::transaction::Transactions;
 use crate::upload::Uploads;
@@ -37,11 +37,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+/// Parts of an array are a multiple of so many bytes.
+const PART_ALIGN: usize = 16;
+
 /// How an array is opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ArrayOptions {
-    /// How objects are protected.
-    pub mechanism: Mechanism,
+    /// How objects are protected that are stored from now on.
+    pub policy: Policy,
     /// Open even if so many members are missing that those that are there may be the stale ones.
     pub degraded: bool,
     /// Bytes a second at which a member is rebuilt at most; 0: as fast as it goes.
@@ -69,11 +72,9 @@ pub struct Array {
     pub(crate) partition: u16,
     pub(crate) tag: String,
     pub(crate) options: ArrayOptions,
-    /// What values are made into.
-    pub(crate) form: Form,
-    /// Computes parities, and lost shards from others.
-    pub(crate) coder: Option<Coder>,
-    /// Members that hold a piece of each key.
+    /// What values have been made into.
+    pub(crate) forms: Forms,
+    /// Members that may hold a piece of a key.
     pub(crate) roles: usize,
     pub(crate) clock: Rc<WallClock>,
     pub(crate) members: RefCell<Vec<Member>>,
@@ -186,21 +187,20 @@ impl Array {
         options: ArrayOptions,
     ) -> Rc<Array> {
         let tag = placement::tag(partition, partitions);
-        let form = form(roster.mechanism);
+        let forms = Forms::new(&roster.forms);
         let devices = || members.iter().filter_map(|member| member.device.as_ref());
         let least = |of: fn(&dyn Device) -> usize| devices().map(|device| of(&**device)).min();
         let value_bytes_max = least(|device| device.value_bytes_max()).expect("a member is there");
         let part_bytes = least(|device| device.part_bytes()).expect("a member is there");
-        let (longest, part) = geometry(roster.mechanism, value_bytes_max, part_bytes);
+        let (longest, part) = geometry(value_bytes_max, part_bytes);
         Rc::new(Array {
             reactor: reactor.clone(),
             partition,
             journal: Journal::new(&tag),
             tag,
             options,
-            coder: coder(form),
-            roles: form.roles(),
-            form,
+            roles: forms.roles(),
+            forms,
             clock: Rc::new(WallClock::new(reactor)),
             version: Cell::new(Version { epoch: roster.opens, clock: 0 }),
             members: RefCell::new(members),
@@ -252,6 +252,11 @@ impl Array {
     /// Bytes of the longest value of one store.
     pub(crate) fn longest(&self) -> usize {
         self.value_bytes_max
+    }
+
+    /// What a value of so many bytes is made into.
+    pub(crate) fn form_for(&self, value_bytes: u64) -> Form {
+        forms::form(self.options.policy.mechanism(value_bytes))
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -418,32 +423,13 @@ impl Device for Array {
     }
 }
 
-/// Bytes of the longest value of one store, and of a part, of an array over members with these: pieces of as
-/// many parts as there are shards of data fill a part of a member.
+/// Bytes of the longest value of one store, and of a part, of an array over members with these. As many parts
+/// as a value has shards of data fill a part of a member: each piece of each may be a byte longer than its
+/// share.
 #[must_use]
-pub fn geometry(mechanism: Mechanism, value_bytes_max: usize, part_bytes: usize) -> (usize, usize) {
-    let together = form(mechanism).needed();
-    (value_bytes_max - HEADER_BYTES, (part_bytes - HEADER_BYTES) / together * together)
-}
-
-fn form(mechanism: Mechanism) -> Form {
-    match mechanism {
-        Mechanism::Splitting { data, parities } => {
-            Form::Shards { data: data as u8, parities: parities as u8 }
-        }
-        // Packing was refused when the array was opened.
-        copies => Form::Copies(copies.members() as u8),
-    }
-}
-
-fn coder(form: Form) -> Option<Coder> {
-    match form {
-        Form::Copies(_) => None,
-        Form::Shards { data, parities } => {
-            let coder = Code::ReedSolomon.coder(data.into(), parities.into());
-            Some(coder.expect("the mechanism was checked against the number of devices"))
-        }
-    }
+pub fn geometry(value_bytes_max: usize, part_bytes: usize) -> (usize, usize) {
+    let shares = part_bytes - HEADER_BYTES - (ROLES_MAX as usize - 1);
+    (value_bytes_max - HEADER_BYTES, shares / PART_ALIGN * PART_ALIGN)
 }
 
 /// True if nothing is half done when a request is given up.

@@ -12,8 +12,8 @@
 use crate::array::{Array, Manner, Place};
 use crate::header::{Form, HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
+use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT, shifted};
-use crate::{code::CodeError, placement};
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use plimsoll_kv::{Device, Error, Item, Output, Result};
@@ -43,14 +43,16 @@ impl Piece {
 }
 
 impl Array {
-    /// Reads so many pieces of a key, the first of `roles` that give them, in the order of roles.
+    /// Reads so many pieces of a key, the first of `roles` that give them, in the order of roles. Where it is
+    /// not known yet what the value was made into, roles that some forms lack do not say that it is absent.
     pub(crate) async fn gather(
         self: &Rc<Self>,
         place: &Place,
         range: Range,
-        (needed, roles): (usize, &[usize]),
+        (needed, roles, form): (usize, &[usize], Option<Form>),
         manner: &Manner,
     ) -> Result<Vec<Piece>> {
+        let sure_roles = form.map_or(self.forms.sure_roles(), Form::roles);
         // As of when the read begins, whenever the pieces come.
         let since_ms = self.now_ms();
         let roles = roles.iter().copied();
@@ -80,7 +82,7 @@ impl Array {
                     failures.push((self.member_of(place, role), error));
                 }
                 // The others that were asked forget what has expired, too.
-                Some((_, Err(Error::NotFound))) => absent = true,
+                Some((role, Err(Error::NotFound))) => absent |= role < sure_roles,
                 Some((_, Err(error))) => return Err(error),
                 // What a transaction has seen stays until it has ended: the members know.
                 Some((_, Ok(piece))) if !manner.is_within() && piece.is_expired(since_ms) => absent = true,
@@ -131,7 +133,7 @@ impl Array {
             if item.upload.is_none() {
                 break item;
             }
-            if let Form::Copies(_) = self.form {
+            if let Some(Form::Copies(_)) = self.forms.sole() {
                 item.length = self.user_bytes(item.length);
                 return Ok(Piece { role, item, header: None });
             }
@@ -147,33 +149,26 @@ impl Array {
         }
         let header = take_header(&mut item, role)?;
         let piece_bytes = item.length.saturating_sub(HEADER_BYTES as u64);
-        if header.form != self.form || header.form.piece_bytes(header.value_bytes) != piece_bytes {
+        if !self.forms.has(header.form) || header.form.piece_bytes(header.value_bytes) != piece_bytes {
             return Err(Error::Unreadable("a header of another value".to_owned()));
         }
         item.length = header.value_bytes;
         Ok(Piece { role, item, header: Some(header) })
     }
 
-    /// The value that pieces give, or a range of it.
-    pub(crate) fn together(&self, pieces: Vec<Piece>, range: Range) -> Result<Item> {
-        if self.form.needed() == 1 {
-            return Ok(pieces.into_iter().next().ok_or(WRONG_OUTPUT)?.item);
-        }
+    /// The value that shards give, or a range of it.
+    pub(crate) fn together(&self, form: Form, pieces: Vec<Piece>, range: Range) -> Result<Item> {
         let first = self.one_version(&pieces)?;
         let mut item = pieces[0].item.clone();
-        item.stored_bytes *= self.roles as u64;
+        item.stored_bytes *= form.roles() as u64;
         if item.upload.is_some() {
             return Ok(item);
         }
-        let mut shards: Vec<Option<Vec<u8>>> = vec![None; self.roles];
+        let mut shards: Vec<Option<Vec<u8>>> = vec![None; form.roles()];
         pieces.into_iter().for_each(|piece| shards[piece.role] = Some(piece.item.bytes));
-        item.bytes = self.data_of(shards)?;
+        item.bytes = self.forms.data_of(form, shards)?;
         item.bytes.truncate(first.value_bytes as usize);
-        if let Some((first, length)) = range {
-            let end = first.saturating_add(length).min(item.bytes.len() as u64) as usize;
-            item.bytes.truncate(end);
-            item.bytes.drain(..end.min(first as usize));
-        }
+        cut(&mut item.bytes, range);
         Ok(item)
     }
 
@@ -181,48 +176,20 @@ impl Array {
     pub(crate) fn one_version(&self, pieces: &[Piece]) -> Result<Header> {
         let mut headers = pieces.iter().filter_map(|piece| piece.header);
         let first = headers.next().ok_or(WRONG_OUTPUT)?;
-        if headers.any(|other| (other.version, other.value_bytes) != (first.version, first.value_bytes)) {
+        let is_other = |other: Header| (Header { role: first.role, ..other }) != first;
+        if headers.any(is_other) {
             return Err(Error::Unreadable("shards of different versions".to_owned()));
         }
         Ok(first)
     }
+}
 
-    /// The shards of data one after the other; those that are lost are computed.
-    pub(crate) fn data_of(&self, mut shards: Vec<Option<Vec<u8>>>) -> Result<Vec<u8>> {
-        let lost: Vec<usize> = (0..self.form.needed()).filter(|role| shards[*role].is_none()).collect();
-        for (role, bytes) in lost.iter().zip(self.recovered(&shards, &lost)?) {
-            shards[*role] = Some(bytes);
-        }
-        Ok(shards.into_iter().take(self.form.needed()).flatten().flatten().collect())
-    }
-
-    /// Lost shards, computed from others: all of one length.
-    pub(crate) fn recovered(&self, shards: &[Option<Vec<u8>>], wanted: &[usize]) -> Result<Vec<Vec<u8>>> {
-        let coder = self.coder.as_ref().expect("shards have a code");
-        let bytes = shards.iter().flatten().map(Vec::len).next().unwrap_or(0);
-        let lengths = vec![bytes; self.form.needed()];
-        let shards: Vec<Option<&[u8]>> = shards.iter().map(Option::as_deref).collect();
-        coder
-            .recover(&lengths, &shards, wanted)
-            .map_err(|error: CodeError| Error::Unreadable(error.to_string()))
-    }
-
-    /// What each member is to store of a value, without headers: whole copies, or shards of one length.
-    pub(crate) fn pieces(&self, value: &[u8]) -> Vec<Vec<u8>> {
-        let Some(coder) = &self.coder else { return vec![value.to_vec(); self.roles] };
-        let piece_bytes = self.form.piece_bytes(value.len() as u64) as usize;
-        let shard = |number: usize| {
-            let first = (number * piece_bytes).min(value.len());
-            let mut shard = value[first..(first + piece_bytes).min(value.len())].to_vec();
-            shard.resize(piece_bytes, 0);
-            shard
-        };
-        let mut shards: Vec<Vec<u8>> = (0..self.form.needed()).map(shard).collect();
-        let data: Vec<&[u8]> = shards.iter().map(Vec::as_slice).collect();
-        let parities = coder.encode(&data).expect("as many shards as the set has");
-        shards.extend(parities);
-        shards
-    }
+/// Leaves a range of a value.
+pub(crate) fn cut(value: &mut Vec<u8>, range: Range) {
+    let Some((first, length)) = range else { return };
+    let end = first.saturating_add(length).min(value.len() as u64) as usize;
+    value.truncate(end);
+    value.drain(..end.min(first as usize));
 }
 
 /// Takes the header off a piece that was read from its start.

@@ -43,21 +43,26 @@ impl Drop for Pin {
 impl Array {
     /// Gives the member in role `to` its piece of a held key, from those of some of `roles`; bytes of the
     /// value.
-    pub(crate) async fn give(self: &Rc<Self>, place: &Place, to: usize, roles: &[usize]) -> Result<u64> {
+    pub(crate) async fn give(
+        self: &Rc<Self>,
+        place: &Place,
+        form: Form,
+        to: usize,
+        roles: &[usize],
+    ) -> Result<u64> {
         let manner = Manner::background();
-        let needed = self.form.needed();
-        let mut pieces = self.gather(place, None, (needed, roles), &manner).await?;
+        let mut pieces = self.gather(place, None, (form.needed(), roles, Some(form)), &manner).await?;
         let item = pieces[0].item.clone();
         let value = if item.upload.is_some() {
             let roles: Vec<usize> = pieces.iter().map(|piece| piece.role).collect();
-            Value::Upload(self.give_parts(place, &roles, to).await?)
+            Value::Upload(self.give_parts(place, form, &roles, to).await?)
         } else {
             let header = self.one_version(&pieces)?;
-            let bytes = match self.form {
+            let bytes = match form {
                 Form::Copies(_) => pieces.remove(0).item.bytes,
                 Form::Shards { .. } => {
                     let pieces = pieces.into_iter().map(|piece| (piece.role, piece.item.bytes));
-                    self.shard(pieces.collect(), to)?
+                    self.shard(form, pieces.collect(), to)?
                 }
             };
             Value::Bytes(Header { role: to as u8, ..header }.before(&bytes))
@@ -70,13 +75,13 @@ impl Array {
     }
 
     /// The shard in a role, from as many others as it takes.
-    fn shard(&self, pieces: Vec<(usize, Vec<u8>)>, wanted: usize) -> Result<Vec<u8>> {
-        let mut shards = vec![None; self.roles];
+    fn shard(&self, form: Form, pieces: Vec<(usize, Vec<u8>)>, wanted: usize) -> Result<Vec<u8>> {
+        let mut shards = vec![None; form.roles()];
         pieces.into_iter().for_each(|(role, bytes)| shards[role] = Some(bytes));
         if let Some(there) = shards[wanted].take() {
             return Ok(there);
         }
-        self.recovered(&shards, &[wanted])?.pop().ok_or(WRONG_OUTPUT)
+        self.forms.recovered(form, &shards, &[wanted])?.pop().ok_or(WRONG_OUTPUT)
     }
 
     /// Pins the piece in a role, which stands in parts.
@@ -126,7 +131,13 @@ impl Array {
     }
 
     /// Gives a value in parts; the upload at the target that holds it.
-    async fn give_parts(self: &Rc<Self>, place: &Place, roles: &[usize], to: usize) -> Result<UploadId> {
+    async fn give_parts(
+        self: &Rc<Self>,
+        place: &Place,
+        form: Form,
+        roles: &[usize],
+        to: usize,
+    ) -> Result<UploadId> {
         let (mut sources, mut length) = (Vec::new(), 0);
         let mut pinned = Ok(());
         for role in roles {
@@ -140,7 +151,7 @@ impl Array {
             }
         }
         let given = match pinned {
-            Ok(()) => self.give_pinned(place, &sources, length, to).await,
+            Ok(()) => self.give_pinned(place, form, (&sources, length), to).await,
             Err(error) => Err(error),
         };
         for source in sources {
@@ -152,8 +163,8 @@ impl Array {
     async fn give_pinned(
         self: &Rc<Self>,
         place: &Place,
-        sources: &[Source],
-        length: u64,
+        form: Form,
+        (sources, length): (&[Source], u64),
         to: usize,
     ) -> Result<UploadId> {
         let (target, key) = (self.member_of(place, to), place.key.clone());
@@ -161,7 +172,7 @@ impl Array {
         let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes: 0 };
         let Output::Upload(upload) = self.sent_one(target, begin).await? else { return Err(WRONG_OUTPUT) };
         for part in 0..length.div_ceil(self.member_part_bytes() as u64) as u32 {
-            let given = match self.part_of(place, sources, part, to).await {
+            let given = match self.part_of(place, form, (sources, part), to).await {
                 Ok(bytes) => {
                     let op = Op::UploadPart { upload, key: key.clone(), bytes };
                     self.sent_one(target, op).await.map(|_| ())
@@ -178,7 +189,13 @@ impl Array {
     }
 
     /// A part of the piece in role `to`, header and all.
-    async fn part_of(&self, place: &Place, sources: &[Source], part: u32, to: usize) -> Result<Vec<u8>> {
+    async fn part_of(
+        &self,
+        place: &Place,
+        form: Form,
+        (sources, part): (&[Source], u32),
+        to: usize,
+    ) -> Result<Vec<u8>> {
         let each = sources.iter().map(async |source| {
             let (upload, key) = (source.upload, place.key.clone());
             let op = Op::RetrievePart { upload, key, part, range: None };
@@ -191,12 +208,12 @@ impl Array {
         let (headers, pieces): (Vec<Header>, Vec<(usize, Vec<u8>)>) =
             try_join_all(each).await?.into_iter().unzip();
         let first = *headers.first().ok_or(WRONG_OUTPUT)?;
-        if headers.iter().any(|other| other.version != first.version) {
+        if first.form != form || headers.iter().any(|other| other.version != first.version) {
             return Err(Error::Unreadable("parts of different versions".to_owned()));
         }
-        let bytes = match self.form {
+        let bytes = match form {
             Form::Copies(_) => pieces.into_iter().next().map(|(_, bytes)| bytes).ok_or(WRONG_OUTPUT)?,
-            Form::Shards { .. } => self.shard(pieces, to)?,
+            Form::Shards { .. } => self.shard(form, pieces, to)?,
         };
         Ok(Header { role: to as u8, ..first }.before(&bytes))
     }

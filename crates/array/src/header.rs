@@ -19,13 +19,18 @@
 //! ```
 
 use crate::code::Code;
+use crate::placement::ROLES_MAX;
 use crc_fast::{CrcAlgorithm, checksum};
 use plimsoll_kv::Version;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 32;
 
+/// Bytes of it that say what the object was made into.
+pub(crate) const FORM_BYTES: usize = 8;
+
 const MAGIC: u8 = 0xd1;
+const ROLE_AT: usize = 6;
 const CRC_AT: std::ops::Range<usize> = 8..12;
 /// Whole copies: hashing is one of them.
 const COPIES: u8 = 1;
@@ -33,7 +38,7 @@ const COPIES: u8 = 1;
 const SHARDS: u8 = 2;
 
 /// What an object was made into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Form {
     /// So many whole copies.
     Copies(u8),
@@ -67,6 +72,29 @@ impl Form {
     pub(crate) fn piece_bytes(self, value_bytes: u64) -> u64 {
         value_bytes.div_ceil(self.needed() as u64)
     }
+
+    /// The start of a header, which says it.
+    pub(crate) fn encode(self) -> [u8; FORM_BYTES] {
+        match self {
+            Form::Copies(copies) => [MAGIC, COPIES, 0, 0, copies, 0, 0, 0],
+            Form::Shards { data, parities } => {
+                [MAGIC, SHARDS, Code::ReedSolomon as u8, 0, data, parities, 0, 0]
+            }
+        }
+    }
+
+    /// What the start of a header says, if this version knows it.
+    pub(crate) fn decode(bytes: &[u8; FORM_BYTES]) -> Option<Form> {
+        let [MAGIC, mechanism, code, 0, data, parities, 0, 0] = *bytes else { return None };
+        let form = match (mechanism, code, data, parities) {
+            (COPIES, 0, copies @ 1.., 0) => Form::Copies(copies),
+            (SHARDS, code, data @ 1.., parities @ 1..) if code == Code::ReedSolomon as u8 => {
+                Form::Shards { data, parities }
+            }
+            _ => return None,
+        };
+        (form.roles() <= ROLES_MAX as usize).then_some(form)
+    }
 }
 
 /// What stands at the start of a stored value.
@@ -85,15 +113,8 @@ pub(crate) struct Header {
 impl Header {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[0] = MAGIC;
-        match self.form {
-            Form::Copies(copies) => (bytes[1], bytes[4]) = (COPIES, copies),
-            Form::Shards { data, parities } => {
-                (bytes[1], bytes[2]) = (SHARDS, Code::ReedSolomon as u8);
-                (bytes[4], bytes[5]) = (data, parities);
-            }
-        }
-        bytes[6] = self.role;
+        bytes[..FORM_BYTES].copy_from_slice(&self.form.encode());
+        bytes[ROLE_AT] = self.role;
         bytes[12..16].copy_from_slice(&self.version.epoch.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.version.clock.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.value_bytes.to_le_bytes());
@@ -116,17 +137,10 @@ impl Header {
         }
         let u32_at = |at: usize| u32::from_le_bytes(found[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(found[at..at + 8].try_into().expect("eight bytes"));
-        let form = match (found[1], found[2], found[4], found[5]) {
-            (COPIES, 0, copies, 0) => Form::Copies(copies),
-            (SHARDS, code, data @ 1.., parities @ 1..) if code == Code::ReedSolomon as u8 => {
-                Form::Shards { data, parities }
-            }
-            _ => return Err("a mechanism that this version does not know"),
-        };
-        if (found[3], found[7]) != (0, 0) {
-            return Err("flags that this version does not know");
-        }
-        let role = found[6];
+        let mut of_all = *found.first_chunk().expect("longer");
+        of_all[ROLE_AT] = 0;
+        let form = Form::decode(&of_all).ok_or("a mechanism that this version does not know")?;
+        let role = found[ROLE_AT];
         if usize::from(role) >= form.roles() {
             return Err("a role that its mechanism does not have");
         }
@@ -178,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_decoded_is_encoded(bytes: Vec<u8>, copies in 1_u8.., value_bytes: u64, clock: u64) {
+        fn what_is_decoded_is_encoded(bytes: Vec<u8>, copies in 1_u8..=32, value_bytes: u64, clock: u64) {
             let _ = Header::decode(&bytes);
             let form = Form::Copies(copies);
             let header = Header { form, role: copies - 1, version: Version { epoch: 1, clock }, value_bytes };

@@ -1,20 +1,24 @@
-//! Kept versions: what a store of shards replaced stays on the members until the new one is whole.
+//! Kept versions: what a store replaced stays on the members until the new one is whole.
 //!
 //! Role: shards of one version are of no use without enough others, so a half-made overwrite must leave the
 //! old ones. Members keep them (a store that retains) and give them up here, in the background, when every
-//! member has the new ones. Place on the path: behind the acknowledgement.
+//! member has the new ones. Where the new version was made into fewer pieces than the old one, those that are
+//! left of that go here, too. Place on the path: behind the acknowledgement.
 //!
 //! Invariants:
 //! * the journal names the key until nothing of it is kept: after a crash what is kept is put back, or given
 //!   up;
 //! * what is kept is given up by who holds the key, or replaced by the next store;
+//! * pieces that are left of an older version are gone before those of the newest one are deleted: else they
+//!   would be all that is there of the key;
 //! * no write waits for what is given up in the background: what waits for the write may hold that up.
 
 use crate::array::{Array, Manner, Place};
+use crate::header::Form;
 use crate::journal::Slot;
 use crate::placement;
 use futures_util::future::join_all;
-use plimsoll_kv::{ContainerId, Op};
+use plimsoll_kv::{ContainerId, Op, Result};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -28,31 +32,49 @@ const KEPT_MAX: usize = 1024;
 /// Keys of which something is kept, and what names them.
 #[derive(Default)]
 pub(crate) struct Kept {
-    keys: RefCell<BTreeMap<(ContainerId, Vec<u8>), Slot>>,
+    keys: RefCell<BTreeMap<(ContainerId, Vec<u8>), KeptKey>>,
     runs: Cell<bool>,
+}
+
+/// What is known of a key of which something is kept.
+pub(crate) struct KeptKey {
+    /// What its newest version was made into: what stands in other roles is older.
+    pub(crate) form: Form,
+    /// Names it.
+    slot: Slot,
+}
+
+#[cfg(test)]
+impl Kept {
+    /// What is kept goes when others ask for it, and not by itself.
+    pub(crate) fn waits(&self) {
+        self.runs.set(true);
+    }
 }
 
 impl Array {
     /// What names a held key because something of it is kept: a write that is about to replace that has it,
     /// and gives it back when it is whole itself.
-    pub(crate) fn take_kept(&self, place: &Place) -> Option<Slot> {
+    pub(crate) fn take_kept(&self, place: &Place) -> Option<KeptKey> {
         self.kept.keys.borrow_mut().remove(&(place.container, place.key.clone()))
     }
 
     /// The write that was about to replace what is kept has failed.
-    pub(crate) fn restore_kept(&self, place: &Place, slot: Option<Slot>) {
-        let slot = slot.map(|slot| ((place.container, place.key.clone()), slot));
-        self.kept.keys.borrow_mut().extend(slot);
+    pub(crate) fn restore_kept(&self, place: &Place, kept: Option<KeptKey>) {
+        let kept = kept.map(|kept| ((place.container, place.key.clone()), kept));
+        self.kept.keys.borrow_mut().extend(kept);
     }
 
     /// The version before the one just written, of a held key, is kept: it goes in the background; at once if
     /// too much is kept already.
-    pub(crate) async fn release_later(self: &Rc<Self>, place: &Place, mut slot: Slot) {
-        if self.kept.keys.borrow().len() >= KEPT_MAX || !slot.park() {
-            self.release_at_members(place).await;
+    pub(crate) async fn release_later(self: &Rc<Self>, place: &Place, form: Form, mut slot: Slot) {
+        let waits = self.kept.keys.borrow().len() < KEPT_MAX && slot.park();
+        let kept = KeptKey { form, slot };
+        if !waits {
+            self.finish(place, kept).await;
             return;
         }
-        self.kept.keys.borrow_mut().insert((place.container, place.key.clone()), slot);
+        self.kept.keys.borrow_mut().insert((place.container, place.key.clone()), kept);
         if self.kept.runs.replace(true) {
             return;
         }
@@ -72,9 +94,44 @@ impl Array {
     async fn release_kept(self: &Rc<Self>, container: ContainerId, key: &[u8]) {
         let Ok(place) = self.place(container, key) else { return };
         let _guard = self.locks.lock(place.id.0, place.id.1).await;
-        if let Some(_slot) = self.take_kept(&place) {
-            self.release_at_members(&place).await;
+        self.finish_kept(&place).await;
+    }
+
+    /// Nothing is kept of a held key from here on.
+    pub(crate) async fn finish_kept(self: &Rc<Self>, place: &Place) {
+        if let Some(kept) = self.take_kept(place) {
+            self.finish(place, kept).await;
         }
+    }
+
+    /// Nothing is kept of any key from here on; who holds everything says so.
+    pub(crate) async fn finish_all_kept(self: &Rc<Self>) {
+        let all: Vec<_> = self.kept.keys.borrow().keys().cloned().collect();
+        for (container, key) in all {
+            let Ok(place) = self.place(container, &key) else { continue };
+            self.finish_kept(&place).await;
+        }
+    }
+
+    async fn finish(self: &Rc<Self>, place: &Place, kept: KeptKey) {
+        self.release_at_members(place).await;
+        if let Err(error) = self.clear_left(place, kept.form).await {
+            tracing::warn!(partition = self.partition, %error, "what is left of a version goes later");
+            self.leave_unsettled(place, kept.slot).await;
+        }
+    }
+
+    /// Takes away what an older version of a held key has left in roles that the newest one does not have.
+    pub(crate) async fn clear_left(self: &Rc<Self>, place: &Place, newest: Form) -> Result<()> {
+        let left = newest.roles()..self.roles;
+        if left.is_empty() {
+            return Ok(());
+        }
+        let manner = Manner::background();
+        let deletes =
+            left.map(|role| (self.member_of(place, role), manner.request(self.delete_op(place, role))));
+        let sent = self.send(deletes.collect()).await?;
+        sent.refused.map_or(Ok(()), Err)
     }
 
     /// Members give up what they keep of a held key.

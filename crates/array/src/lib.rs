@@ -14,6 +14,7 @@
 
 mod array;
 mod code;
+mod forms;
 mod gather;
 mod give;
 mod header;
@@ -27,6 +28,7 @@ mod open;
 mod overtaken;
 mod parts;
 mod placement;
+mod policy;
 mod read;
 mod rebuild;
 mod reconcile;
@@ -46,5 +48,6 @@ pub use header::HEADER_BYTES;
 pub use mechanism::{Cost, Mechanism, MechanismError, SET_MEMBERS_MAX, Stored};
 pub use member::{Joining, MemberStatus};
 pub use open::{OpenError, is_member};
+pub use policy::{Policy, PolicyError, RANGES_MAX, SizeRange};
 pub use reliability::{Failures, set_mttdl_approximate_h, set_mttdl_h};
 pub use roster::{MEMBERS_MAX, MemberState};

@@ -11,11 +11,13 @@
 //! * no data is written to a device that holds something and does not belong to the array.
 
 use crate::array::{Array, ArrayOptions, Manner};
+use crate::forms::{FORMS_MAX, forms};
 use crate::journal::named;
 use crate::mechanism::{Mechanism, MechanismError};
 use crate::member::{Joining, Member};
 use crate::membership::{roster_key, roster_store};
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
+use crate::policy::Policy;
 use crate::rebuild::page;
 use crate::roster::{Entry, MEMBERS_MAX, MemberState, Roster};
 use crate::walk::Source;
@@ -77,14 +79,9 @@ pub enum OpenError {
         /// That were given.
         given: usize,
     },
-    /// Another mechanism than the array has.
-    #[error("the array was made with {has}; {asked} cannot take its place")]
-    OtherMechanism {
-        /// That it has.
-        has: Mechanism,
-        /// That was asked for.
-        asked: Mechanism,
-    },
+    /// The policy was changed too often.
+    #[error("values of the array have {0} forms by now, and with these it would be more than {FORMS_MAX}")]
+    TooManyForms(usize),
     /// Too few to be sure.
     #[error(
         "{missing} missing: those that are there may have been left behind by the others; bring them back, or, \
@@ -124,16 +121,17 @@ impl Array {
         members: Vec<Joining>,
         options: ArrayOptions,
     ) -> Result<Rc<Array>, OpenError> {
-        check(&members, options.mechanism)?;
+        check(&members, &options.policy)?;
         let tag = placement::tag(partition, partitions);
         let rosters = rosters(&members, &tag).await?;
         let newest = rosters.iter().flatten().max_by_key(|roster| roster.epoch).cloned();
         let mut roster = match newest {
             Some(roster) if roster.opens > 0 => roster,
-            begun => begin(reactor, &members, &tag, begun, options).await?,
+            begun => begin(reactor, &members, &tag, begun, &options).await?,
         };
-        compare(&roster, &members, &rosters, options.mechanism)?;
-        let members = join(&mut roster, members, &rosters, options)?;
+        compare(&roster, &members, &rosters)?;
+        extend(&mut roster, &options.policy)?;
+        let members = join(&mut roster, members, &rosters, &options)?;
         roster.opens += 1;
         roster.epoch += 1;
         let array = Array::assemble(reactor, (partition, partitions), members, roster, options);
@@ -269,13 +267,13 @@ pub(crate) async fn background(device: &Rc<dyn Device>, op: Op) -> plimsoll_kv::
 }
 
 /// Looks at what was asked for.
-fn check(members: &[Joining], mechanism: Mechanism) -> Result<(), OpenError> {
+fn check(members: &[Joining], policy: &Policy) -> Result<(), OpenError> {
     if !(1..=MEMBERS_MAX).contains(&members.len()) {
         return Err(OpenError::Count(members.len()));
     }
-    mechanism.checked(members.len() as u32)?;
-    if matches!(mechanism, Mechanism::Packing { .. }) {
-        return Err(OpenError::Unbuilt(mechanism));
+    policy.clone().checked(members.len() as u32)?;
+    if let Some(packing) = policy.mechanisms().find(|it| matches!(it, Mechanism::Packing { .. })) {
+        return Err(OpenError::Unbuilt(packing));
     }
     if members.iter().all(|member| member.device.is_none()) {
         return Err(OpenError::Nothing);
@@ -314,7 +312,7 @@ async fn begin(
     members: &[Joining],
     tag: &str,
     begun: Option<Roster>,
-    options: ArrayOptions,
+    options: &ArrayOptions,
 ) -> Result<Roster, OpenError> {
     let mut array = [0; 16];
     array[..8].copy_from_slice(&reactor.random_u64().to_le_bytes());
@@ -324,7 +322,7 @@ async fn begin(
         array,
         epoch: 1,
         opens: 0,
-        mechanism: options.mechanism,
+        forms: forms(&options.policy),
         members: entries.collect(),
     });
     for member in members {
@@ -344,17 +342,9 @@ async fn begin(
 }
 
 /// Compares the devices with the roster.
-fn compare(
-    roster: &Roster,
-    members: &[Joining],
-    rosters: &[Option<Roster>],
-    mechanism: Mechanism,
-) -> Result<(), OpenError> {
+fn compare(roster: &Roster, members: &[Joining], rosters: &[Option<Roster>]) -> Result<(), OpenError> {
     if roster.members.len() != members.len() {
         return Err(OpenError::Size { has: roster.members.len(), given: members.len() });
-    }
-    if roster.mechanism != mechanism {
-        return Err(OpenError::OtherMechanism { has: roster.mechanism, asked: mechanism });
     }
     for (given, (member, own)) in members.iter().zip(rosters).enumerate() {
         if own.as_ref().is_some_and(|own| own.array != roster.array) {
@@ -373,12 +363,26 @@ fn compare(
     Ok(())
 }
 
+/// Adds what values are made into from now on.
+fn extend(roster: &mut Roster, policy: &Policy) -> Result<(), OpenError> {
+    let new: Vec<_> = forms(policy).into_iter().filter(|form| !roster.forms.contains(form)).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    if roster.forms.len() + new.len() > FORMS_MAX {
+        return Err(OpenError::TooManyForms(roster.forms.len()));
+    }
+    tracing::warn!(%policy, "objects are protected in another way from now on; those that are there keep theirs");
+    roster.forms.extend(new);
+    Ok(())
+}
+
 /// Decides who is in.
 fn join(
     roster: &mut Roster,
     given: Vec<Joining>,
     rosters: &[Option<Roster>],
-    options: ArrayOptions,
+    options: &ArrayOptions,
 ) -> Result<Vec<Member>, OpenError> {
     let were_in = |entry: &Entry| entry.state == MemberState::In;
     let missing: Vec<String> = roster

@@ -26,7 +26,7 @@ impl Array {
         if !upload.open || upload.container != place.container {
             return Err(Error::Invalid("the upload is gone, or belongs to another key"));
         }
-        if self.form.needed() == 1 || self.version_held(place).await? < Some(upload.version) {
+        if !self.forms.keeps() || self.version_held(place).await? < Some(upload.version) {
             return Ok(upload);
         }
         if u64::from(upload.parts) < self.parts_of(upload.length) {
@@ -49,8 +49,9 @@ impl Array {
                 Err(error) => failure = Some(error),
             }
         }
-        if failure.is_none() && copies.len() < self.form.needed() {
-            failure = Some(self.nowhere(place));
+        let needed = upload.form.needed();
+        if failure.is_none() && copies.len() < needed {
+            failure = Some(self.nowhere(place, needed));
         }
         let left = match failure {
             None => self.uploads.replace(id, version, copies)?,
@@ -82,7 +83,7 @@ impl Array {
         version: Version,
     ) -> Result<UploadId> {
         let (member, container) = (self.member_of(place, role), placement::container(place.container, role));
-        let (key, length) = (place.key.clone(), self.stored_bytes(upload.length));
+        let (key, length) = (place.key.clone(), self.stored_bytes(upload.form, upload.length));
         let begin = Op::UploadBegin { container, key, length, shared_bytes: 0 };
         let Output::Upload(copy) = self.sent_one(member, begin).await? else { return Err(WRONG_OUTPUT) };
         for part in 0..length.div_ceil(self.member_part_bytes() as u64) as u32 {
@@ -101,7 +102,7 @@ impl Array {
         part: u32,
         version: Version,
     ) -> Result<()> {
-        let device = self.writable(member).ok_or_else(|| self.nowhere(place))?;
+        let device = self.writable(member).ok_or(Error::NotFound)?;
         let read = Op::RetrievePart { upload: from, key: place.key.clone(), part, range: None };
         let read = device.execute(Manner::background().request(read)).await?;
         let Output::Found(item) = read.output else { return Err(WRONG_OUTPUT) };

@@ -1,8 +1,8 @@
 //! Parts: how a value in parts lies on the members, and reading one of its parts.
 //!
-//! Role: arithmetic between the array's parts and the members'. Of copies both are the same, less the header.
-//! A part of shards is cut into pieces; pieces of as many parts as there are shards of data fill one part of
-//! each member, so that its parts are as long as it wants them.
+//! Role: arithmetic between the array's parts and the members'. Of copies a part of one is a part of the
+//! other. A part of shards is cut into pieces; pieces of as many parts as there are shards of data fill one
+//! part of each member, so that its parts are as long as it wants them.
 //!
 //! ```text
 //! a member's part:  header | piece of part n | piece of part n + 1 | ... | zeros
@@ -11,7 +11,7 @@
 //! Invariants: every piece of a part has one length; the last part may be shorter.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::{HEADER_BYTES, Header};
+use crate::header::{Form, HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
 use crate::upload::Upload;
@@ -22,20 +22,24 @@ use std::rc::Rc;
 impl Array {
     /// Bytes of the user's value, of so many that stand in parts of copies on a member.
     pub(crate) fn user_bytes(&self, stored_bytes: u64) -> u64 {
-        let headers = stored_bytes.div_ceil(self.member_part_bytes() as u64) * HEADER_BYTES as u64;
-        stored_bytes.saturating_sub(headers)
+        let full = stored_bytes.div_ceil(self.member_part_bytes() as u64).saturating_sub(1);
+        let last = stored_bytes.saturating_sub(full * self.member_part_bytes() as u64);
+        full * self.part_bytes() as u64 + last.saturating_sub(HEADER_BYTES as u64)
     }
 
     /// Bytes that a user's value takes in parts on a member.
-    pub(crate) fn stored_bytes(&self, user_bytes: u64) -> u64 {
+    pub(crate) fn stored_bytes(&self, form: Form, user_bytes: u64) -> u64 {
         let parts = self.parts_of(user_bytes);
         if parts == 0 {
             return 0;
         }
-        let together = self.form.needed() as u64;
+        let together = form.needed() as u64;
         let (full, pieces) = ((parts - 1) / together, (parts - 1) % together);
-        let last = self.form.piece_bytes(self.part_length(user_bytes, parts - 1));
-        full * self.member_part_bytes() as u64 + HEADER_BYTES as u64 + pieces * self.full_piece_bytes() + last
+        let last = form.piece_bytes(self.part_length(user_bytes, parts - 1));
+        full * self.member_part_bytes() as u64
+            + HEADER_BYTES as u64
+            + pieces * self.full_piece_bytes(form)
+            + last
     }
 
     pub(crate) fn parts_of(&self, user_bytes: u64) -> u64 {
@@ -48,20 +52,21 @@ impl Array {
         user_bytes.saturating_sub(part * longest).min(longest)
     }
 
-    fn full_piece_bytes(&self) -> u64 {
-        self.form.piece_bytes(self.part_bytes() as u64)
+    fn full_piece_bytes(&self, form: Form) -> u64 {
+        form.piece_bytes(self.part_bytes() as u64)
     }
 
     /// Adds a part to what does not fill a part of a member yet; what is to be written, by role, if it does.
     pub(crate) fn fill(&self, id: UploadId, upload: &Upload, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let form = upload.form;
         let mut halves = self.uploads.halves.borrow_mut();
-        let half = halves.entry(id.0).or_insert_with(|| vec![Vec::new(); self.roles]);
-        for (half, piece) in half.iter_mut().zip(self.pieces(bytes)) {
+        let half = halves.entry(id.0).or_insert_with(|| vec![Vec::new(); form.roles()]);
+        for (half, piece) in half.iter_mut().zip(self.forms.pieces(form, bytes)) {
             half.extend_from_slice(&piece);
         }
         let written = u64::from(upload.parts) + 1;
         let is_last = written >= self.parts_of(upload.length);
-        if !is_last && !written.is_multiple_of(self.form.needed() as u64) {
+        if !is_last && !written.is_multiple_of(form.needed() as u64) {
             return None;
         }
         let mut pieces = halves.remove(&id.0)?;
@@ -83,7 +88,7 @@ impl Array {
     ) -> Result<Output> {
         let upload = self.uploads.get(id)?;
         let place = self.place(upload.container, key)?;
-        if self.form.needed() == 1 {
+        if upload.form.needed() == 1 {
             return self.part_of_copies(&place, &upload, part, range, manner).await.map(Output::Found);
         }
         let bytes = match self.part_in_memory(id, &upload, part) {
@@ -111,7 +116,8 @@ impl Array {
             let Some(device) = self.readable(member) else { continue };
             match read_part(&device, place, (*of, part), shifted(range), manner).await {
                 Ok(mut item) => {
-                    item.length = item.length.saturating_sub(HEADER_BYTES as u64);
+                    // Behind a part that is not the last one stand zeros.
+                    item.length = self.part_length(upload.length, part.into());
                     if range.is_none_or(|(first, _)| first == 0) {
                         if Header::decode(&item.bytes).is_err() {
                             failure = Error::Unreadable("a part without a right header".to_owned());
@@ -119,6 +125,8 @@ impl Array {
                         }
                         item.bytes.drain(..HEADER_BYTES);
                     }
+                    let first = range.map_or(0, |(first, _)| first);
+                    item.bytes.truncate(item.length.saturating_sub(first) as usize);
                     return Ok(item);
                 }
                 Err(error) if verdict(&error) == Verdict::Broken => {
@@ -135,12 +143,12 @@ impl Array {
     fn part_in_memory(&self, id: UploadId, upload: &Upload, part: u32) -> Option<Vec<u8>> {
         let halves = self.uploads.halves.borrow();
         let half = halves.get(&id.0)?;
-        let together = self.form.needed() as u32;
+        let together = upload.form.needed() as u32;
         if part >= upload.parts || part / together != (upload.parts - 1) / together {
             return None;
         }
         let (first, bytes) = self.piece_range(upload, part);
-        let pieces = half.iter().take(self.form.needed()).map(|half| half.get(first..first + bytes));
+        let pieces = half.iter().take(upload.form.needed()).map(|half| half.get(first..first + bytes));
         let mut whole = pieces.collect::<Option<Vec<&[u8]>>>()?.concat();
         whole.truncate(self.part_length(upload.length, part.into()) as usize);
         Some(whole)
@@ -148,9 +156,9 @@ impl Array {
 
     /// Where a piece of a part begins, behind the header, and its bytes.
     fn piece_range(&self, upload: &Upload, part: u32) -> (usize, usize) {
-        let before = u64::from(part) % self.form.needed() as u64;
-        let bytes = self.form.piece_bytes(self.part_length(upload.length, part.into()));
-        ((before * self.full_piece_bytes()) as usize, bytes as usize)
+        let before = u64::from(part) % upload.form.needed() as u64;
+        let bytes = upload.form.piece_bytes(self.part_length(upload.length, part.into()));
+        ((before * self.full_piece_bytes(upload.form)) as usize, bytes as usize)
     }
 
     async fn part_of_shards(
@@ -160,11 +168,11 @@ impl Array {
         part: u32,
         manner: &Manner,
     ) -> Result<Vec<u8>> {
-        let data = self.form.needed();
+        let data = upload.form.needed();
         let (first, bytes) = self.piece_range(upload, part);
         let range = Some(((HEADER_BYTES + first) as u64, bytes as u64));
         let of_member = part / data as u32;
-        let mut shards: Vec<Option<Vec<u8>>> = vec![None; self.roles];
+        let mut shards: Vec<Option<Vec<u8>>> = vec![None; upload.form.roles()];
         let mut left = upload.at.clone();
         let mut failure = out();
         while shards.iter().flatten().count() < data {
@@ -189,7 +197,7 @@ impl Array {
                 }
             }
         }
-        let mut whole = self.data_of(shards)?;
+        let mut whole = self.forms.data_of(upload.form, shards)?;
         whole.truncate(self.part_length(upload.length, part.into()) as usize);
         Ok(whole)
     }

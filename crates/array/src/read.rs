@@ -9,7 +9,8 @@
 //! * an expired key is absent by the array's own clock, which no member's runs behind.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::HEADER_BYTES;
+use crate::gather::cut;
+use crate::header::{Form, HEADER_BYTES};
 use crate::roster::MemberState;
 use futures_util::future::{Either, select};
 use plimsoll_kv::{Completion, Device, Error, Item, Output, Request, Result};
@@ -33,12 +34,12 @@ impl Array {
     ) -> Result<Output> {
         if self.is_quiet(place) {
             let found = self.read(place, range, manner).await;
-            let in_parts = pin && found.as_ref().is_ok_and(|item| item.upload.is_some());
+            let in_parts = pin && found.as_ref().is_ok_and(|(item, _)| item.upload.is_some());
             // Shards of which a write took some before they were read, and others after.
-            let is_torn = self.form.needed() > 1 && matches!(found, Err(Error::Unreadable(_)));
+            let is_torn = self.forms.has_shards() && matches!(found, Err(Error::Unreadable(_)));
             // If a write is under way, a part of the members may have it.
             if self.is_quiet(place) && !in_parts && !is_torn {
-                return found.map(Output::Found);
+                return found.map(|(item, _)| Output::Found(item));
             }
         }
         let _guard = self.hold_full(place).await?;
@@ -46,9 +47,9 @@ impl Array {
         if let Err(Error::Unreadable(_)) = read {
             self.suspect(place);
         }
-        let item = read?;
+        let (item, form) = read?;
         if pin && item.upload.is_some() {
-            return self.pin_everywhere(place, item, manner).await.map(Output::Found);
+            return self.pin_everywhere(place, (item, form), manner).await.map(Output::Found);
         }
         Ok(Output::Found(item))
     }
@@ -57,18 +58,60 @@ impl Array {
         self.retrieve(place, Some((0, 0)), false, manner).await
     }
 
-    /// Reads a key. What is asked for no bytes is told by one piece.
-    pub(crate) async fn read(self: &Rc<Self>, place: &Place, range: Range, manner: &Manner) -> Result<Item> {
-        let is_look = range == Some((0, 0));
-        let needed = if is_look { 1 } else { self.form.needed() };
-        let whole = if needed > 1 { None } else { range };
+    /// Reads a key: what it holds, and what that was made into. One piece tells what is asked for no bytes.
+    pub(crate) async fn read(
+        self: &Rc<Self>,
+        place: &Place,
+        range: Range,
+        manner: &Manner,
+    ) -> Result<(Item, Form)> {
         let roles = if self.is_unsettled(place) { self.newest_roles(place).await? } else { self.all_roles() };
-        let pieces = self.gather(place, whole, (needed, &roles), manner).await?;
-        if is_look {
-            let item = pieces.into_iter().next().ok_or(WRONG_OUTPUT)?.item;
-            return Ok(Item { bytes: Vec::new(), ..item });
+        let is_look = range == Some((0, 0));
+        let Some(form) = self.forms.sole() else {
+            return self.read_any(place, range, &roles, manner).await;
+        };
+        if is_look || form.needed() == 1 {
+            let mut pieces = self.gather(place, range, (1, &roles, Some(form)), manner).await?;
+            let mut item = pieces.pop().ok_or(WRONG_OUTPUT)?.item;
+            cut(&mut item.bytes, range.filter(|_| is_look));
+            return Ok((item, form));
         }
-        self.together(pieces, range)
+        let pieces = self.gather(place, None, (form.needed(), &roles, Some(form)), manner).await?;
+        Ok((self.together(form, pieces, range)?, form))
+    }
+
+    /// Reads a key of which its first piece says what it was made into, and then the others that it takes.
+    async fn read_any(
+        self: &Rc<Self>,
+        place: &Place,
+        range: Range,
+        roles: &[usize],
+        manner: &Manner,
+    ) -> Result<(Item, Form)> {
+        let from_start = range.map(|(first, length)| (0, first.saturating_add(length)));
+        loop {
+            let mut pieces = self.gather(place, from_start, (1, roles, None), manner).await?;
+            let form = pieces[0].header.ok_or(WRONG_OUTPUT)?.form;
+            if range == Some((0, 0)) || form.needed() == 1 {
+                let mut item = pieces.remove(0).item;
+                cut(&mut item.bytes, range);
+                return Ok((item, form));
+            }
+            if range.is_some() {
+                pieces.clear();
+            }
+            let has = |role: &usize| pieces.iter().any(|piece| piece.role == *role);
+            let others = roles.iter().copied().filter(|role| *role < form.roles() && !has(role));
+            let (others, lacking) = (others.collect::<Vec<usize>>(), form.needed() - pieces.len());
+            match self.gather(place, None, (lacking, &others, Some(form)), manner).await {
+                Ok(others) => pieces.extend(others),
+                // It has gone, or has been made into something else, since its first piece was read.
+                Err(Error::NotFound) => continue,
+                Err(error) => return Err(error),
+            }
+            pieces.sort_by_key(|piece| piece.role);
+            return Ok((self.together(form, pieces, range)?, form));
+        }
     }
 
     pub(crate) fn all_roles(&self) -> Vec<usize> {
@@ -104,7 +147,7 @@ impl Array {
             })
         });
         let each: Vec<String> = each.collect();
-        let lost = if self.form.needed() == 1 { "no copy" } else { "not enough" };
+        let lost = if self.forms.has_shards() { "not enough" } else { "no copy" };
         Error::Unreadable(format!("{lost} of the key is left ({})", each.join("; ")))
     }
 

@@ -189,7 +189,7 @@ impl Array {
     }
 
     async fn keys_at(self: &Rc<Self>, primary: usize, container: ContainerId) -> Result<u64> {
-        let Some(source) = self.sources(primary, container).next() else { return Ok(0) };
+        let Some(source) = self.sources((primary, self.roles), container).next() else { return Ok(0) };
         match background(&source.device, Op::Stats { container: source.container }).await? {
             Output::Stats(stats) => Ok(stats.keys),
             _ => Ok(0),
@@ -209,14 +209,14 @@ impl Array {
         container: ContainerId,
     ) -> Result<()> {
         let primary = self.primary_of(member, role);
-        if self.form.roles() == 1 {
+        if self.roles == 1 {
             return Ok(()); // Its keys were nowhere else: they are lost.
         }
         let (manner, mut after) = (Manner::background(), None);
         while self.goes_on(member, number) {
             let start_ns = self.reactor.now_ns();
             let list = |container| page_op(container, &after);
-            let (_, listed) = self.ask_source(primary, container, &manner, list).await?;
+            let (_, listed) = self.ask_source((primary, self.roles), container, &manner, list).await?;
             let Some(keys) = page_of(listed, &mut after) else { return Ok(()) };
             let mut copied_bytes = 0;
             for some in keys.chunks(TOGETHER) {
@@ -252,7 +252,7 @@ impl Array {
         }
         match copied {
             // Though enough members are in.
-            Err(Error::Unreadable(what)) if self.others_in(&place, role) >= self.form.needed() => {
+            Err(Error::Unreadable(what)) if self.others_in(&place, role) >= self.forms.needed_most() => {
                 self.store_lost(&place, role, &what).await
             }
             copied => copied,
@@ -283,20 +283,22 @@ impl Array {
         let Some((from, source)) = source else {
             return Err(Error::Unreadable("the devices that hold its keys are out".to_owned()));
         };
-        let right = self.ask(&source, place, from, false).await?;
-        if self.ask(&target, place, role, false).await? == right {
-            return Ok(0);
-        }
-        match right {
-            Told::Found { .. } => {}
-            // It was deleted since the page was read.
-            Told::Absent => return Ok(0),
+        let mut right = self.ask(&source, place, from, false).await?;
+        if right == Told::Unreadable {
             // Others have it, and it is written again where it is damaged.
-            Told::Unreadable => {
-                self.reconcile(place).await?;
-            }
+            self.reconcile(place).await?;
+            right = self.right(&self.ask_all(place).await?);
         }
-        self.give(place, role, &others).await
+        let right = right.in_role(role);
+        match right.form() {
+            Some(_) if self.ask(&target, place, role, false).await? == right => Ok(0),
+            Some(form) => self.give(place, form, role, &others).await,
+            None if right == Told::Unreadable => {
+                Err(Error::Unreadable("no device has a version of which there is enough".to_owned()))
+            }
+            // It was deleted since the page was read, or has fewer pieces.
+            None => Ok(0),
+        }
     }
 
     /// Begins to compare every key over the members that are in, and to mend what is damaged; unless that is
@@ -379,6 +381,7 @@ impl Array {
         let scrubbed = async {
             let place = self.place(container, key)?;
             let _guard = self.hold(&place).await?;
+            self.finish_kept(&place).await;
             self.reconcile(&place).await
         };
         scrubbed.await.unwrap_or_else(|error: Error| {

@@ -13,6 +13,7 @@
 //! * the key is held from the first look to the last write.
 
 use crate::array::{Array, Manner, Place};
+use crate::header::{Form, Header};
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::roster::MemberState;
@@ -29,6 +30,8 @@ pub(crate) enum Told {
     Found {
         /// By the header: the same on all members.
         version: Version,
+        /// What the value was made into, likewise.
+        form: Form,
         expiry_ms: Option<u64>,
     },
 }
@@ -38,6 +41,21 @@ impl Told {
         match self {
             Told::Found { version, .. } => Some(*version),
             Told::Absent | Told::Unreadable => None,
+        }
+    }
+
+    pub(crate) fn form(&self) -> Option<Form> {
+        match self {
+            Told::Found { form, .. } => Some(*form),
+            Told::Absent | Told::Unreadable => None,
+        }
+    }
+
+    /// What stands in a role of a key, if this is what is right of it.
+    pub(crate) fn in_role(&self, role: usize) -> Told {
+        match self.form() {
+            Some(form) if role >= form.roles() => Told::Absent,
+            _ => self.clone(),
         }
     }
 
@@ -66,7 +84,10 @@ impl Array {
             reconciled = self.reconcile(place).await;
         }
         match reconciled {
-            Ok(_) if self.form.needed() > 1 => self.release_at_members(place).await,
+            Ok(_) if self.forms.keeps() => {
+                self.release_at_members(place).await;
+                drop(self.take_kept(place));
+            }
             Ok(_) => {}
             Err(Error::Unreadable(what)) => {
                 tracing::error!(partition = self.partition, what, "a key cannot be made whole");
@@ -102,26 +123,33 @@ impl Array {
         let mut put_back = 0;
         for _ in 0..ROUNDS_MAX {
             let told = self.ask_all(place).await?;
-            let newest = told.iter().filter_map(|(_, told)| told.version()).max();
-            let has = |told: &Told| told.version() == newest;
-            let roles = told.iter().filter(|(_, told)| newest.is_some() && has(told));
-            let roles: Vec<usize> = roles.map(|(role, _)| *role).collect();
-            if newest.is_none() || roles.len() >= self.form.needed() {
-                let right = told.iter().find(|(role, _)| roles.first() == Some(role));
-                let right = right.map_or(Told::Absent, |(_, told)| told.clone());
-                let mended = match right {
-                    Told::Absent => self.reconcile_absent(place, &told).await?,
-                    _ => self.complete(place, &roles, told).await?,
-                };
+            let newest = told.iter().map(|(_, told)| told).max_by_key(|told| told.version());
+            let newest = newest.cloned().unwrap_or(Told::Absent);
+            let Some(form) = newest.form() else {
+                let mended = self.reconcile_absent(place, &told).await?;
+                if mended + put_back > 0 {
+                    self.bring_along(place, &Told::Absent, &[]).await?;
+                }
+                return Ok(mended);
+            };
+            let has = |told: &Told| told.version() == newest.version();
+            let roles = told.iter().filter(|(_, told)| has(told)).map(|(role, _)| *role);
+            let roles: Vec<usize> = roles.collect();
+            if roles.len() >= form.needed() {
+                let first = told.iter().find(|(role, _)| *role == roles[0]);
+                let right = first.map_or(Told::Absent, |(_, told)| told.clone());
+                let mended = self.complete(place, &right, &roles, told).await?;
                 if mended + put_back > 0 {
                     self.bring_along(place, &right, &roles).await?;
                 }
                 return Ok(mended);
             }
-            let others = told.iter().filter(|(_, told)| !has(told) && *told != Told::Unreadable).count();
-            if others == 0 {
+            let contradicts = |(role, told): &&(usize, Told)| {
+                *role < form.roles() && !has(told) && *told != Told::Unreadable
+            };
+            if told.iter().filter(contradicts).count() == 0 {
                 let words = "of the shards are left, and as many are needed";
-                let (left, needed) = (roles.len(), self.form.needed());
+                let (left, needed) = (roles.len(), form.needed());
                 return Err(Error::Unreadable(format!("{left} {words}: {needed}")));
             }
             // A store that some members have not got, or a delete that some have: it was not acknowledged.
@@ -142,14 +170,14 @@ impl Array {
 
     /// Who has the newest version of which there are enough pieces.
     fn newest_whole(&self, told: &[(usize, Told)]) -> Vec<usize> {
-        let mut versions: Vec<Version> = told.iter().filter_map(|(_, told)| told.version()).collect();
-        versions.sort_unstable();
-        let roles_of = |version: &Version| {
-            let of_it = told.iter().filter(|(_, told)| told.version() == Some(*version));
-            of_it.map(|(role, _)| *role).collect::<Vec<usize>>()
-        };
-        let newest = versions.iter().rev().map(roles_of).find(|roles| roles.len() >= self.form.needed());
-        newest.unwrap_or_default()
+        let mut versions: Vec<&Told> = told.iter().map(|(_, told)| told).collect();
+        versions.sort_unstable_by_key(|told| told.version());
+        let whole = versions.iter().rev().find_map(|newest| {
+            let of_it = told.iter().filter(|(_, told)| told.version() == newest.version());
+            let roles: Vec<usize> = of_it.map(|(role, _)| *role).collect();
+            (roles.len() >= newest.form()?.needed()).then_some(roles)
+        });
+        whole.unwrap_or_default()
     }
 
     /// What a reader of a key is told of whose pieces these are.
@@ -162,21 +190,21 @@ impl Array {
         told.iter().find(has_it).map_or(Told::Absent, |(_, told)| told.clone())
     }
 
-    /// Gives the newest version, which `roles` have enough of, to all others.
+    /// Gives what is right, which `roles` have enough of, to all others, and takes away what is not.
     async fn complete(
         self: &Rc<Self>,
         place: &Place,
+        right: &Told,
         roles: &[usize],
         told: Vec<(usize, Told)>,
     ) -> Result<u64> {
-        let expiry = told.iter().find(|(role, _)| *role == roles[0]).and_then(|(_, told)| told.expiry_ms());
         let mut mended = 0;
         for (role, told) in told {
             let is_damaged = told == Told::Unreadable;
-            let result = match (roles.contains(&role), told.expiry_ms() == expiry) {
-                (true, true) => continue,
-                (true, false) => self.set_expiry_at(place, role, expiry).await,
-                (false, _) => self.give(place, role, roles).await.map(|_| ()),
+            let result = match right.in_role(role) {
+                right if right == told => continue,
+                right if roles.contains(&role) => self.set_expiry_at(place, role, right.expiry_ms()).await,
+                right => self.bring(place, role, &right, roles).await,
             };
             if is_damaged {
                 self.report_unreadable(place, role);
@@ -191,23 +219,33 @@ impl Array {
     /// is right, from these roles.
     async fn bring_along(self: &Rc<Self>, place: &Place, right: &Told, roles: &[usize]) -> Result<()> {
         for role in self.all_roles() {
-            let member = self.member_of(place, role);
+            let (member, right) = (self.member_of(place, role), right.in_role(role));
             let Some(device) = self.writable(member) else { continue };
             if self.state(member) != MemberState::Resyncing
-                || self.ask(&device, place, role, false).await? == *right
+                || self.ask(&device, place, role, false).await? == right
             {
                 continue;
             }
-            let brought = match right {
-                Told::Absent => self.sent_one(member, self.delete_op(place, role)).await.map(|_| ()),
-                _ => self.give(place, role, roles).await.map(|_| ()),
-            };
-            match brought {
+            match self.bring(place, role, &right, roles).await {
                 Err(_) if self.writable(member).is_none() => {}
                 brought => brought?,
             }
         }
         Ok(())
+    }
+
+    /// Brings a role what is right there, from these others.
+    pub(crate) async fn bring(
+        self: &Rc<Self>,
+        place: &Place,
+        role: usize,
+        right: &Told,
+        from: &[usize],
+    ) -> Result<()> {
+        match right.form() {
+            Some(form) => self.give(place, form, role, from).await.map(drop),
+            None => self.sent_one(self.member_of(place, role), self.delete_op(place, role)).await.map(drop),
+        }
     }
 
     async fn set_expiry_at(
@@ -244,7 +282,8 @@ impl Array {
         if damaged.is_empty() {
             return Ok(0);
         }
-        if damaged.len() == told.len() {
+        let says_so = |(role, told): &(usize, Told)| *told == Told::Absent && *role < self.forms.sure_roles();
+        if !told.iter().any(says_so) {
             let members = damaged.iter().map(|role| self.name(self.member_of(place, *role)));
             let members: Vec<String> = members.collect();
             return Err(Error::Unreadable(format!("no copy of the key is left ({})", members.join(", "))));
@@ -306,7 +345,7 @@ impl Array {
                     None => self.header_in_parts(device, place, role, &manner).await?,
                 };
                 let expiry_ms = piece.item.expiry_ms;
-                Ok(header.map(|header| Told::Found { version: header.version, expiry_ms }))
+                Ok(header.map(|Header { version, form, .. }| Told::Found { version, form, expiry_ms }))
             };
             if let Some(told) = told(found.await)? {
                 return Ok(told);
@@ -330,7 +369,7 @@ impl Array {
     pub(crate) async fn undo(self: &Rc<Self>, place: &Place, taken: &[usize]) -> Result<bool> {
         let has_taken = |role: &usize| taken.contains(&self.member_of(place, *role));
         let (new, old): (Vec<usize>, Vec<usize>) = self.all_roles().into_iter().partition(has_taken);
-        if self.form.needed() > 1 {
+        if self.forms.keeps() {
             for role in new {
                 self.put_back(place, role).await?;
             }
@@ -363,15 +402,15 @@ impl Array {
         (from, right): (usize, &Told),
     ) -> Result<()> {
         if *right != Told::Absent {
-            match self.give(place, role, &[from]).await {
+            match self.bring(place, role, right, &[from]).await {
                 Err(Error::NoSpace | Error::NoMemory) => {}
-                given => return given.map(|_| ()),
+                given => return given,
             }
         }
         self.sent_one(self.member_of(place, role), self.delete_op(place, role)).await?;
         match right {
             Told::Absent => Ok(()),
-            _ => self.give(place, role, &[from]).await.map(|_| ()),
+            _ => self.bring(place, role, right, &[from]).await,
         }
     }
 

@@ -13,17 +13,18 @@
 //! ```text
 //!  0  magic "PLIMARRY"   8 bytes      34  members        u16
 //!  8  CRC-32C, field 0   u32          36  opens          u32
-//! 12  format 1           u32          40  parities       u8, 7 bytes of 0
+//! 12  format 2           u32          40  8 bytes of 0
 //! 16  array id           16 bytes     48  epoch          u64
-//! 32  mechanism          u8           56  members, each: device id 16 bytes, state u8, 7 bytes of 0
-//! 33  copies, or shards of data   u8
+//! 32  forms              u8           56  members, each: device id 16 bytes, state u8, 7 bytes of 0
+//! 33  0                  u8               then forms, each: the 8 bytes of a header that say what it is
 //! ```
 
-use crate::mechanism::Mechanism;
+use crate::forms::FORMS_MAX;
+use crate::header::{FORM_BYTES, Form};
 use crc_fast::{CrcAlgorithm, checksum};
 
 const MAGIC: [u8; 8] = *b"PLIMARRY";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const HEAD_BYTES: usize = 56;
 const MEMBER_BYTES: usize = 24;
 const CRC_AT: std::ops::Range<usize> = 8..12;
@@ -56,33 +57,30 @@ pub(crate) struct Roster {
     pub(crate) epoch: u64,
     /// Counts times that the array was opened: the epoch of versions.
     pub(crate) opens: u32,
-    pub(crate) mechanism: Mechanism,
+    /// What values have been made into since the array was made.
+    pub(crate) forms: Vec<Form>,
     pub(crate) members: Vec<Entry>,
 }
 
 impl Roster {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let (mechanism, data, parities) = match self.mechanism {
-            Mechanism::Hashing => (0, 1, 0),
-            Mechanism::Replication { copies } => (1, copies as u8, 0),
-            Mechanism::Splitting { data, parities } => (2, data as u8, parities as u8),
-            other => unreachable!("{other} was refused when the array was opened"),
-        };
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.members.len() * MEMBER_BYTES);
+        let variable_bytes = self.members.len() * MEMBER_BYTES + self.forms.len() * FORM_BYTES;
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + variable_bytes);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&FORMAT.to_le_bytes());
         bytes.extend_from_slice(&self.array);
-        bytes.extend_from_slice(&[mechanism, data]);
+        bytes.extend_from_slice(&[self.forms.len() as u8, 0]);
         bytes.extend_from_slice(&(self.members.len() as u16).to_le_bytes());
         bytes.extend_from_slice(&self.opens.to_le_bytes());
-        bytes.extend_from_slice(&[parities, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&[0; 8]);
         bytes.extend_from_slice(&self.epoch.to_le_bytes());
         for member in &self.members {
             bytes.extend_from_slice(&member.device);
             bytes.push(member.state as u8);
             bytes.extend_from_slice(&[0; 7]);
         }
+        self.forms.iter().for_each(|form| bytes.extend_from_slice(&form.encode()));
         let crc = checksum(CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
         bytes[CRC_AT].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -101,23 +99,23 @@ impl Roster {
         if bytes[12..16] != FORMAT.to_le_bytes() {
             return Err("is of a format that this version does not know");
         }
-        let mechanism = match (bytes[32], bytes[33], bytes[40]) {
-            (0, 1, 0) => Mechanism::Hashing,
-            (1, copies, 0) => Mechanism::Replication { copies: copies.into() },
-            (2, data, parities) => Mechanism::Splitting { data: data.into(), parities: parities.into() },
-            _ => return Err("names a mechanism that this version does not know"),
-        };
         let count = usize::from(u16::from_le_bytes([bytes[34], bytes[35]]));
-        let is_whole = bytes.len() == HEAD_BYTES + count * MEMBER_BYTES;
-        if !is_whole || !(1..=MEMBERS_MAX).contains(&count) || mechanism.checked(count as u32).is_err() {
+        let (forms, members_end) = (usize::from(bytes[32]), HEAD_BYTES + count * MEMBER_BYTES);
+        let is_whole = bytes.len() == members_end + forms * FORM_BYTES;
+        if !is_whole || !(1..=MEMBERS_MAX).contains(&count) || !(1..=FORMS_MAX).contains(&forms) {
             return Err("contradicts itself");
         }
-        let members = bytes[HEAD_BYTES..].chunks(MEMBER_BYTES).map(entry).collect::<Option<Vec<Entry>>>();
+        let members = bytes[HEAD_BYTES..members_end].chunks(MEMBER_BYTES).map(entry);
+        let members = members.collect::<Option<Vec<Entry>>>();
+        let forms = bytes[members_end..].as_chunks().0.iter().map(Form::decode);
+        let forms = forms.collect::<Option<Vec<Form>>>().filter(|forms| {
+            forms.iter().enumerate().all(|(at, form)| form.roles() <= count && !forms[..at].contains(form))
+        });
         Ok(Roster {
             array: bytes[16..32].try_into().expect("16 bytes"),
             epoch: u64::from_le_bytes(bytes[48..56].try_into().expect("8 bytes")),
             opens: u32::from_le_bytes(bytes[36..40].try_into().expect("4 bytes")),
-            mechanism,
+            forms: forms.ok_or("names a form that this version does not know")?,
             members: members.ok_or("names a state that this version does not know")?,
         })
     }
@@ -144,7 +142,7 @@ mod tests {
             array: [9; 16],
             epoch: 5,
             opens: 2,
-            mechanism: Mechanism::Replication { copies: 2 },
+            forms: vec![Form::Copies(2)],
             members: vec![
                 entry(1, MemberState::In),
                 entry(2, MemberState::Out),
@@ -156,10 +154,10 @@ mod tests {
     #[test]
     fn what_is_decoded_is_what_was_encoded() {
         assert_eq!(Roster::decode(&sample().encode()), Ok(sample()));
-        assert_eq!(sample().encode().len(), 128);
+        assert_eq!(sample().encode().len(), 136);
         let entry = Entry { device: [4; 16], state: MemberState::In };
-        let mechanism = Mechanism::Splitting { data: 4, parities: 2 };
-        let split = Roster { mechanism, members: vec![entry; 6], ..sample() };
+        let forms = vec![Form::Shards { data: 4, parities: 2 }, Form::Copies(3)];
+        let split = Roster { forms, members: vec![entry; 6], ..sample() };
         assert_eq!(Roster::decode(&split.encode()), Ok(split));
     }
 

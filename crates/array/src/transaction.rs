@@ -133,6 +133,9 @@ impl Array {
         if held.everything {
             everything = Some(self.locks.lock_everything().await);
             self.settle_all(true).await?;
+            if self.forms.sole().is_none() {
+                self.finish_all_kept().await;
+            }
         } else {
             keys = self.locks.keep(&ids.iter().copied().collect::<Vec<_>>()).await;
             for place in &places {
@@ -140,6 +143,10 @@ impl Array {
                     // What it deletes may make the room.
                     Ok(()) | Err(Error::NoSpace | Error::NoMemory) => {}
                     Err(error) => return Err(error),
+                }
+                // What goes in the background goes by what the key was made into before.
+                if self.forms.sole().is_none() {
+                    self.finish_kept(place).await;
                 }
             }
         }
@@ -196,9 +203,9 @@ impl Array {
     ) -> Result<Output> {
         self.check_held(id, place)?;
         let manner = manner.within(self.partition, id);
-        let item = self.read(place, range, &manner).await?;
+        let (item, form) = self.read(place, range, &manner).await?;
         if pin && item.upload.is_some() {
-            return self.pin_everywhere(place, item, &manner).await.map(Output::Found);
+            return self.pin_everywhere(place, (item, form), &manner).await.map(Output::Found);
         }
         Ok(Output::Found(item))
     }
@@ -223,8 +230,8 @@ impl Array {
         manner: &Manner,
     ) -> Result<()> {
         let (below, places) = self.writes_below(id, writes)?;
-        let all_enough = || match places.iter().find(|place| !self.has_enough(place)) {
-            Some(place) => Err(self.nowhere(place)),
+        let all_enough = || match places.iter().find(|(place, needed)| !self.has_enough(place, *needed)) {
+            Some((place, needed)) => Err(self.nowhere(place, *needed)),
             None => Ok(()),
         };
         all_enough()?;
@@ -249,8 +256,8 @@ impl Array {
         Ok(())
     }
 
-    /// What each member is asked to write, and of which keys.
-    fn writes_below(&self, id: TransactionId, writes: Vec<Op>) -> Result<(WritesBelow, Vec<Place>)> {
+    /// What each member is asked to write, and of which keys: with how many members have to take that.
+    fn writes_below(&self, id: TransactionId, writes: Vec<Op>) -> Result<(WritesBelow, Vec<(Place, usize)>)> {
         let mut below = WritesBelow::new();
         let (mut uploads, mut places) = (Vec::new(), Vec::new());
         for write in writes {
@@ -266,41 +273,48 @@ impl Array {
             if let Some(upload) = write.upload() {
                 uploads.push((place.clone(), upload));
             }
-            for (role, write) in self.write_below(&place, &write)? {
+            let (needed, each) = self.write_below(&place, &write)?;
+            for (role, write) in each {
                 below.entry(self.member_of(&place, role)).or_default().push(write);
             }
-            places.push(place);
+            places.push((place, needed));
         }
         let mut open = self.transactions.open.borrow_mut();
         open.get_mut(&id).ok_or(UNKNOWN)?.uploads = uploads;
         Ok((below, places))
     }
 
-    /// A write of a key, in each role.
-    fn write_below(&self, place: &Place, write: &Op) -> Result<Vec<(usize, Op)>> {
-        let roles = 0..self.roles;
-        Ok(match write {
+    /// A write of a key in each role, and how many have to take it. Where values of several forms are, what
+    /// the key was made into before may have had more roles.
+    fn write_below(&self, place: &Place, write: &Op) -> Result<(usize, Vec<(usize, Op)>)> {
+        let delete = |role| (role, self.delete_op(place, role));
+        let (form, mut stores) = match write {
             Op::Store { value: Value::Bytes(bytes), expiry, .. } => {
                 if bytes.len() > self.longest() {
                     return Err(Error::ValueTooLong);
                 }
-                self.stores(place, bytes, *expiry)
+                let form = self.form_for(bytes.len() as u64);
+                (form, self.stores(place, (form, bytes), *expiry))
             }
             Op::Store { value: Value::Upload(upload), expiry, .. } => {
-                let each = self.upload_at(*upload)?.into_iter();
+                let (form, at) = self.upload_at(*upload)?;
                 let store = |(role, of)| (role, self.store_op(place, role, Value::Upload(of), *expiry));
-                each.map(store).collect()
+                (form, at.into_iter().map(store).collect())
             }
-            Op::Delete { .. } => roles.map(|role| (role, self.delete_op(place, role))).collect(),
+            Op::Delete { .. } => {
+                return Ok((self.forms.needed_least(), (0..self.roles).map(delete).collect()));
+            }
             Op::SetExpiry { expiry, condition, .. } => {
                 let set = |role| {
                     let (container, key) = (placement::container(place.container, role), place.key.clone());
                     (role, Op::SetExpiry { container, key, expiry: *expiry, condition: *condition })
                 };
-                roles.map(set).collect()
+                return Ok((self.forms.needed_least(), (0..self.roles).map(set).collect()));
             }
             _ => return Err(Error::Invalid("no write of a transaction")),
-        })
+        };
+        stores.extend((form.roles()..self.roles).map(delete));
+        Ok((form.needed(), stores))
     }
 
     /// What empties a container on each member.
@@ -339,9 +353,9 @@ impl Array {
             open.get_mut(&id).map(|holding| std::mem::take(&mut holding.uploads)).unwrap_or_default()
         };
         for (place, upload) in uploads {
-            let at = self.upload_at(upload)?;
+            let (form, at) = self.upload_at(upload)?;
             self.upload_stored(upload);
-            self.complete_joined_at(&place, |role| at.iter().any(|(has, _)| *has == role)).await?;
+            self.complete_joined_at(&place, form, |role| at.iter().any(|(has, _)| *has == role)).await?;
         }
         drop(self.end(id));
         self.transactions.ended(id);

@@ -9,7 +9,7 @@
 //! * a member that goes out takes its uploads with it, and no others.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::Header;
+use crate::header::{Form, Header};
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
@@ -33,6 +33,8 @@ pub(crate) struct Uploads {
 pub(crate) struct Upload {
     pub(crate) container: ContainerId,
     primary: usize,
+    /// What the value is made into.
+    pub(crate) form: Form,
     /// Role and name.
     pub(crate) at: Vec<(usize, UploadId)>,
     pub(crate) version: Version,
@@ -119,8 +121,9 @@ impl Array {
     }
 
     async fn upload_begin(self: &Rc<Self>, place: &Place, length: u64, manner: &Manner) -> Result<Output> {
-        let stored = self.stored_bytes(length);
-        let each = (0..self.roles).map(|role| {
+        let form = self.form_for(length);
+        let stored = self.stored_bytes(form, length);
+        let each = (0..form.roles()).map(|role| {
             let container = placement::container(place.container, role);
             let op = Op::UploadBegin { container, key: place.key.clone(), length: stored, shared_bytes: 0 };
             (self.member_of(place, role), manner.request(op))
@@ -133,6 +136,7 @@ impl Array {
         let upload = Upload {
             container: place.container,
             primary: place.primary,
+            form,
             at: begun.collect(),
             version: self.next_version(),
             length,
@@ -140,9 +144,9 @@ impl Array {
             pins: 0,
             open: true,
         };
-        let is_nowhere = upload.at.len() < self.form.needed();
+        let is_nowhere = upload.at.len() < form.needed();
         let id = self.uploads.insert(upload);
-        let failure = sent.refused.or(is_nowhere.then(|| self.nowhere(place)));
+        let failure = sent.refused.or(is_nowhere.then(|| self.nowhere(place, form.needed())));
         let Some(error) = failure else { return Ok(Output::Upload(id)) };
         self.upload_abort(id, &place.key, manner).await?;
         Err(error)
@@ -182,7 +186,7 @@ impl Array {
         let Some(pieces) = self.fill(id, &upload, &bytes) else { return Ok(Output::Done) };
         let sent = self.send_to_upload(&place, &upload, manner, |role, of| {
             let (version, value_bytes) = (upload.version, upload.length);
-            let header = Header { form: self.form, role: role as u8, version, value_bytes };
+            let header = Header { form: upload.form, role: role as u8, version, value_bytes };
             Op::UploadPart { upload: of, key: key.clone(), bytes: header.before(&pieces[role]) }
         });
         let sent = sent.await?;
@@ -191,8 +195,8 @@ impl Array {
             self.upload_abort(id, &key, manner).await?;
             return Err(error);
         }
-        if sent.done.len() < self.form.needed() {
-            return Err(self.nowhere(&place));
+        if sent.done.len() < upload.form.needed() {
+            return Err(self.nowhere(&place, upload.form.needed()));
         }
         Ok(Output::Done)
     }
@@ -237,13 +241,13 @@ impl Array {
         let upload = self.newest_of_its_key(place, id).await?;
         let slot = self.name_half_written(place, manner).await?;
         let before = self.take_kept(place);
-        let keeps = self.form.needed() > 1;
+        let keeps = self.forms.keeps();
         let each = upload.at.iter().map(|(role, of)| {
             let store = self.store_op(place, *role, Value::Upload(*of), expiry);
             let store = if keeps { retaining(store, false) } else { store };
             (self.member_of(place, *role), manner.request(store))
         });
-        let written = self.write(place, (slot, Change::Store), each.collect()).await;
+        let written = self.write(place, (slot, Change::Store(upload.form)), each.collect()).await;
         let (done, slot) = match written {
             Ok(written) => written,
             Err(error) => {
@@ -252,7 +256,7 @@ impl Array {
             }
         };
         if keeps {
-            self.release_later(place, slot).await;
+            self.release_later(place, upload.form, slot).await;
         }
         drop(before);
         self.uploads.change(id, |upload| upload.open = false)?;
@@ -267,13 +271,13 @@ impl Array {
     pub(crate) async fn complete_joined_at(
         self: &Rc<Self>,
         place: &Place,
+        form: Form,
         has: impl Fn(usize) -> bool,
     ) -> Result<()> {
-        let (having, lacking): (Vec<usize>, Vec<usize>) =
-            self.all_roles().into_iter().partition(|role| has(*role));
+        let (having, lacking): (Vec<usize>, Vec<usize>) = (0..form.roles()).partition(|role| has(*role));
         for role in lacking {
             if self.writable(self.member_of(place, role)).is_some() {
-                let given = self.give(place, role, &having).await.map(|_| ());
+                let given = self.give(place, form, role, &having).await.map(|_| ());
                 self.mended(place, role, given)?;
             }
         }
@@ -281,12 +285,14 @@ impl Array {
     }
 
     async fn complete_joined(self: &Rc<Self>, place: &Place, upload: &Upload) -> Result<()> {
-        self.complete_joined_at(place, |role| upload.at.iter().any(|(has, _)| *has == role)).await
+        let has = |role| upload.at.iter().any(|(has, _)| *has == role);
+        self.complete_joined_at(place, upload.form, has).await
     }
 
     /// What a store of an upload in a transaction asks of each member.
-    pub(crate) fn upload_at(&self, id: UploadId) -> Result<Vec<(usize, UploadId)>> {
-        Ok(self.uploads.get(id)?.at)
+    pub(crate) fn upload_at(&self, id: UploadId) -> Result<(Form, Vec<(usize, UploadId)>)> {
+        let upload = self.uploads.get(id)?;
+        Ok((upload.form, upload.at))
     }
 
     /// An upload has become a value in a transaction.
@@ -300,11 +306,11 @@ impl Array {
     pub(crate) async fn pin_everywhere(
         self: &Rc<Self>,
         place: &Place,
-        item: Item,
+        (item, form): (Item, Form),
         manner: &Manner,
     ) -> Result<Item> {
         let mut at = Vec::new();
-        for role in 0..self.roles {
+        for role in 0..form.roles() {
             let Some(device) = self.readable(self.member_of(place, role)) else { continue };
             match self.pin_piece(&device, place, role, manner).await {
                 Ok((_, upload)) => at.push((role, upload)),
@@ -313,17 +319,18 @@ impl Array {
                 Err(error) => return Err(error),
             }
         }
-        if at.len() < self.form.needed() {
+        if at.len() < form.needed() {
             return Err(Error::NotFound);
         }
-        Ok(self.pinned(place, item, at))
+        Ok(self.pinned(place, (item, form), at))
     }
 
     /// A value that is pinned in some roles, under one name.
-    pub(crate) fn pinned(&self, place: &Place, item: Item, at: Vec<(usize, UploadId)>) -> Item {
+    fn pinned(&self, place: &Place, (item, form): (Item, Form), at: Vec<(usize, UploadId)>) -> Item {
         let upload = Upload {
             container: place.container,
             primary: place.primary,
+            form,
             at,
             version: Version::ZERO,
             length: item.length,

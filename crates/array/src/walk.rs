@@ -27,13 +27,13 @@ pub(crate) struct Source {
 }
 
 impl Array {
-    /// Where the keys of a primary can be read.
+    /// Where the keys of a primary can be read, among the first of its roles.
     pub(crate) fn sources(
         &self,
-        primary: usize,
+        (primary, roles): (usize, usize),
         container: ContainerId,
     ) -> impl Iterator<Item = Source> + use<'_> {
-        (0..self.roles).filter_map(move |role| {
+        (0..roles).filter_map(move |role| {
             let member = placement::member(primary, role, self.count());
             let device = self.readable(member)?;
             Some(Source { device, container: placement::container(container, role), member })
@@ -50,19 +50,22 @@ impl Array {
         if container.0 >= ARRAY_CONTAINERS {
             return Err(Error::Invalid("a container beyond those that an array has"));
         }
-        try_join_all((0..self.count()).map(|primary| self.ask_source(primary, container, manner, &op))).await
+        // Those that every key is told by.
+        let roles = self.forms.sure_roles();
+        let each = (0..self.count()).map(|it| self.ask_source((it, roles), container, manner, &op));
+        try_join_all(each).await
     }
 
     /// Asks for the keys of one primary: the first that can tell them. A member that has failed is taken out.
     pub(crate) async fn ask_source(
         self: &Rc<Self>,
-        primary: usize,
+        (primary, roles): (usize, usize),
         container: ContainerId,
         manner: &Manner,
         op: impl Fn(ContainerId) -> Op,
     ) -> Result<(usize, Output)> {
         let mut failure = None;
-        for Source { device, container, member } in self.sources(primary, container) {
+        for Source { device, container, member } in self.sources((primary, roles), container) {
             match device.execute(manner.request(op(container))).await {
                 Ok(completion) => return Ok((member, completion.output)),
                 Err(Error::ReadOnly(what)) => self.take_out_now(member, &what).await?,
@@ -76,7 +79,7 @@ impl Array {
             }
         }
         Err(failure.unwrap_or_else(|| {
-            let members = (0..self.roles).map(|role| placement::member(primary, role, self.count()));
+            let members = (0..roles).map(|role| placement::member(primary, role, self.count()));
             let names: Vec<String> = members.map(|member| self.name(member)).collect();
             Error::Unreadable(format!("the keys of {} cannot be told: out", names.join(", ")))
         }))

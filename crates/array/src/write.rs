@@ -11,7 +11,7 @@
 //! * the journal names every write that may be half done.
 
 use crate::array::{Array, Manner, Place, expiry_of};
-use crate::header::Header;
+use crate::header::{Form, Header};
 use crate::journal::Slot;
 use crate::member::{Verdict, verdict};
 use crate::placement;
@@ -24,8 +24,8 @@ use std::rc::Rc;
 /// What a write does to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It has another value; of shards, what was there is kept.
-    Store,
+    /// It has another value, made into this; where that is shards, what was there is kept.
+    Store(Form),
     /// It is gone.
     Delete,
     /// It expires at another time.
@@ -61,6 +61,7 @@ impl Array {
         let looks = whole || condition != Condition::None || expiry == Expiry::Keep;
         let range = if whole { None } else { Some((0, 0)) };
         let found = if looks { self.look(&place, range, manner).await? } else { None };
+        let found = found.map(|(item, _)| item);
         judge(condition, found.as_ref())?;
         if want_previous && found.as_ref().is_some_and(|item| item.upload.is_some()) {
             return Err(Error::Invalid(
@@ -83,15 +84,15 @@ impl Array {
         }
     }
 
-    /// What a held key holds; nothing if it is absent.
+    /// What a held key holds, and what that was made into; nothing if it is absent.
     pub(crate) async fn look(
         self: &Rc<Self>,
         place: &Place,
         range: Range,
         manner: &Manner,
-    ) -> Result<Option<Item>> {
+    ) -> Result<Option<(Item, Form)>> {
         match self.read(place, range, manner).await {
-            Ok(item) => Ok(Some(item)),
+            Ok(found) => Ok(Some(found)),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
@@ -107,15 +108,14 @@ impl Array {
     ) -> Result<plimsoll_kv::Version> {
         let slot = self.journal.slot().await;
         let before = self.take_kept(place);
-        // Shards are of no use without enough others: those of the version before are kept meanwhile.
-        let keeps = self.form.needed() > 1;
-        let stores = self.stores(place, value, expiry).into_iter().map(|(role, store)| {
+        let (form, keeps) = (self.form_for(value.len() as u64), self.forms.keeps());
+        let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
             let store = if keeps { retaining(store, true) } else { store };
             let batch = Op::Batch(vec![store, slot.entry(place.container, &place.key)]);
             (self.member_of(place, role), manner.request(batch))
         });
         let stores = stores.collect();
-        let written = self.write(place, (slot, Change::Store), stores).await;
+        let written = self.write(place, (slot, Change::Store(form)), stores).await;
         let (done, slot) = match written {
             Ok(written) => written,
             Err(error) => {
@@ -124,18 +124,23 @@ impl Array {
             }
         };
         if keeps && (before.is_some() || done.iter().any(|(_, output)| has_replaced(output))) {
-            self.release_later(place, slot).await;
+            self.release_later(place, form, slot).await;
         }
         drop(before);
         stored_version(self.first_of(place, done)?)
     }
 
-    /// What the member in each role is to store of a value.
-    pub(crate) fn stores(&self, place: &Place, value: &[u8], expiry: Expiry) -> Vec<(usize, Op)> {
+    /// What the member in each role is to store of a value that is made into something.
+    pub(crate) fn stores(
+        &self,
+        place: &Place,
+        (form, value): (Form, &[u8]),
+        expiry: Expiry,
+    ) -> Vec<(usize, Op)> {
         let (version, value_bytes) = (self.next_version(), value.len() as u64);
-        let pieces = self.pieces(value).into_iter().enumerate();
+        let pieces = self.forms.pieces(form, value).into_iter().enumerate();
         let stores = pieces.map(|(role, piece)| {
-            let header = Header { form: self.form, role: role as u8, version, value_bytes };
+            let header = Header { form, role: role as u8, version, value_bytes };
             (role, self.store_op(place, role, Value::Bytes(header.before(&piece)), expiry))
         });
         stores.collect()
@@ -169,17 +174,18 @@ impl Array {
         (slot, change): (Slot, Change),
         requests: Vec<(usize, Request)>,
     ) -> Result<(Vec<(usize, Output)>, Slot)> {
-        if !self.has_enough(place) {
-            return Err(self.nowhere(place));
+        let needed = self.needed_for(change);
+        if !self.has_enough(place, needed) {
+            return Err(self.nowhere(place, needed));
         }
         let sent = self.send(requests).await;
         match sent {
-            Ok(Sent { done, refused: None }) if done.len() >= self.form.needed() => Ok((done, slot)),
+            Ok(Sent { done, refused: None }) if done.len() >= needed => Ok((done, slot)),
             Ok(Sent { done, refused: None }) => {
                 if !done.is_empty() {
                     self.leave_unsettled(place, slot).await;
                 }
-                Err(self.nowhere(place))
+                Err(self.nowhere(place, needed))
             }
             // Nobody took it.
             Ok(Sent { done, refused: Some(error) }) if done.is_empty() => Err(error),
@@ -189,7 +195,7 @@ impl Array {
                 Err(error)
             }
             // What a change of expiry, or a delete, replaced is kept nowhere: the next look makes it whole.
-            Ok(Sent { refused: Some(error), .. }) if change != Change::Store => {
+            Ok(Sent { refused: Some(error), .. }) if !matches!(change, Change::Store(_)) => {
                 self.leave_unsettled(place, slot).await;
                 Err(error)
             }
@@ -212,14 +218,22 @@ impl Array {
         }
     }
 
-    /// True if as many members take writes of a key as it takes to read it.
-    pub(crate) fn has_enough(&self, place: &Place) -> bool {
+    /// Members that have to take a change.
+    fn needed_for(&self, change: Change) -> usize {
+        match change {
+            Change::Store(form) => form.needed(),
+            Change::Delete | Change::Expiry => self.forms.needed_least(),
+        }
+    }
+
+    /// True if so many of the members that a key may stand on take writes.
+    pub(crate) fn has_enough(&self, place: &Place, needed: usize) -> bool {
         let writable = (0..self.roles).filter(|role| self.writable(self.member_of(place, *role)).is_some());
-        writable.count() >= self.form.needed()
+        writable.count() >= needed
     }
 
     /// A key stays named in the journal, and is compared before it is used.
-    async fn leave_unsettled(self: &Rc<Self>, place: &Place, slot: Slot) {
+    pub(crate) async fn leave_unsettled(self: &Rc<Self>, place: &Place, slot: Slot) {
         self.suspect(place);
         if !slot.keep()
             && let Err(error) = self.unmark_named().await
@@ -265,10 +279,9 @@ impl Array {
         Ok(sent)
     }
 
-    pub(crate) fn nowhere(&self, place: &Place) -> Error {
+    pub(crate) fn nowhere(&self, place: &Place, needed: usize) -> Error {
         let members = (0..self.roles).map(|role| self.name(self.member_of(place, role)));
         let members: Vec<String> = members.collect();
-        let needed = self.form.needed();
         let words = format!("fewer than {needed} of the devices that the key belongs on take writes");
         Error::ReadOnly(format!("{words} ({})", members.join(", ")))
     }
@@ -280,7 +293,8 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         let _guard = self.hold_full(place).await?;
-        let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
+        let found = self.look(place, Some((0, 0)), manner).await?;
+        let Some((item, _)) = found else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
         let slot = self.journal.slot().await;
         self.write_delete(place, slot, manner).await?;
@@ -290,6 +304,12 @@ impl Array {
     /// Takes a held key away.
     async fn write_delete(self: &Rc<Self>, place: &Place, slot: Slot, manner: &Manner) -> Result<()> {
         let before = self.take_kept(place);
+        if let Some(kept) = &before
+            && let Err(error) = self.clear_left(place, kept.form).await
+        {
+            self.restore_kept(place, before);
+            return Err(error);
+        }
         let requests = (0..self.roles).map(|role| {
             let delete = self.delete_op(place, role);
             let batch = Op::Batch(vec![delete, slot.entry(place.container, &place.key)]);
@@ -333,11 +353,12 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         let _guard = self.hold(place).await?;
-        let Some(item) = self.look(place, Some((0, 0)), manner).await? else { return Err(Error::NotFound) };
+        let found = self.look(place, Some((0, 0)), manner).await?;
+        let Some((item, form)) = found else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
         let expiry = expiry_of(expiry, item.expiry_ms);
         let slot = self.name_half_written(place, manner).await?;
-        let requests = (0..self.roles).map(|role| {
+        let requests = (0..form.roles()).map(|role| {
             let container = placement::container(place.container, role);
             let (key, condition) = (place.key.clone(), Condition::None);
             let op = Op::SetExpiry { container, key, expiry, condition };

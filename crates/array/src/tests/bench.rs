@@ -1,6 +1,6 @@
 //! What the tests of the array share: members in memory that can fail, and requests in one line.
 
-use crate::{Array, ArrayOptions, Joining, Mechanism, MemberState, OpenError};
+use crate::{Array, ArrayOptions, Joining, Mechanism, MemberState, OpenError, Policy};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{
@@ -40,35 +40,44 @@ pub(super) struct Bench {
     pub(super) members: Vec<Rc<FaultDevice>>,
     pub(super) ids: Vec<u8>,
     pub(super) options: ArrayOptions,
+    /// How objects are protected, by each start after the one before.
+    pub(super) policies: Vec<Policy>,
     /// Between the array opened last and the members: what was opened before is cut off, as at a crash.
     lines: Rc<RefCell<Vec<Rc<FaultDevice>>>>,
 }
 
 impl Bench {
     pub(super) fn new(reactor: &Reactor, members: usize, copies: u32) -> Bench {
-        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 132, ..MemoryOptions::default() };
+        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 163, ..MemoryOptions::default() };
         Bench::of(reactor, members, copies, options)
     }
 
     pub(super) fn of(reactor: &Reactor, members: usize, copies: u32, each: MemoryOptions) -> Bench {
         let mechanism = if copies == 1 { Mechanism::Hashing } else { Mechanism::Replication { copies } };
-        Bench::with(reactor, members, mechanism, each)
+        Bench::with(reactor, members, &[mechanism.into()], each)
     }
 
     /// Members of which shards are held: so many of data, and of parity.
     pub(super) fn split(reactor: &Reactor, members: usize, data: u32, parities: u32) -> Bench {
-        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 132, ..MemoryOptions::default() };
-        Bench::with(reactor, members, Mechanism::Splitting { data, parities }, options)
+        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 163, ..MemoryOptions::default() };
+        Bench::with(reactor, members, &[Mechanism::Splitting { data, parities }.into()], options)
     }
 
-    fn with(reactor: &Reactor, members: usize, mechanism: Mechanism, each: MemoryOptions) -> Bench {
+    /// Members that hold values by these policies, each from another start on.
+    pub(super) fn by_size(reactor: &Reactor, members: usize, policies: &[Policy]) -> Bench {
+        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 163, ..MemoryOptions::default() };
+        Bench::with(reactor, members, policies, options)
+    }
+
+    fn with(reactor: &Reactor, members: usize, policies: &[Policy], each: MemoryOptions) -> Bench {
         let below: Vec<_> = (0..members).map(|_| Memory::new(reactor, each)).collect();
         let mut bench = Bench {
             reactor: reactor.clone(),
             below,
             members: Vec::new(),
             ids: (1..=members as u8).collect(),
-            options: ArrayOptions { mechanism, degraded: false, rebuild_bytes_per_s: 0 },
+            options: ArrayOptions { policy: policies[0].clone(), degraded: false, rebuild_bytes_per_s: 0 },
+            policies: policies.to_vec(),
             lines: Rc::default(),
         };
         bench.members = bench.below.iter().map(healthy).collect();
@@ -105,7 +114,7 @@ impl Bench {
 
     pub(super) async fn try_open(&self, missing: &[usize]) -> std::result::Result<Rc<Array>, OpenError> {
         self.lines.take().iter().for_each(|line| line.set_policy(FaultPolicy::From(1)));
-        Array::open(&self.reactor, 0, 1, self.given(missing), self.options).await
+        Array::open(&self.reactor, 0, 1, self.given(missing), self.options.clone()).await
     }
 
     pub(super) async fn open(&self) -> Rc<Array> {
@@ -114,7 +123,7 @@ impl Bench {
 
     /// A member with nothing on it.
     pub(super) fn fresh(&mut self, member: usize, id: u8) -> Joining {
-        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 132, ..MemoryOptions::default() };
+        let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 163, ..MemoryOptions::default() };
         self.below[member] = Memory::new(&self.reactor, options);
         self.members[member] = healthy(&self.below[member]);
         self.ids[member] = id;

@@ -7,6 +7,7 @@ mod model;
 mod opening;
 mod parts;
 mod shards;
+mod sizes;
 mod slow;
 mod together;
 mod worlds;

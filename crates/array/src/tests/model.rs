@@ -2,7 +2,7 @@
 //! the one device gives.
 
 use super::bench::{Bench, bytes, del, edit, execute, get, keys, run, set};
-use crate::{Array, MemberState};
+use crate::{Array, Mechanism, MemberState, Policy, SizeRange};
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{Edit, Error, Op};
@@ -48,6 +48,9 @@ struct Pair {
     /// Members that may fail at a time.
     losses: u32,
     replaced: u8,
+    /// Policies that come into force one after the other, at each start.
+    policies: Vec<Policy>,
+    starts: usize,
     /// A member that fails, whether the array has noticed or not.
     broken: Option<usize>,
 }
@@ -80,6 +83,8 @@ impl Pair {
             Step::Replace => self.replace().await,
             Step::Scrub => self.array.scrub(),
             Step::Crash => {
+                self.starts += 1;
+                self.bench.options.policy = self.policies[self.starts % self.policies.len()].clone();
                 self.array = match (self.bench.try_open(&[]).await, self.broken) {
                     (Ok(array), _) => array,
                     // A member that failed cannot be read at all: it goes on without.
@@ -125,8 +130,38 @@ impl Pair {
     }
 }
 
+const MEMBERS: u32 = 6;
+
+fn mechanism() -> impl Strategy<Value = Mechanism> {
+    prop_oneof![
+        1 => Just(Mechanism::Hashing),
+        4 => (2_u32..=4).prop_map(|copies| Mechanism::Replication { copies }),
+        4 => (1_u32..=4, 1_u32..=2).prop_map(|(data, parities)| Mechanism::Splitting { data, parities }),
+    ]
+}
+
+/// One to three ranges of the sizes that are stored.
+fn policy() -> impl Strategy<Value = Policy> {
+    proptest::collection::vec(mechanism(), 1..=3).prop_map(|mechanisms| {
+        let ends = [8, 24, u64::MAX].into_iter().skip(3 - mechanisms.len());
+        let range = |(value_bytes_max, mechanism)| SizeRange { value_bytes_max, mechanism };
+        let ranges: Vec<SizeRange> = ends.zip(mechanisms).map(range).collect();
+        Policy::by_size(&ranges).expect("they ascend")
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_sizes_by_any_mechanisms_give_what_one_device_gives(
+        policies in proptest::collection::vec(policy(), 1..=3),
+        steps in steps(),
+    ) {
+        let all = policies.iter().flat_map(Policy::mechanisms);
+        let losses = all.map(|mechanism| mechanism.fatal_losses() - 1).min().expect("there is one");
+        compare(&steps, losses, |reactor| Bench::by_size(reactor, MEMBERS as usize, &policies));
+    }
 
     #[test]
     fn copies_give_what_one_device_gives(members in 1_usize..6, copies in 1_u32..4, steps in steps()) {
@@ -151,8 +186,13 @@ fn compare(steps: &[Step], losses: u32, bench: impl Fn(&Reactor) -> Bench) {
         async move {
             let array = bench.open().await;
             let model = Memory::new(&reactor, MemoryOptions::default());
-            let mut pair = Pair { bench, array, model, losses, replaced: 0, broken: None };
-            for step in steps {
+            let policies = bench.policies.clone();
+            let mut pair =
+                Pair { bench, array, model, losses, replaced: 0, policies, starts: 0, broken: None };
+            for (number, step) in steps.into_iter().enumerate() {
+                if number % 4 == 0 {
+                    pair.array.kept.waits();
+                }
                 pair.take(step).await;
             }
             pair.compare().await;

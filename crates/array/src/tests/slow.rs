@@ -42,7 +42,7 @@ async fn open(reactor: &Reactor, bench: &Bench) -> (Rc<Array>, Vec<Rc<Late>>) {
         let device: Rc<dyn Device> = late.clone();
         Joining { device: Some(device), ..given }
     });
-    let array = Array::open(&reactor, 0, 1, given.collect(), bench.options).await;
+    let array = Array::open(&reactor, 0, 1, given.collect(), bench.options.clone()).await;
     (array.expect("all are there"), late)
 }
 

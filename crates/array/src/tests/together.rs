@@ -8,11 +8,11 @@ use plimsoll_kv::{Condition, Error, Op, Output, Result, TransactionId, Value};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
-async fn step(array: &Rc<Array>, id: Option<TransactionId>, action: Action) -> Result<Output> {
+pub(super) async fn step(array: &Rc<Array>, id: Option<TransactionId>, action: Action) -> Result<Output> {
     execute(array, Op::Transaction { partition: 0, id, action }).await
 }
 
-async fn hold(array: &Rc<Array>, keys: &[&str]) -> TransactionId {
+pub(super) async fn hold(array: &Rc<Array>, keys: &[&str]) -> TransactionId {
     let keys = keys.iter().map(|key| (DB, key.as_bytes().to_vec())).collect();
     match step(array, None, Action::Hold(Held::keys(keys))).await {
         Ok(Output::Held(id)) => id,
@@ -20,11 +20,11 @@ async fn hold(array: &Rc<Array>, keys: &[&str]) -> TransactionId {
     }
 }
 
-fn write(key: &str, value: &[u8]) -> Op {
+pub(super) fn write(key: &str, value: &[u8]) -> Op {
     store_op(key, Value::Bytes(value.to_vec()))
 }
 
-fn delete(key: &str) -> Op {
+pub(super) fn delete(key: &str) -> Op {
     Op::Delete { container: DB, key: key.as_bytes().to_vec(), condition: Condition::None }
 }
 

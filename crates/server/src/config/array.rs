@@ -4,7 +4,7 @@
 //! anything is opened.
 
 use super::{ConfigError, OnFullName, Size};
-use plimsoll_array::Mechanism;
+use plimsoll_array::{Mechanism, Policy, SizeRange};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,24 +33,58 @@ pub enum MechanismName {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ArrayLayer {
-    /// See [`ArrayConfig::mechanism`].
+    /// See [`Protection::mechanism`].
     pub mechanism: Option<MechanismName>,
-    /// See [`ArrayConfig::copies`].
+    /// See [`Protection::copies`].
     pub copies: Option<u32>,
-    /// See [`ArrayConfig::data`].
+    /// See [`Protection::data`].
     pub data: Option<u32>,
-    /// See [`ArrayConfig::parities`].
+    /// See [`Protection::parities`].
     pub parities: Option<u32>,
     /// See [`ArrayConfig::degraded`].
     pub degraded: Option<bool>,
     /// See [`ArrayConfig::rebuild_rate`].
     pub rebuild_rate: Option<Size>,
+    /// See [`ArrayConfig::sizes`].
+    pub sizes: Option<Vec<SizeLayer>>,
+}
+
+/// What may stand in the file below one of `[[array.sizes]]`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SizeLayer {
+    /// See [`SizeConfig::to`].
+    pub to: Option<Size>,
+    /// See [`Protection::mechanism`].
+    pub mechanism: Option<MechanismName>,
+    /// See [`Protection::copies`].
+    pub copies: Option<u32>,
+    /// See [`Protection::data`].
+    pub data: Option<u32>,
+    /// See [`Protection::parities`].
+    pub parities: Option<u32>,
 }
 
 /// How several devices are one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ArrayConfig {
+    /// How objects are protected, of whatever size they are.
+    #[serde(flatten)]
+    pub all: Option<Protection>,
+    /// Open even if so many devices are missing that those that are there may lack acknowledged writes.
+    pub degraded: bool,
+    /// Bytes a second at which a device is rebuilt at most; nothing: as fast as it goes.
+    pub rebuild_rate: Option<Size>,
+    /// How objects are protected by their sizes, in ascending order, instead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<SizeConfig>,
+}
+
+/// A mechanism and what it consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Protection {
     /// How objects are protected.
     pub mechanism: MechanismName,
     /// Copies of each object, with replication.
@@ -59,10 +93,17 @@ pub struct ArrayConfig {
     pub data: Option<u32>,
     /// Shards of parity of each object, with splitting: so many devices may be lost.
     pub parities: Option<u32>,
-    /// Open even if so many devices are missing that those that are there may lack acknowledged writes.
-    pub degraded: bool,
-    /// Bytes a second at which a device is rebuilt at most; nothing: as fast as it goes.
-    pub rebuild_rate: Option<Size>,
+}
+
+/// Objects of a range of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SizeConfig {
+    /// The longest value of the range, which begins where the one before ends; nothing: without an end.
+    pub to: Option<Size>,
+    /// How they are protected.
+    #[serde(flatten)]
+    pub protection: Protection,
 }
 
 impl ArrayConfig {
@@ -87,20 +128,97 @@ impl ArrayConfig {
             ));
         }
         let layer = layer.unwrap_or_default();
-        let mechanism = layer.mechanism.unwrap_or(MechanismName::Replication);
-        let parts = Parts::new(mechanism, &layer, devices as u32)?;
         if layer.rebuild_rate == Some(Size(0)) {
             return Err(refusal(
                 "array.rebuild-rate: 0 bytes a second would never end; leave it out for as fast as it goes",
             ));
         }
         let degraded = layer.degraded.unwrap_or(false);
-        let Parts { copies, data, parities } = parts;
-        let rebuild_rate = layer.rebuild_rate;
-        let config = ArrayConfig { mechanism, copies, data, parities, degraded, rebuild_rate };
-        let checked = config.mechanism().checked(devices as u32);
-        checked.map_err(|error| ConfigError(format!("array: {error}")))?;
-        Ok(Some(config))
+        let mut config =
+            ArrayConfig { all: None, degraded, rebuild_rate: layer.rebuild_rate, sizes: Vec::new() };
+        let ArrayLayer { mechanism, copies, data, parities, .. } = layer;
+        let all = SizeLayer { to: None, mechanism, copies, data, parities };
+        match layer.sizes {
+            None => config.all = Some(Protection::new("array", &all, devices as u32)?),
+            Some(_) if all.says_something() => {
+                return Err(refusal(
+                    "array.sizes: each range has a mechanism of its own; leave mechanism, copies, data and \
+                     parities out above them",
+                ));
+            }
+            Some(sizes) => {
+                let range = |layer: &SizeLayer| {
+                    let protection = Protection::new("array.sizes", layer, devices as u32)?;
+                    Ok(SizeConfig { to: layer.to, protection })
+                };
+                config.sizes = sizes.iter().map(range).collect::<Result<_, ConfigError>>()?;
+            }
+        }
+        config.checked(devices as u32).map(Some)
+    }
+
+    fn checked(self, devices: u32) -> Result<ArrayConfig, ConfigError> {
+        let policy = match self.all {
+            Some(_) => self.policy(),
+            None => Policy::by_size(&self.ranges())
+                .map_err(|error| ConfigError(format!("array.sizes: {error}")))?,
+        };
+        policy.checked(devices).map_err(|error| ConfigError(format!("array: {error}")))?;
+        Ok(self)
+    }
+
+    fn ranges(&self) -> Vec<SizeRange> {
+        let range = |size: &SizeConfig| SizeRange {
+            value_bytes_max: size.to.map_or(u64::MAX, |to| to.0),
+            mechanism: size.protection.mechanism(),
+        };
+        self.sizes.iter().map(range).collect()
+    }
+
+    /// By which mechanism each size is protected.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        match self.all {
+            Some(all) => all.mechanism().into(),
+            None => Policy::by_size(&self.ranges()).expect("checked when it was read"),
+        }
+    }
+}
+
+impl SizeLayer {
+    fn says_something(&self) -> bool {
+        self.mechanism.is_some() || self.copies.or(self.data).or(self.parities).is_some()
+    }
+}
+
+impl Protection {
+    /// What was asked for, and as much of the default as there are devices for; `name` is where it stands.
+    fn new(name: &str, asked: &SizeLayer, devices: u32) -> Result<Protection, ConfigError> {
+        let mechanism = asked.mechanism.unwrap_or(MechanismName::Replication);
+        let is_split = mechanism == MechanismName::Splitting;
+        if asked.copies.is_some() && mechanism != MechanismName::Replication {
+            let other = if is_split { "splitting has data and parities" } else { "hashing has one copy" };
+            return Err(ConfigError(format!(
+                "{name}.copies: {other} of each object; leave it out, or choose replication"
+            )));
+        }
+        if (asked.data.is_some() || asked.parities.is_some()) && !is_split {
+            return Err(ConfigError(format!(
+                "{name}.data, {name}.parities: only splitting has shards; leave them out"
+            )));
+        }
+        let (mut copies, mut data, mut parities) = (None, None, None);
+        match mechanism {
+            MechanismName::Hashing => {}
+            MechanismName::Replication => copies = Some(asked.copies.unwrap_or(COPIES_DEFAULT.min(devices))),
+            MechanismName::Splitting => {
+                let most = asked.parities.unwrap_or(if devices < 4 { 1 } else { PARITIES_DEFAULT });
+                parities = Some(most);
+                let room = DATA_DEFAULT.min(devices.saturating_sub(most)).max(1);
+                data = Some(asked.data.unwrap_or(room));
+            }
+        }
+        Ok(Protection { mechanism, copies, data, parities })
     }
 
     /// The mechanism with its parameters.
@@ -114,42 +232,6 @@ impl ArrayConfig {
                 Mechanism::Splitting { data, parities }
             }
         }
-    }
-}
-
-/// What a mechanism consists of.
-#[derive(Default)]
-struct Parts {
-    copies: Option<u32>,
-    data: Option<u32>,
-    parities: Option<u32>,
-}
-
-impl Parts {
-    /// What was asked for, and as much of the default as there are devices for.
-    fn new(mechanism: MechanismName, asked: &ArrayLayer, devices: u32) -> Result<Parts, ConfigError> {
-        let is_split = mechanism == MechanismName::Splitting;
-        if asked.copies.is_some() && mechanism != MechanismName::Replication {
-            let other = if is_split { "splitting has data and parities" } else { "hashing has one copy" };
-            return Err(ConfigError(format!(
-                "array.copies: {other} of each object; leave it out, or choose replication"
-            )));
-        }
-        if (asked.data.is_some() || asked.parities.is_some()) && !is_split {
-            return Err(refusal("array.data, array.parities: only splitting has shards; leave them out"));
-        }
-        Ok(match mechanism {
-            MechanismName::Hashing => Parts::default(),
-            MechanismName::Replication => Parts {
-                copies: Some(asked.copies.unwrap_or(COPIES_DEFAULT.min(devices))),
-                ..Parts::default()
-            },
-            MechanismName::Splitting => {
-                let parities = asked.parities.unwrap_or(if devices < 4 { 1 } else { PARITIES_DEFAULT });
-                let data = asked.data.unwrap_or(DATA_DEFAULT.min(devices.saturating_sub(parities)).max(1));
-                Parts { data: Some(data), parities: Some(parities), ..Parts::default() }
-            }
-        })
     }
 }
 

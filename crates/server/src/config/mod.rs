@@ -14,7 +14,7 @@ mod size;
 #[cfg(test)]
 mod tests;
 
-pub use array::{ArrayConfig, ArrayLayer, DEVICES_MAX, MechanismName};
+pub use array::{ArrayConfig, ArrayLayer, DEVICES_MAX, MechanismName, Protection, SizeConfig, SizeLayer};
 pub use listen::{Listen, Network};
 pub use password::Password;
 pub use size::{Size, parse_cores};

@@ -1,6 +1,7 @@
 //! Sizes, lists, layers, and errors that say what and where.
 
 use super::*;
+use plimsoll_array::{Mechanism, Policy};
 
 fn config(text: &str) -> Result<Config, String> {
     let layer: Layer = toml::from_str(text).map_err(|error| error.to_string())?;
@@ -152,31 +153,61 @@ const THREE: &str = "device = ['a', 'b', 'c']\n";
 fn several_devices_are_an_array() {
     assert_eq!(config("device = ['a']").unwrap().array, None);
     let array = |text: &str| config(text).unwrap().array.unwrap();
-    let copies = |count| plimsoll_array::Mechanism::Replication { copies: count };
-    assert_eq!(array("device = ['a', 'b']").mechanism(), copies(2));
-    assert_eq!(array(THREE).mechanism(), copies(3));
-    assert_eq!(array("device = ['a', 'b', 'c', 'd']").mechanism(), copies(3));
+    let policy = |text: &str| array(text).policy();
+    let copies = |count| Policy::from(Mechanism::Replication { copies: count });
+    assert_eq!(policy("device = ['a', 'b']"), copies(2));
+    assert_eq!(policy(THREE), copies(3));
+    assert_eq!(policy("device = ['a', 'b', 'c', 'd']"), copies(3));
     let given = array(&format!("{THREE}[array]\ncopies = 2\ndegraded = true\nrebuild-rate = '100MiB'"));
-    assert_eq!(given.mechanism(), copies(2));
+    assert_eq!(given.policy(), copies(2));
     assert_eq!((given.degraded, given.rebuild_rate), (true, Some(Size(100 << 20))));
-    let split = |data, parities| plimsoll_array::Mechanism::Splitting { data, parities };
+    let split = |data, parities| Policy::from(Mechanism::Splitting { data, parities });
     let splitting = |devices: &str, more: &str| {
-        array(&format!("device = [{devices}]\n[array]\nmechanism = 'splitting'\n{more}")).mechanism()
+        policy(&format!("device = [{devices}]\n[array]\nmechanism = 'splitting'\n{more}"))
     };
     assert_eq!(splitting("'a', 'b', 'c'", ""), split(2, 1));
     assert_eq!(splitting("'a', 'b', 'c', 'd', 'e', 'f', 'g'", ""), split(4, 2));
     assert_eq!(splitting("'a', 'b', 'c', 'd', 'e'", "parities = 1"), split(4, 1));
     assert_eq!(splitting("'a', 'b', 'c', 'd', 'e'", "data = 2\nparities = 3"), split(2, 3));
     let hashing = array(&format!("{THREE}[array]\nmechanism = 'hashing'"));
-    assert_eq!((hashing.mechanism(), hashing.degraded), (plimsoll_array::Mechanism::Hashing, false));
+    assert_eq!((hashing.policy(), hashing.degraded), (Mechanism::Hashing.into(), false));
+}
+
+const SIZES: &str = "device = ['a', 'b', 'c', 'd', 'e', 'f']
+[[array.sizes]]
+to = '4KiB'
+copies = 2
+[[array.sizes]]
+\
+     mechanism = 'splitting'
+";
+
+#[test]
+fn sizes_have_mechanisms_of_their_own() {
+    let policy = config(SIZES).unwrap().array.unwrap().policy();
+    assert_eq!(policy.to_string(), "replication 2 to 4096 bytes, splitting 4+2 above");
+    let refused = |text: &str| config(&format!("{THREE}{text}")).unwrap_err();
+    let both = refused("[array]\ncopies = 2\n[[array.sizes]]\nmechanism = 'hashing'");
+    assert!(both.starts_with("array.sizes: each range has a mechanism of its own"), "{both}");
+    let ends = refused("[[array.sizes]]\nto = '4KiB'");
+    assert_eq!(ends, "array.sizes: values above 4096 bytes have no mechanism: the last range has no end");
+    let falls = refused("[[array.sizes]]\nto = 9\n[[array.sizes]]\nto = 9\n[[array.sizes]]");
+    assert!(falls.starts_with("array.sizes: the range up to 9 bytes does not end above"), "{falls}");
+    assert_eq!(refused("[array]\nsizes = []"), "array.sizes: 0 ranges of sizes; there are 1 to 8");
+    let few = refused("[[array.sizes]]\nmechanism = 'splitting'\ndata = 3");
+    assert_eq!(few, "array: splitting 3+1 needs 4 devices, there are 3");
+    let copies = refused("[[array.sizes]]\nmechanism = 'hashing'\ncopies = 2");
+    assert!(copies.starts_with("array.sizes.copies: hashing has one copy"), "{copies}");
+    assert!(refused("[[array.sizes]]\nfrom = 2").contains("from"));
 }
 
 #[test]
 fn an_array_that_is_printed_can_be_read() {
     let split = "[array]\nmechanism = 'splitting'\ndata = 2";
-    for of_array in
-        ["", "[array]\nmechanism = 'hashing'", "[array]\ncopies = 2\nrebuild-rate = '1MiB'", split]
-    {
+    let sizes = SIZES.split_once('\n').unwrap().1;
+    let sizes = sizes.replace("'splitting'", "'hashing'");
+    let rate = "[array]\ncopies = 2\nrebuild-rate = '1MiB'";
+    for of_array in ["", "[array]\nmechanism = 'hashing'", rate, split, &sizes] {
         let printed = config(&format!("{THREE}{of_array}")).unwrap().print();
         assert_eq!(config(&printed).unwrap().print(), printed);
         assert!(

@@ -247,7 +247,7 @@ fn geometry(config: &Config, devices: &Devices) -> Geometry {
     let layout = Layout::new(superblock, 0);
     let (value_bytes_max, part_bytes) = (layout.record_value_bytes_max(), layout.part_bytes() as usize);
     let (value_bytes_max, part_bytes) = match &config.array {
-        Some(array) => plimsoll_array::geometry(array.mechanism(), value_bytes_max, part_bytes),
+        Some(_) => plimsoll_array::geometry(value_bytes_max, part_bytes),
         None => (value_bytes_max, part_bytes),
     };
     Geometry { partitions: superblock.partitions, value_bytes_max, part_bytes }

@@ -182,8 +182,8 @@ impl Store {
             };
             members.push(member);
         }
-        let array = match self.setup.array {
-            Some(options) => self.open_array(number, &members, options).await,
+        let array = match &self.setup.array {
+            Some(options) => self.open_array(number, &members, options.clone()).await,
             None => self.check_alone(number, &members).await.map(|()| None),
         };
         let (array, result) = match array {

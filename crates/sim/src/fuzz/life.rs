@@ -195,7 +195,7 @@ impl Life {
     pub(super) fn start(self: &Rc<Self>, world: &World) {
         let segment_bytes = self.shape.segment_bytes as usize;
         let (value_bytes_max, part_bytes) = match self.shape.is_array() {
-            true => plimsoll_array::geometry(self.shape.mechanism(), segment_bytes / 4, segment_bytes / 8),
+            true => plimsoll_array::geometry(segment_bytes / 4, segment_bytes / 8),
             false => (segment_bytes / 4, segment_bytes / 8),
         };
         let geometry = Geometry { partitions: self.shape.partitions, value_bytes_max, part_bytes };

@@ -7,7 +7,7 @@
 //! Never: it changes during a run.
 
 use super::paths::{PATHS, RARE};
-use plimsoll_array::Mechanism;
+use plimsoll_array::{Mechanism, Policy, SizeRange};
 use plimsoll_kv::Durability;
 use plimsoll_reactor::sim::{FaultRates, Random};
 
@@ -73,6 +73,9 @@ pub(super) struct Shape {
     pub(super) data: u32,
     /// Members that may be lost at a time: copies besides the first, or parities.
     pub(super) losses: u32,
+    /// Values of up to so many bytes are kept in the other way: copies instead of shards, or shards instead
+    /// of copies. What is longer is kept so in every other life.
+    pub(super) mixed_bytes: Option<u64>,
     pub(super) partitions: u16,
     pub(super) segments: u64,
     pub(super) segment_bytes: u64,
@@ -176,6 +179,7 @@ impl Shape {
             members: 1,
             data: 1,
             losses: 0,
+            mixed_bytes: None,
             partitions,
             segments,
             segment_bytes,
@@ -213,7 +217,7 @@ impl Shape {
         let single = Shape::of(seed);
         let mut random = Random::stream(seed, "array");
         let r = &mut random;
-        let (members, data, losses) = if seed.is_multiple_of(3) {
+        let (members, data, losses) = if seed % 3 != 2 {
             let (data, losses) = (pick(r, &[2, 2, 3]), pick(r, &[1, 1, 2]));
             ((data + losses) as usize + pick(r, &[0, 0, 1]), data, losses)
         } else {
@@ -224,6 +228,8 @@ impl Shape {
         let held = u64::from(data + losses) * u64::from(data.min(2));
         let spread = single.value_bytes_max * members as u64 * u64::from(data) / held;
         let value_bytes_max = if FILLS { spread } else { (spread / 3).max(40) };
+        let value_bytes_max = value_bytes_max.min(single.segment_bytes / 5);
+        let mixed_bytes = (seed % 3 == 1).then(|| value_bytes_max / pick(r, &[2, 4, 16]));
         Shape {
             class: match single.class {
                 FaultClass::Damage => FaultClass::Crashes,
@@ -234,7 +240,8 @@ impl Shape {
             members,
             data,
             losses,
-            value_bytes_max: value_bytes_max.min(single.segment_bytes / 5),
+            mixed_bytes,
+            value_bytes_max,
             segments: if FILLS { single.segments } else { single.segments * 7 / 4 },
             // Batches and retained versions are operations on one device.
             extras: false,
@@ -249,13 +256,20 @@ impl Shape {
         self.members > 1
     }
 
-    /// How an array keeps what it holds.
-    pub(super) fn mechanism(&self) -> Mechanism {
-        match (self.data, self.losses) {
-            (1, 0) => Mechanism::Hashing,
-            (1, losses) => Mechanism::Replication { copies: losses + 1 },
-            (data, parities) => Mechanism::Splitting { data, parities },
+    /// How an array keeps what it is given in a life.
+    pub(super) fn policy(&self, life: u64) -> Policy {
+        let copies = match self.losses {
+            0 => Mechanism::Hashing,
+            losses => Mechanism::Replication { copies: losses + 1 },
+        };
+        if self.data == 1 {
+            return copies.into();
         }
+        let shards = Mechanism::Splitting { data: self.data, parities: self.losses };
+        let Some(mixed_bytes) = self.mixed_bytes else { return shards.into() };
+        let (short, longer) = if life.is_multiple_of(2) { (copies, shards) } else { (shards, copies) };
+        let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
+        Policy::by_size(&[range(mixed_bytes, short), range(u64::MAX, longer)]).expect("they ascend")
     }
 
     /// True if containers are emptied as a whole: by clients, or when a member comes back.

@@ -211,8 +211,8 @@ impl ArrayControl {
 /// How so many partitions of the devices of a configuration are one; nothing if there is one device. What
 /// was given for a device is divided between its partitions: they are rebuilt side by side.
 pub(super) fn options(config: &Config, partitions: u16) -> Option<ArrayOptions> {
-    config.array.map(|array| ArrayOptions {
-        mechanism: array.mechanism(),
+    config.array.as_ref().map(|array| ArrayOptions {
+        policy: array.policy(),
         degraded: array.degraded,
         rebuild_bytes_per_s: array.rebuild_rate.map_or(0, |rate| (rate.0 / u64::from(partitions)).max(1)),
     })

@@ -80,7 +80,7 @@ pub(super) fn view(
 ) -> View {
     let sum = |of: fn(&ArrayStatus) -> u64| reports.values().map(of).sum();
     View {
-        mechanism: options.mechanism.to_string(),
+        mechanism: options.policy.to_string(),
         partitions,
         members: known.iter().enumerate().map(|(index, known)| member(index, known, reports)).collect(),
         unsettled: sum(|status| status.unsettled),
@@ -172,7 +172,7 @@ mod tests {
     fn a_member_is_as_it_is_in_its_worst_partition() {
         use MemberState::{In, Out, Resyncing};
         let options = ArrayOptions {
-            mechanism: Mechanism::Replication { copies: 2 },
+            policy: Mechanism::Replication { copies: 2 }.into(),
             degraded: false,
             rebuild_bytes_per_s: 0,
         };
@@ -195,7 +195,8 @@ mod tests {
 
     #[test]
     fn a_device_that_was_missing_says_why() {
-        let options = ArrayOptions { mechanism: Mechanism::Hashing, degraded: false, rebuild_bytes_per_s: 0 };
+        let policy = Mechanism::Hashing.into();
+        let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s: 0 };
         let reports = BTreeMap::from([(0, reported([(MemberState::Out, "missing"), (MemberState::In, "")]))]);
         let absent = Known { lacks: "there is no such file".to_owned(), ..known("a") };
         let view = view(&options, 1, &reports, &[absent, known("b")]);

@@ -128,11 +128,11 @@ impl Life {
             id: ids[member],
             device: partitions[member].clone().filter(|_| is_there).map(|it| it as Rc<dyn Device>),
         };
-        let mechanism = self.shape.mechanism();
+        let policy = self.shape.policy(self.number);
         let (mut degraded, mut strangers) = (false, Vec::new());
         let array = loop {
             let members = (0..ids.len()).map(|member| joining(member, !strangers.contains(&member)));
-            let options = ArrayOptions { mechanism, degraded, rebuild_bytes_per_s: 0 };
+            let options = ArrayOptions { policy: policy.clone(), degraded, rebuild_bytes_per_s: 0 };
             let numbers = (number, self.shape.partitions);
             match Array::open(reactor, numbers.0, numbers.1, members.collect(), options).await {
                 Ok(array) => break array,

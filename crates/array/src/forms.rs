@@ -1,0 +1,157 @@
+//! Forms: what the values of an array may have been made into.
+//!
+//! Role: every form that a policy of the array ever asked for, with the codes of those that have one. Place
+//! on the path: behind the header of what was read, and behind the policy for what is to be stored.
+//!
+//! Invariants:
+//! * a form stays known for as long as the array exists: values may have it;
+//! * a key that is there stands in every role that all forms have, so what one of those lacks is absent;
+//! * where there is one form, nothing has to be found out.
+
+use crate::code::{Code, CodeError, Coder};
+use crate::header::Form;
+use crate::mechanism::Mechanism;
+use crate::policy::Policy;
+use plimsoll_kv::{Error, Result};
+
+/// Forms of an array at most.
+pub(crate) const FORMS_MAX: usize = 32;
+
+/// The forms that values of an array have.
+pub(crate) struct Forms {
+    /// In the order in which they came; each with its code, if it has one.
+    known: Vec<(Form, Option<Coder>)>,
+}
+
+impl Forms {
+    pub(crate) fn new(forms: &[Form]) -> Forms {
+        assert!(!forms.is_empty(), "an array has a policy");
+        Forms { known: forms.iter().map(|form| (*form, coder(*form))).collect() }
+    }
+
+    fn each(&self) -> impl Iterator<Item = Form> {
+        self.known.iter().map(|(form, _)| *form)
+    }
+
+    /// The only form, if there is one.
+    pub(crate) fn sole(&self) -> Option<Form> {
+        match self.known[..] {
+            [(form, _)] => Some(form),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn has(&self, form: Form) -> bool {
+        self.each().any(|known| known == form)
+    }
+
+    /// Whether a store keeps what it replaces until it is whole itself: shards are of no use without enough
+    /// others, and where there are several forms the new one may stand where the old one did and not in all
+    /// the places that it needs.
+    pub(crate) fn keeps(&self) -> bool {
+        self.sole().is_none_or(|form| form.needed() > 1)
+    }
+
+    /// Whether there are shards.
+    pub(crate) fn has_shards(&self) -> bool {
+        self.needed_most() > 1
+    }
+
+    /// Pieces of the form with most.
+    pub(crate) fn roles(&self) -> usize {
+        self.each().map(Form::roles).max().expect("there is one")
+    }
+
+    /// The roles in which every key has a piece.
+    pub(crate) fn sure_roles(&self) -> usize {
+        self.each().map(Form::roles).min().expect("there is one")
+    }
+
+    /// Pieces that give any value.
+    pub(crate) fn needed_most(&self) -> usize {
+        self.each().map(Form::needed).max().expect("there is one")
+    }
+
+    /// Pieces that give some values.
+    pub(crate) fn needed_least(&self) -> usize {
+        self.each().map(Form::needed).min().expect("there is one")
+    }
+
+    fn coder(&self, wanted: Form) -> Option<&Coder> {
+        self.known.iter().find(|(form, _)| *form == wanted).and_then(|(_, coder)| coder.as_ref())
+    }
+
+    /// What each member is to store of a value, without headers: whole copies, or shards of one length.
+    pub(crate) fn pieces(&self, form: Form, value: &[u8]) -> Vec<Vec<u8>> {
+        let Some(coder) = self.coder(form) else { return vec![value.to_vec(); form.roles()] };
+        let piece_bytes = form.piece_bytes(value.len() as u64) as usize;
+        let shard = |number: usize| {
+            let first = (number * piece_bytes).min(value.len());
+            let mut shard = value[first..(first + piece_bytes).min(value.len())].to_vec();
+            shard.resize(piece_bytes, 0);
+            shard
+        };
+        let mut shards: Vec<Vec<u8>> = (0..form.needed()).map(shard).collect();
+        let data: Vec<&[u8]> = shards.iter().map(Vec::as_slice).collect();
+        let parities = coder.encode(&data).expect("as many shards as the set has");
+        shards.extend(parities);
+        shards
+    }
+
+    /// The shards of data one after the other; those that are lost are computed.
+    pub(crate) fn data_of(&self, form: Form, mut shards: Vec<Option<Vec<u8>>>) -> Result<Vec<u8>> {
+        let lost: Vec<usize> = (0..form.needed()).filter(|role| shards[*role].is_none()).collect();
+        for (role, bytes) in lost.iter().zip(self.recovered(form, &shards, &lost)?) {
+            shards[*role] = Some(bytes);
+        }
+        Ok(shards.into_iter().take(form.needed()).flatten().flatten().collect())
+    }
+
+    /// Lost shards, computed from others: all of one length.
+    pub(crate) fn recovered(
+        &self,
+        form: Form,
+        shards: &[Option<Vec<u8>>],
+        wanted: &[usize],
+    ) -> Result<Vec<Vec<u8>>> {
+        let coder = self.coder(form).expect("shards have a code");
+        let bytes = shards.iter().flatten().map(Vec::len).next().unwrap_or(0);
+        let lengths = vec![bytes; form.needed()];
+        let shards: Vec<Option<&[u8]>> = shards.iter().map(Option::as_deref).collect();
+        coder
+            .recover(&lengths, &shards, wanted)
+            .map_err(|error: CodeError| Error::Unreadable(error.to_string()))
+    }
+}
+
+/// What a mechanism makes of a value.
+pub(crate) fn form(mechanism: Mechanism) -> Form {
+    match mechanism {
+        Mechanism::Splitting { data, parities } => {
+            Form::Shards { data: data as u8, parities: parities as u8 }
+        }
+        // Packing was refused when the array was opened.
+        copies => Form::Copies(copies.members() as u8),
+    }
+}
+
+/// The forms that a policy asks for, each once.
+pub(crate) fn forms(policy: &Policy) -> Vec<Form> {
+    let mut forms = Vec::new();
+    for form in policy.mechanisms().map(form) {
+        if !forms.contains(&form) {
+            forms.push(form);
+        }
+    }
+    forms
+}
+
+fn coder(form: Form) -> Option<Coder> {
+    match form {
+        Form::Copies(_) => None,
+        Form::Shards { data, parities } => {
+            let coder = Code::ReedSolomon.coder(data.into(), parities.into());
+            Some(coder.expect("the mechanism was checked against the number of devices"))
+        }
+    }
+}

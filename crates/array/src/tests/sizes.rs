@@ -1,0 +1,352 @@
+//! Values of different sizes by different mechanisms (KVMD's hybrid mode), and policies that change.
+
+use super::bench::{Bench, DB, bytes, del, execute, get, keys, retrieve_op, run, set, store_op};
+use super::parts::{long, pin, read, upload};
+use super::together::{delete, hold, step, write};
+use crate::placement::{self, container};
+use crate::{Array, Mechanism, MemberState, Policy, SizeRange};
+use futures_util::future::join_all;
+use plimsoll_kv::transaction::Action;
+use plimsoll_kv::{Device, Error, Expiry, Op, Output, Value};
+use plimsoll_reactor::Reactor;
+use std::rc::Rc;
+
+const HASHING: Mechanism = Mechanism::Hashing;
+const TWO: Mechanism = Mechanism::Replication { copies: 2 };
+const THREE: Mechanism = Mechanism::Replication { copies: 3 };
+const SPLIT: Mechanism = Mechanism::Splitting { data: 3, parities: 2 };
+
+/// The first for values of up to 100 bytes, the second for longer ones.
+fn policy(small: Mechanism, large: Mechanism) -> Policy {
+    let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
+    Policy::by_size(&[range(100, small), range(u64::MAX, large)]).unwrap()
+}
+
+fn bench(reactor: &Reactor, small: Mechanism, large: Mechanism) -> Bench {
+    Bench::by_size(reactor, 6, &[policy(small, large)])
+}
+
+/// Which roles hold a piece of a key.
+async fn roles_of(bench: &Bench, key: &str) -> Vec<usize> {
+    let primary = placement::primary(key.as_bytes(), 6);
+    let mut roles = Vec::new();
+    for role in 0..6 {
+        let asked = retrieve_op(container(DB, role), key);
+        match execute(&bench.below[(primary + role) % 6], asked).await {
+            Ok(_) => roles.push(role),
+            Err(error) => assert_eq!(error, Error::NotFound),
+        }
+    }
+    roles
+}
+
+async fn settled(reactor: &Reactor) {
+    reactor.sleep_ns(50_000_000).await;
+}
+
+#[test]
+fn each_size_stands_as_the_policy_says_and_an_update_leaves_nothing_of_the_one_before() {
+    run(async |reactor| {
+        for (small, large, roles) in [(THREE, SPLIT, [3, 5]), (SPLIT, TWO, [5, 2]), (HASHING, THREE, [1, 3])]
+        {
+            let bench = bench(&reactor, small, large);
+            let array = bench.open().await;
+            for length in [100, 101, 700, 3, 100, 400, 400, 9] {
+                let value = long(length, length as u8);
+                set(&array, "k", &value).await.unwrap();
+                assert_eq!(bytes(&array, "k").await, Some(value.clone()));
+                let range =
+                    Op::Retrieve { container: DB, key: b"k".to_vec(), range: Some((2, 5)), pin: false };
+                let Ok(Output::Found(item)) = execute(&array, range).await else { panic!("found") };
+                let end = length.min(7);
+                assert_eq!((item.length, &item.bytes[..]), (length as u64, &value[2..end]));
+                settled(&reactor).await;
+                let expected = (0..roles[usize::from(length > 100)]).collect::<Vec<_>>();
+                assert_eq!(roles_of(&bench, "k").await, expected, "{length} bytes by {small} and {large}");
+                assert_eq!(keys(&array).await, 1);
+            }
+            let at = reactor.wall_ms() + 60_000;
+            let key = b"k".to_vec();
+            let expire = Op::SetExpiry {
+                container: DB,
+                key,
+                expiry: Expiry::At(at),
+                condition: plimsoll_kv::Condition::None,
+            };
+            assert!(matches!(execute(&array, expire).await, Ok(Output::ExpirySet(_))));
+            assert_eq!(get(&array, "k").await.unwrap().expiry_ms, Some(at));
+            array.scrub();
+            settled(&reactor).await;
+            assert_eq!((array.status().scrub_errors, array.status().keys_scrubbed > 0), (0, true));
+            del(&array, "k").await.unwrap();
+            assert_eq!(roles_of(&bench, "k").await, Vec::<usize>::new());
+        }
+    });
+}
+
+#[test]
+fn transactions_change_what_a_key_is_made_into() {
+    run(async |reactor| {
+        let bench = bench(&reactor, TWO, SPLIT);
+        let array = bench.open().await;
+        for round in 0..4_usize {
+            let lengths = [[10, 200], [200, 10], [50, 50], [300, 300]][round];
+            let id = hold(&array, &["a", "b"]).await;
+            let writes = vec![write("a", &long(lengths[0], 1)), write("b", &long(lengths[1], 2))];
+            step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+            for (key, length) in ["a", "b"].into_iter().zip(lengths) {
+                let seed = if key == "a" { 1 } else { 2 };
+                assert_eq!(bytes(&array, key).await, Some(long(length, seed)));
+                let roles = if length > 100 { 5 } else { 2 };
+                assert_eq!(roles_of(&bench, key).await, (0..roles).collect::<Vec<_>>());
+            }
+            // Between them a store whose leavings are cleared in the background.
+            set(&array, "a", &long(400, 3)).await.unwrap();
+            set(&array, "a", &long(4, 3)).await.unwrap();
+        }
+        // What is left of the long ones waits until the transaction has put others in their places.
+        array.kept.waits();
+        let names: Vec<String> = (0..20).map(|number| format!("key:{number}")).collect();
+        for length in [300, 4] {
+            join_all(names.iter().map(async |name| set(&array, name, &long(length, 5)).await.unwrap())).await;
+        }
+        let held: Vec<&str> = names.iter().map(String::as_str).collect();
+        let id = hold(&array, &held).await;
+        let writes = held.iter().map(|name| write(name, &long(500, 6))).collect();
+        step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+        array.finish_all_kept().await;
+        for name in held {
+            assert_eq!(roles_of(&bench, name).await, [0, 1, 2, 3, 4]);
+            assert_eq!(bytes(&array, name).await, Some(long(500, 6)));
+        }
+        let id = hold(&array, &["a", "b"]).await;
+        let writes = vec![delete("a"), write("b", b"small")];
+        step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+        settled(&reactor).await;
+        assert_eq!(roles_of(&bench, "a").await, Vec::<usize>::new());
+        assert_eq!(roles_of(&bench, "b").await, [0, 1]);
+    });
+}
+
+#[test]
+fn values_in_parts_take_the_place_of_short_ones_and_the_other_way_round() {
+    run(async |reactor| {
+        for (small, large) in [(TWO, SPLIT), (SPLIT, TWO)] {
+            let bench = bench(&reactor, small, large);
+            let array = bench.open().await;
+            for length in [5, 1500, 60, 1100, 3000] {
+                let value = long(length, length as u8);
+                if length > 1000 {
+                    let id = upload(&array, "k", &value).await;
+                    execute(&array, store_op("k", Value::Upload(id))).await.unwrap();
+                    let item = pin(&array, "k").await;
+                    assert_eq!((item.length, read(&array, "k", &item).await), (length as u64, value));
+                    let unpin = Op::Unpin { upload: item.upload.unwrap(), key: b"k".to_vec() };
+                    execute(&array, unpin).await.unwrap();
+                } else {
+                    set(&array, "k", &value).await.unwrap();
+                    assert_eq!(bytes(&array, "k").await, Some(value));
+                }
+                settled(&reactor).await;
+                let roles = if (length > 100) == (large == SPLIT) { 5 } else { 2 };
+                assert_eq!(roles_of(&bench, "k").await, (0..roles).collect::<Vec<_>>());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_policy_that_changes_leaves_what_is_there_as_it_is() {
+    run(async |reactor| {
+        let policies = [Policy::from(TWO), policy(THREE, SPLIT)];
+        let mut bench = Bench::by_size(&reactor, 6, &policies);
+        let array = bench.open().await;
+        let name = |number: usize| format!("key:{number}");
+        for number in 0..60 {
+            set(&array, &name(number), &long(number * 5, 1)).await.unwrap();
+        }
+        array.close().await;
+        bench.options.policy = policies[1].clone();
+        let array = bench.open().await;
+        for number in 0..60 {
+            assert_eq!(roles_of(&bench, &name(number)).await, [0, 1]);
+            assert_eq!(bytes(&array, &name(number)).await, Some(long(number * 5, 1)));
+            set(&array, &name(number), &long(number * 5, 2)).await.unwrap();
+            assert_eq!(roles_of(&bench, &name(number)).await.len(), if number > 20 { 5 } else { 3 });
+        }
+        // Two may go by the new one; and the roster knows both, though the first is asked for again.
+        array.close().await;
+        bench.options.policy = policies[0].clone();
+        let array = bench.open().await;
+        for member in [1, 4] {
+            let fresh = bench.fresh(member, 60 + member as u8);
+            array.replace(member, fresh).await.unwrap();
+        }
+        for number in 0..60 {
+            assert_eq!(bytes(&array, &name(number)).await, Some(long(number * 5, 2)));
+        }
+        bench.whole(&array).await;
+        array.scrub();
+        settled(&reactor).await;
+        assert_eq!((array.status().scrub_errors, keys(&array).await), (0, 60));
+    });
+}
+
+/// A value of so many bytes, or a delete.
+type Script = [Option<usize>];
+
+/// When what a store has left behind goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leavings {
+    GoBetween,
+    GoBeside,
+    Wait,
+}
+
+/// Does what the script says until the server dies; the values that may be there then.
+async fn play(
+    array: &Rc<Array>,
+    reactor: &Reactor,
+    script: &Script,
+    leavings: Leavings,
+) -> (Vec<Option<Vec<u8>>>, bool) {
+    let mut last = None;
+    if leavings == Leavings::Wait {
+        array.kept.waits();
+    }
+    for (number, length) in script.iter().enumerate() {
+        let value = length.map(|length| long(length, number as u8));
+        let done = match &value {
+            Some(value) if value.len() > 1000 => {
+                let begin = Op::UploadBegin {
+                    container: DB,
+                    key: b"k".to_vec(),
+                    length: value.len() as u64,
+                    shared_bytes: 0,
+                };
+                match execute(array, begin).await {
+                    Ok(Output::Upload(id)) => {
+                        let mut sent = Ok(Output::Done);
+                        for part in value.chunks(array.part_bytes()) {
+                            let (upload, key) = (id, b"k".to_vec());
+                            let op = Op::UploadPart { upload, key, bytes: part.to_vec() };
+                            if sent.is_ok() {
+                                sent = execute(array, op).await;
+                            }
+                        }
+                        match sent {
+                            Ok(_) => execute(array, store_op("k", Value::Upload(id))).await,
+                            failed => failed,
+                        }
+                    }
+                    failed => failed,
+                }
+            }
+            Some(value) => set(array, "k", value).await,
+            None => del(array, "k").await,
+        };
+        match done {
+            Ok(_) | Err(Error::NotFound) => last = value,
+            Err(_) => return (vec![last, value], true),
+        }
+        if leavings == Leavings::GoBetween {
+            settled(reactor).await;
+        }
+    }
+    (vec![last], false)
+}
+
+async fn held(array: &Rc<Array>) -> Option<Vec<u8>> {
+    match get(array, "k").await {
+        Ok(item) if item.upload.is_some() => {
+            let item = pin(array, "k").await;
+            let value = read(array, "k", &item).await;
+            execute(array, Op::Unpin { upload: item.upload.unwrap(), key: b"k".to_vec() }).await.unwrap();
+            Some(value)
+        }
+        Ok(item) => Some(item.bytes),
+        Err(Error::NotFound) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The server dies before each request to a member; what was acknowledged is there, also when as many members
+/// are lost as may be, and nothing else is.
+#[test]
+fn a_crash_between_any_two_requests_leaves_one_whole_version() {
+    const SCRIPTS: [&Script; 4] = [
+        &[Some(5), Some(300), Some(6), None, Some(301), Some(7)],
+        &[Some(300), Some(5), None, Some(8), Some(1200), Some(9)],
+        &[Some(1200), Some(5), Some(1300), None],
+        &[Some(300), Some(5), None],
+    ];
+    run(async |reactor| {
+        for (small, large) in [(TWO, SPLIT), (SPLIT, TWO), (THREE, TWO), (HASHING, THREE)] {
+            let leavings = [Leavings::GoBetween, Leavings::GoBeside, Leavings::Wait];
+            for (script, leavings) in SCRIPTS.into_iter().flat_map(|script| leavings.map(|it| (script, it))) {
+                let mut nth = 1;
+                loop {
+                    let bench = bench(&reactor, small, large);
+                    let array = bench.open().await;
+                    bench.dies_at(nth, |_| true);
+                    let (expected, died) = play(&array, &reactor, script, leavings).await;
+                    let array = bench.open().await;
+                    let given = held(&array).await;
+                    assert!(expected.contains(&given), "{small}, {large}, {script:?}, {nth}: {given:?}");
+                    if small != HASHING {
+                        let lost = (placement::primary(b"k", 6) + nth % 2) % 6;
+                        array.take_out(lost, "for a test");
+                        settled(&reactor).await;
+                        assert_eq!(held(&array).await, given, "{small}, {large}, {script:?}, {nth}");
+                    }
+                    assert_eq!(keys(&array).await, u64::from(given.is_some()));
+                    let _ = del(&array, "k").await;
+                    assert_eq!(held(&array).await, None);
+                    if !died {
+                        break;
+                    }
+                    nth += 1;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_member_that_comes_back_has_what_each_mechanism_gives_it() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, TWO, SPLIT);
+        let array = bench.open().await;
+        let fill = async |generation: u8| {
+            let each = (0..80_usize).map(|number| {
+                let array = array.clone();
+                async move {
+                    let length = (number * 7 + usize::from(generation) * 90) % 200;
+                    set(&array, &format!("key:{number}"), &long(length, generation)).await.unwrap();
+                    length
+                }
+            });
+            join_all(each).await
+        };
+        fill(1).await;
+        for (generation, member) in [(2, 0), (3, 3), (4, 5)] {
+            array.take_out(member, "for a test");
+            settled(&reactor).await;
+            fill(generation).await;
+            let fresh = bench.fresh(member, 100 + generation);
+            array.replace(member, fresh).await.unwrap();
+            let lengths = fill(generation).await;
+            bench.whole(&array).await;
+            assert!(array.status().members.iter().all(|member| member.state == MemberState::In));
+            settled(&reactor).await;
+            for (number, length) in lengths.into_iter().enumerate() {
+                let name = format!("key:{number}");
+                assert_eq!(bytes(&array, &name).await, Some(long(length, generation)), "{name}");
+                assert_eq!(roles_of(&bench, &name).await.len(), if length > 100 { 5 } else { 2 }, "{name}");
+            }
+            array.scrub();
+            settled(&reactor).await;
+            assert_eq!((array.status().scrub_errors, keys(&array).await), (0, 80));
+        }
+    });
+}
