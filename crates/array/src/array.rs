@@ -229,8 +229,12 @@ impl Array {
     #[must_use]
     pub fn status(&self) -> ArrayStatus {
         let scrub = self.scrub.get();
+        let status = |(number, member): (usize, &Member)| MemberStatus {
+            holds_last: self.holds_last(number),
+            ..member.status.clone()
+        };
         ArrayStatus {
-            members: self.members.borrow().iter().map(|member| member.status.clone()).collect(),
+            members: self.members.borrow().iter().enumerate().map(status).collect(),
             unsettled: self.unsettled.borrow().len() as u64,
             keys_scrubbed: scrub.keys,
             scrub_errors: scrub.errors,

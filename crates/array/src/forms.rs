@@ -29,7 +29,7 @@ impl Forms {
         Forms { known: forms.iter().map(|form| (*form, coder(*form))).collect() }
     }
 
-    fn each(&self) -> impl Iterator<Item = Form> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = Form> {
         self.known.iter().map(|(form, _)| *form)
     }
 

@@ -37,6 +37,8 @@ pub struct MemberStatus {
     pub repaired: u64,
     /// Requests that failed at it.
     pub failed_requests: u64,
+    /// Objects would be lost with it: too few of the others that hold pieces of them are in.
+    pub holds_last: bool,
 }
 
 /// A member as the array has it.
@@ -59,6 +61,7 @@ impl Member {
             copied_bytes: 0,
             repaired: 0,
             failed_requests: 0,
+            holds_last: false,
         };
         Member { device: joining.device, status, resyncs: 0 }
     }

@@ -9,8 +9,9 @@
 //! * whoever left a member out waits here until the roster that says so is durable.
 
 use crate::array::{Array, Manner};
+use crate::header::Form;
 use crate::member::{Verdict, verdict};
-use crate::placement::ROSTER;
+use crate::placement::{self, ROSTER};
 use crate::roster::MemberState;
 use futures_util::future::join_all;
 use plimsoll_kv::{Condition, Error, Expiry, Op, Result, Value};
@@ -62,6 +63,18 @@ impl Array {
         );
         self.set_state(member, MemberState::Out, reason);
         Ok(true)
+    }
+
+    /// True if objects would be lost with a member that is in.
+    pub(crate) fn holds_last(&self, member: usize) -> bool {
+        let is_in = |it: usize| self.state(it) == MemberState::In;
+        let others_in = |primary: usize, form: Form| {
+            let members = (0..form.roles()).map(|role| placement::member(primary, role, self.count()));
+            members.filter(|it| *it != member && is_in(*it)).count()
+        };
+        let primaries = |form: Form| (0..form.roles()).map(|role| self.primary_of(member, role));
+        let loses = |form: Form| primaries(form).any(|it| others_in(it, form) < form.needed());
+        is_in(member) && self.forms.each().any(loses)
     }
 
     pub(crate) fn name(&self, member: usize) -> String {

@@ -197,7 +197,7 @@ impl Array {
     }
 
     /// Whose keys a member holds in a role.
-    fn primary_of(&self, member: usize, role: usize) -> usize {
+    pub(crate) fn primary_of(&self, member: usize, role: usize) -> usize {
         (member + self.count() - role) % self.count()
     }
 

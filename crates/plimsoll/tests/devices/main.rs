@@ -119,6 +119,61 @@ fn a_device_pulled_out_under_load_is_replaced_and_nothing_is_lost() {
     assert!(!told.contains("ERROR"), "{told}");
 }
 
+/// Short values have two copies, and longer ones are split: what may be lost and replaced goes by that, and
+/// another policy may be chosen at the next start.
+#[test]
+fn values_are_protected_by_their_size_and_the_last_pieces_are_kept() {
+    const SIZES: &str = "[[array.sizes]]\nto = 100\ncopies = 2\n[[array.sizes]]\nmechanism = 'splitting'\n";
+    let place = directory("devices-sizes");
+    let (paths, config) = (paths(&place, 5), place.join("plimsoll.toml"));
+    let config_path = config.to_str().unwrap();
+    let [a, b, c, d, new] = [0, 1, 2, 3, 4].map(|number| paths[number].as_str());
+    std::fs::write(&config, format!("{SIZES}data = 2\nparities = 1\n")).unwrap();
+    let cores = cores(1);
+    let server = Server::start(&args(&[a, b, c, d], &cores, &["--config", config_path]));
+    let table = array(&server, &["status"]);
+    assert!(table.starts_with("replication 2 to 100 bytes, splitting 2+1 above over 4 devices"), "{table}");
+    let mut client = server.client();
+    let value = |number: usize, generation: usize| {
+        let length = [7, 300, 100, 2000][(number + generation) % 4];
+        format!("{number}-{generation}-{}", "v".repeat(length))
+    };
+    for (number, generation) in (0..200).map(|number| (number, 0)).chain((0..100).map(|number| (number, 1))) {
+        client.ask(&format!("SET key:{number} {}", value(number, generation)));
+    }
+    let check = |server: &Server| {
+        let mut client = server.client();
+        assert_eq!(client.ask("DBSIZE"), Reply::Integer(200));
+        for number in 0..200 {
+            let expected = value(number, usize::from(number < 100)).into_bytes();
+            assert_eq!(client.ask(&format!("GET key:{number}")), Reply::Bulk(expected), "key:{number}");
+        }
+    };
+    std::fs::remove_file(b).unwrap();
+    wait_for(&server, b, "out");
+    check(&server);
+    // Of those that are in each holds the last pieces of something.
+    let refused = |words: &[&str]| fails(&[&["array"], words, &["--admin", &server.admin]].concat());
+    let told = refused(&["replace", "2", new]);
+    assert!(told.contains(&format!("{c}: objects are lost with it")), "{told}");
+    assert!(!Path::new(new).exists(), "nothing is made for what is refused");
+    array(&server, &["replace", "1", new, "--wait"]);
+    check(&server);
+    server.kill();
+    // What is there keeps its protection under another policy.
+    std::fs::write(&config, "[array]\ncopies = 3\n").unwrap();
+    let server = Server::start(&args(&[a, new, c, d], &cores, &["--config", config_path]));
+    check(&server);
+    let table = array(&server, &["status"]);
+    assert!(table.starts_with("replication 3 over 4 devices"), "{table}");
+    assert_eq!(server.client().ask(&format!("SET key:150 {}", value(150, 0))), Reply::Simple(b"OK".to_vec()));
+    std::fs::remove_file(d).unwrap();
+    wait_for(&server, d, "out");
+    check(&server);
+    let told = server.stop();
+    assert!(told.contains("objects are protected in another way from now on"), "{told}");
+}
+
 #[test]
 fn a_device_of_an_array_is_not_served_alone() {
     let place = directory("devices-alone");

@@ -31,6 +31,9 @@ pub(crate) enum Command {
         /// Destroy what the new device holds.
         #[arg(long)]
         force: bool,
+        /// Do it even if objects are lost with the old device, because others are out.
+        #[arg(long)]
+        accept_loss: bool,
         /// Show how far the rebuild is, until it has ended.
         #[arg(long)]
         wait: bool,
@@ -69,8 +72,9 @@ impl Command {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Command::Status { server, json } => online::status(&Admin(server.admin), json),
-            Command::Replace { server, old, new, force, wait } => {
-                online::replace(&Admin(server.admin), &old, &new, force, wait)
+            Command::Replace { server, old, new, force, accept_loss, wait } => {
+                let wish = online::Replacement { old: &old, new: &new, force, accept_loss };
+                online::replace(&Admin(server.admin), &wish, wait)
             }
             Command::Rebuild { server, device, wait } => {
                 online::rebuild(&Admin(server.admin), device.as_deref(), wait)

@@ -45,11 +45,21 @@ fn wish(admin: &Admin, path: &str, body: &Value) -> Result<Value> {
     Ok(answer)
 }
 
-pub(super) fn replace(admin: &Admin, old: &str, new: &Path, force: bool, wait: bool) -> Result<()> {
+/// What is to be replaced by what, and what may be lost over it.
+pub(super) struct Replacement<'a> {
+    pub(super) old: &'a str,
+    pub(super) new: &'a Path,
+    pub(super) force: bool,
+    pub(super) accept_loss: bool,
+}
+
+pub(super) fn replace(admin: &Admin, asked: &Replacement<'_>, wait: bool) -> Result<()> {
+    let Replacement { old, new, force, accept_loss } = *asked;
     // The server has another directory than the terminal.
     let new = std::path::absolute(new).with_context(|| format!("{}: where is that", new.display()))?;
     let new = new.to_str().ok_or_else(|| anyhow!("{}: not UTF-8", new.display()))?;
-    let answer = wish(admin, "/api/array/replace", &json!({ "old": old, "new": new, "force": force }))?;
+    let body = json!({ "old": old, "new": new, "force": force, "accept_loss": accept_loss });
+    let answer = wish(admin, "/api/array/replace", &body)?;
     if wait { wait_for_rebuild(admin, answer["device"].as_str()) } else { Ok(()) }
 }
 

@@ -62,6 +62,9 @@ pub(super) struct Replacement {
     /// Format it even if it holds something.
     #[serde(default)]
     pub(super) force: bool,
+    /// Do it even if objects are lost with the old one.
+    #[serde(default)]
+    pub(super) accept_loss: bool,
 }
 
 /// A member, by its path or its index.
@@ -78,10 +81,10 @@ fn find(known: &[Known], named: &Named) -> Result<usize, Refusal> {
     let absolute = |path: &str| std::path::absolute(path).ok();
     let found = match named {
         Named::Index(index) => Some(*index).filter(|index| *index < known.len()),
-        Named::Path(path) => known
-            .iter()
-            .position(|known| known.path == *path || absolute(&known.path) == absolute(path))
-            .or_else(|| path.parse().ok().filter(|index| *index < known.len())),
+        // A file whose name is a number is named with its directory.
+        Named::Path(path) => path.parse().ok().filter(|index| *index < known.len()).or_else(|| {
+            known.iter().position(|known| known.path == *path || absolute(&known.path) == absolute(path))
+        }),
     };
     found.ok_or_else(|| {
         let paths: Vec<&str> = known.iter().map(|known| known.path.as_str()).collect();
@@ -132,6 +135,14 @@ impl ArrayControl {
             check_new(&known, member, &new, identity(&new))?;
             (member, known[member].path.clone(), self.bytes_of(&known, member))
         };
+        let holds_last = |status: &ArrayStatus| status.members.get(member).is_some_and(|it| it.holds_last);
+        if !wish.accept_loss && locked(&self.reports).values().any(holds_last) {
+            let words = format!(
+                "{old}: objects are lost with it, as too few of the other devices that hold their pieces are in; \
+                 bring those back or replace them first (--accept-loss does it all the same)"
+            );
+            return Err(Refusal::new(StatusCode::CONFLICT, words));
+        }
         let mut found = self.make(new.clone(), bytes, force).await?;
         let is_same_place = std::path::absolute(&old).is_ok_and(|old| old == Path::new(&new));
         if is_same_place {

@@ -163,6 +163,7 @@ mod tests {
             copied_bytes: 7,
             repaired: 1,
             failed_requests: 2,
+            holds_last: false,
         };
         let members = states.map(member).to_vec();
         ArrayStatus { members, unsettled: 3, keys_scrubbed: 5, scrub_errors: 1, scrubbing: false }
