@@ -9,8 +9,8 @@
 //! * the journal names the key until nothing of it is kept: after a crash what is kept is put back, or given
 //!   up;
 //! * what is kept is given up by who holds the key, or replaced by the next store;
-//! * pieces that are left of an older version are gone before those of the newest one are deleted: else they
-//!   would be all that is there of the key;
+//! * what is left of an older version of another form, or kept, is gone before the newest one is deleted: where
+//!   the delete arrives late it would be all that is there of the key;
 //! * no write waits for what is given up in the background: what waits for the write may hold that up.
 
 use crate::array::{Array, Manner, Place};
@@ -18,7 +18,7 @@ use crate::header::Form;
 use crate::journal::Slot;
 use crate::placement;
 use futures_util::future::join_all;
-use plimsoll_kv::{ContainerId, Op, Result};
+use plimsoll_kv::{ContainerId, Error, Op, Result};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -114,15 +114,33 @@ impl Array {
     }
 
     async fn finish(self: &Rc<Self>, place: &Place, kept: KeptKey) {
-        self.release_at_members(place).await;
-        if let Err(error) = self.clear_left(place, kept.form).await {
+        if self.forms.sole().is_some() {
+            self.release_at_members(place).await;
+            return;
+        }
+        if let Err(error) = self.clear_kept(place, kept.form).await {
             tracing::warn!(partition = self.partition, %error, "what is left of a version goes later");
             self.leave_unsettled(place, kept.slot).await;
         }
     }
 
+    /// Of versions of several forms: nothing of what stood before the newest one of a held key is left, nor
+    /// kept below it, on any member that is in.
+    pub(crate) async fn clear_kept(self: &Rc<Self>, place: &Place, newest: Form) -> Result<()> {
+        let manner = Manner::background();
+        let each = (0..newest.roles()).map(|role| {
+            let (container, key) = (placement::container(place.container, role), place.key.clone());
+            (self.member_of(place, role), manner.request(Op::Release { container, key }))
+        });
+        match self.send(each.collect()).await?.refused {
+            // Nothing was kept there.
+            None | Some(Error::Invalid(_)) => self.clear_left(place, newest).await,
+            Some(error) => Err(error),
+        }
+    }
+
     /// Takes away what an older version of a held key has left in roles that the newest one does not have.
-    pub(crate) async fn clear_left(self: &Rc<Self>, place: &Place, newest: Form) -> Result<()> {
+    async fn clear_left(self: &Rc<Self>, place: &Place, newest: Form) -> Result<()> {
         let left = newest.roles()..self.roles;
         if left.is_empty() {
             return Ok(());

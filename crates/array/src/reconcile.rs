@@ -70,6 +70,8 @@ impl Told {
 /// Rounds until a key is whole: one to put back what is half written, one to complete what was there before;
 /// more only if members go out meanwhile.
 const ROUNDS_MAX: usize = 8;
+/// The clocks of members differ by less.
+const SOON_MS: u64 = 100;
 
 impl Array {
     /// Makes a held key whole, if it may not be. What no member can read stays as it is: its reader is told
@@ -84,10 +86,13 @@ impl Array {
             reconciled = self.reconcile(place).await;
         }
         match reconciled {
-            Ok(_) if self.forms.keeps() => {
-                self.release_at_members(place).await;
+            Ok(_) if self.forms.sole().is_none() => {
+                if let Some(form) = self.right(&self.ask_all(place).await?).form() {
+                    self.clear_kept(place, form).await?;
+                }
                 drop(self.take_kept(place));
             }
+            Ok(_) if self.forms.keeps() => self.release_at_members(place).await,
             Ok(_) => {}
             Err(Error::Unreadable(what)) => {
                 tracing::error!(partition = self.partition, what, "a key cannot be made whole");
@@ -151,6 +156,12 @@ impl Array {
                 let words = "of the shards are left, and as many are needed";
                 let (left, needed) = (roles.len(), form.needed());
                 return Err(Error::Unreadable(format!("{left} {words}: {needed}")));
+            }
+            // Where members judge differently whether it has expired, what it replaced must not come back.
+            if let Some(at_ms) = newest.expiry_ms().filter(|at_ms| *at_ms <= self.now_ms() + SOON_MS) {
+                let left_ms = (at_ms + 1).saturating_sub(self.now_ms()).max(1);
+                self.reactor.sleep_ns(left_ms * 1_000_000).await;
+                continue;
             }
             // A store that some members have not got, or a delete that some have: it was not acknowledged.
             for role in roles {

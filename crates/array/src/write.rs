@@ -304,8 +304,8 @@ impl Array {
     /// Takes a held key away.
     async fn write_delete(self: &Rc<Self>, place: &Place, slot: Slot, manner: &Manner) -> Result<()> {
         let before = self.take_kept(place);
-        if let Some(kept) = &before
-            && let Err(error) = self.clear_left(place, kept.form).await
+        if let Some(kept) = before.as_ref().filter(|_| self.forms.sole().is_none())
+            && let Err(error) = self.clear_kept(place, kept.form).await
         {
             self.restore_kept(place, before);
             return Err(error);

@@ -4,7 +4,8 @@ use crate::{Array, ArrayOptions, Joining, Mechanism, MemberState, OpenError, Pol
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{
-    Condition, ContainerId, Device, Durability, Edit, Error, Expiry, Item, Op, Output, Request, Result, Value,
+    Completion, Condition, ContainerId, Device, Durability, Edit, Error, Expiry, Item, LocalFuture, Op,
+    Output, Request, Result, Value,
 };
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Reactor, Work};
@@ -43,7 +44,7 @@ pub(super) struct Bench {
     /// How objects are protected, by each start after the one before.
     pub(super) policies: Vec<Policy>,
     /// Between the array opened last and the members: what was opened before is cut off, as at a crash.
-    lines: Rc<RefCell<Vec<Rc<FaultDevice>>>>,
+    lines: Rc<RefCell<Vec<Rc<Line>>>>,
 }
 
 impl Bench {
@@ -95,7 +96,7 @@ impl Bench {
     }
 
     fn line(&self, member: &Rc<FaultDevice>) -> Rc<dyn Device> {
-        let line = FaultDevice::new(member.clone(), FaultPolicy::Never, Error::ShuttingDown);
+        let line = Rc::new(Line { to: member.clone(), state: RefCell::new(Box::new(|_| LineState::Whole)) });
         self.lines.borrow_mut().push(line.clone());
         line
     }
@@ -105,15 +106,28 @@ impl Bench {
         let asked = Rc::new(Cell::new(0));
         for line in self.lines.borrow().iter() {
             let asked = asked.clone();
-            line.set_policy(FaultPolicy::When(Box::new(move |request| {
-                asked.set(asked.get() + usize::from(is_kind(&request.op)));
-                asked.get() >= nth
-            })));
+            line.set(move |op| {
+                asked.set(asked.get() + usize::from(is_kind(op)));
+                if asked.get() >= nth { LineState::Cut } else { LineState::Whole }
+            });
+        }
+    }
+
+    /// These members hear nothing any more from the `nth` request to any member on: what the others are asked
+    /// meanwhile they do.
+    pub(super) fn loses_touch_at(&self, nth: usize, members: &[usize]) {
+        let asked = Rc::new(Cell::new(0));
+        for (member, line) in self.lines.borrow().iter().enumerate() {
+            let (asked, is_lost) = (asked.clone(), members.contains(&member));
+            line.set(move |_| {
+                asked.set(asked.get() + 1);
+                if is_lost && asked.get() >= nth { LineState::Lost } else { LineState::Whole }
+            });
         }
     }
 
     pub(super) async fn try_open(&self, missing: &[usize]) -> std::result::Result<Rc<Array>, OpenError> {
-        self.lines.take().iter().for_each(|line| line.set_policy(FaultPolicy::From(1)));
+        self.lines.take().iter().for_each(|line| line.set(|_| LineState::Cut));
         Array::open(&self.reactor, 0, 1, self.given(missing), self.options.clone()).await
     }
 
@@ -136,6 +150,44 @@ impl Bench {
         while array.status().members.iter().any(|member| member.state != MemberState::In) {
             self.reactor.sleep_ns(1_000_000).await;
         }
+    }
+}
+
+/// What stands between an array and a member.
+struct Line {
+    to: Rc<FaultDevice>,
+    state: RefCell<Box<dyn FnMut(&Op) -> LineState>>,
+}
+
+enum LineState {
+    Whole,
+    /// Requests are refused.
+    Cut,
+    /// Requests do not arrive, and nobody says so.
+    Lost,
+}
+
+impl Line {
+    fn set(&self, state: impl FnMut(&Op) -> LineState + 'static) {
+        *self.state.borrow_mut() = Box::new(state);
+    }
+}
+
+impl Device for Line {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        match (self.state.borrow_mut())(&request.op) {
+            LineState::Whole => self.to.clone().execute(request),
+            LineState::Cut => Box::pin(std::future::ready(Err(Error::ShuttingDown))),
+            LineState::Lost => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.to.value_bytes_max()
+    }
+
+    fn part_bytes(&self) -> usize {
+        self.to.part_bytes()
     }
 }
 
