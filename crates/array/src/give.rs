@@ -13,7 +13,7 @@ use crate::header::{Form, HEADER_BYTES, Header};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use futures_util::future::try_join_all;
-use plimsoll_kv::{Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
@@ -40,9 +40,13 @@ impl Drop for Pin {
     }
 }
 
+fn expiry_of(item: &Item) -> Expiry {
+    item.expiry_ms.map_or(Expiry::Never, Expiry::At)
+}
+
 impl Array {
-    /// Gives the member in role `to` its piece of a held key, from those of some of `roles`; bytes of the
-    /// value.
+    /// Gives the member in role `to` its piece of a held key, from those of some of `roles`, whatever it has
+    /// there; bytes of the value.
     pub(crate) async fn give(
         self: &Rc<Self>,
         place: &Place,
@@ -50,6 +54,49 @@ impl Array {
         to: usize,
         roles: &[usize],
     ) -> Result<u64> {
+        let (value, item) = self.piece_for(place, form, to, roles).await?;
+        let store = self.store_op(place, to, value, expiry_of(&item));
+        self.sent_one(self.member_of(place, to), store).await?;
+        self.given(place, to, &item)
+    }
+
+    /// The same, to a member that lacks the key, as far as is known: an error if it exists there.
+    pub(crate) async fn give_new(
+        self: &Rc<Self>,
+        place: &Place,
+        form: Form,
+        to: usize,
+        roles: &[usize],
+    ) -> Result<u64> {
+        let (value, item) = self.piece_for(place, form, to, roles).await?;
+        let Some(device) = self.writable(self.member_of(place, to)) else {
+            return self.give(place, form, to, roles).await;
+        };
+        let mut store = self.store_op(place, to, value, expiry_of(&item));
+        if let Op::Store { value: Value::Bytes(_), condition, .. } = &mut store {
+            *condition = Condition::MustNotExist;
+        }
+        match self.in_time(device, Manner::background().request(store)).await {
+            Ok(_) => self.given(place, to, &item),
+            Err(Error::Exists) => Err(Error::Exists),
+            // What becomes of a member that takes no writes is decided where they are sent.
+            Err(_) => self.give(place, form, to, roles).await,
+        }
+    }
+
+    fn given(&self, place: &Place, to: usize, item: &Item) -> Result<u64> {
+        self.note(self.member_of(place, to), |status| status.copied_bytes += item.length);
+        Ok(item.length)
+    }
+
+    /// The piece that belongs in role `to`, made from those of some of `roles`, and what they say of it.
+    async fn piece_for(
+        self: &Rc<Self>,
+        place: &Place,
+        form: Form,
+        to: usize,
+        roles: &[usize],
+    ) -> Result<(Value, Item)> {
         let manner = Manner::background();
         let mut pieces = self.gather(place, None, (form.needed(), roles, Some(form)), &manner).await?;
         let item = pieces[0].item.clone();
@@ -67,11 +114,7 @@ impl Array {
             };
             Value::Bytes(Header { role: to as u8, ..header }.before(&bytes))
         };
-        let target = self.member_of(place, to);
-        let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
-        self.sent_one(target, self.store_op(place, to, value, expiry)).await?;
-        self.note(target, |status| status.copied_bytes += item.length);
-        Ok(item.length)
+        Ok((value, item))
     }
 
     /// The shard in a role, from as many others as it takes.

@@ -19,14 +19,17 @@ use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROLES_MAX, ROSTER};
 use crate::reconcile::Told;
 use crate::roster::MemberState;
 use crate::walk::Source;
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream;
 use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Expiry, Op, Output, Result, Value};
 use plimsoll_reactor::Work;
+use std::pin::pin;
 use std::rc::Rc;
 
 /// Keys that are compared at a time.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 32;
 /// A resynchronisation that was hindered goes on after this time.
 const RETRY_NS: u64 = 500_000_000;
 /// Keys of a page.
@@ -219,14 +222,13 @@ impl Array {
             let (_, listed) = self.ask_source((primary, self.roles), container, &manner, list).await?;
             let Some(keys) = page_of(listed, &mut after) else { return Ok(()) };
             let mut copied_bytes = 0;
-            for some in keys.chunks(TOGETHER) {
-                let each = some.iter().map(|key| self.resync_key(container, key, role));
-                for bytes in join_all(each).await {
-                    copied_bytes += bytes?;
-                }
-                self.note(member, |status| status.keys_done += some.len() as u64);
-                self.reactor.yield_now().await;
+            let each = keys.iter().map(|key| self.resync_key(container, key, role));
+            let mut each = pin!(stream::iter(each).buffer_unordered(TOGETHER));
+            while let Some(bytes) = each.next().await {
+                copied_bytes += bytes?;
+                self.note(member, |status| status.keys_done += 1);
             }
+            self.reactor.yield_now().await;
             self.pace(copied_bytes, start_ns).await;
         }
         Ok(())
@@ -278,6 +280,13 @@ impl Array {
     async fn try_resync_key(self: &Rc<Self>, place: &Place, role: usize) -> Result<u64> {
         let Some(target) = self.writable(self.member_of(place, role)) else { return Ok(0) };
         let others: Vec<usize> = self.all_roles().into_iter().filter(|other| *other != role).collect();
+        if let Some(form) = self.forms.sole() {
+            match self.give_new(place, form, role, &others).await {
+                // That is looked at more closely.
+                Err(Error::Exists | Error::NotFound | Error::Unreadable(_)) => {}
+                given => return given,
+            }
+        }
         let source =
             others.iter().find_map(|from| Some((*from, self.readable(self.member_of(place, *from))?)));
         let Some((from, source)) = source else {
@@ -291,8 +300,12 @@ impl Array {
         }
         let right = right.in_role(role);
         match right.form() {
-            Some(_) if self.ask(&target, place, role, false).await? == right => Ok(0),
-            Some(form) => self.give(place, form, role, &others).await,
+            // Mostly it lacks the key.
+            Some(form) => match self.give_new(place, form, role, &others).await {
+                Err(Error::Exists) if self.ask(&target, place, role, false).await? == right => Ok(0),
+                Err(Error::Exists) => self.give(place, form, role, &others).await,
+                given => given,
+            },
             None if right == Told::Unreadable => {
                 Err(Error::Unreadable("no device has a version of which there is enough".to_owned()))
             }

@@ -293,16 +293,26 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         let _guard = self.hold_full(place).await?;
-        let found = self.look(place, Some((0, 0)), manner).await?;
-        let Some((item, _)) = found else { return Err(Error::NotFound) };
-        judge(condition, Some(&item))?;
+        // Members know by themselves whether it is there; which version, each knows of its own.
+        if let Condition::IfVersion(_) = condition {
+            let found = self.look(place, Some((0, 0)), manner).await?;
+            let Some((item, _)) = found else { return Err(Error::NotFound) };
+            judge(condition, Some(&item))?;
+        }
         let slot = self.journal.slot().await;
-        self.write_delete(place, slot, manner).await?;
-        Ok(Output::Deleted(Item { bytes: Vec::new(), ..item }))
+        let done = self.write_delete(place, slot, manner).await?;
+        let deleted = done.into_iter().map(|(member, output)| (member, first_output(output)));
+        let deleted = deleted.filter(|(_, output)| matches!(output, Output::Deleted(_))).collect();
+        self.first_of(place, deleted).map_err(|_| Error::NotFound)
     }
 
-    /// Takes a held key away.
-    async fn write_delete(self: &Rc<Self>, place: &Place, slot: Slot, manner: &Manner) -> Result<()> {
+    /// Takes a held key away; what each member says of it.
+    async fn write_delete(
+        self: &Rc<Self>,
+        place: &Place,
+        slot: Slot,
+        manner: &Manner,
+    ) -> Result<Vec<(usize, Output)>> {
         let before = self.take_kept(place);
         if let Some(kept) = before.as_ref().filter(|_| self.forms.sole().is_none())
             && let Err(error) = self.clear_kept(place, kept.form).await
@@ -311,14 +321,16 @@ impl Array {
             return Err(error);
         }
         let requests = (0..self.roles).map(|role| {
-            let delete = self.delete_op(place, role);
+            let (container, key) = (placement::container(place.container, role), place.key.clone());
+            // Where it is not there, it need not be named.
+            let delete = Op::Delete { container, key, condition: Condition::MustExist };
             let batch = Op::Batch(vec![delete, slot.entry(place.container, &place.key)]);
             (self.member_of(place, role), manner.request(batch))
         });
         let requests = requests.collect();
         let written = match self.write(place, (slot, Change::Delete), requests).await {
             Err(Error::NoSpace | Error::NoMemory) => self.delete_unnamed(place, manner).await,
-            written => written.map(drop),
+            written => written.map(|(done, _)| done),
         };
         if written.is_err() {
             self.restore_kept(place, before);
@@ -328,16 +340,16 @@ impl Array {
 
     /// Deletes a key on devices that are so full that they take no name of it. What a crash leaves half done
     /// is found by comparing every key: the mark that says otherwise goes first.
-    async fn delete_unnamed(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<()> {
+    async fn delete_unnamed(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Vec<(usize, Output)>> {
         self.unmark_named().await?;
         let each = (0..self.roles)
             .map(|role| (self.member_of(place, role), manner.request(self.delete_op(place, role))));
         let sent = self.send(each.collect()).await;
-        if let Ok(Sent { refused: None, .. }) = sent {
-            return Ok(());
+        if !matches!(sent, Ok(Sent { refused: None, .. })) {
+            self.suspect(place);
         }
-        self.suspect(place);
-        sent.and_then(|sent| sent.refused.map_or(Ok(()), Err))
+        let Sent { done, refused } = sent?;
+        refused.map_or(Ok(done), Err)
     }
 
     pub(crate) fn delete_op(&self, place: &Place, role: usize) -> Op {
@@ -435,12 +447,16 @@ fn edited(edit: &Edit, found: Option<&Item>, longest: usize) -> Result<Vec<u8>> 
 
 /// The version that a batch, or a store, gave its first record.
 pub(crate) fn stored_version(output: Output) -> Result<plimsoll_kv::Version> {
-    let first = match output {
-        Output::Batch(outputs) => outputs.into_iter().next().unwrap_or(Output::Done),
-        output => output,
-    };
-    match first {
+    match first_output(output) {
         Output::Stored { version, .. } => Ok(version),
         _ => Err(WRONG_OUTPUT),
+    }
+}
+
+/// What a batch, or an operation alone, gave for its first record.
+fn first_output(output: Output) -> Output {
+    match output {
+        Output::Batch(outputs) => outputs.into_iter().next().unwrap_or(Output::Done),
+        output => output,
     }
 }

@@ -164,7 +164,7 @@ impl Partition {
                 if let Some(found) = found {
                     self.push_delete(place, found, dooms, urgency);
                 }
-                one.item.map_or(Output::Done, Output::Deleted)
+                one.item.map_or(Output::Done, |item| Output::Deleted(item.version))
             }
             _ => unreachable!("checked when the keys were held"),
         }

@@ -36,7 +36,7 @@ impl Partition {
             if let Err(error) = judge(condition, (!expired).then_some(&found)) {
                 return self.refuse(hold, key, Some(&found), error).await;
             }
-            let item = self.item(&found, Vec::new())?;
+            let version = self.item(&found, Vec::new())?.version;
             let Some(dooms) = self.uploads_of(&hold.place, Some(&found), false).await? else { continue };
             match self.append_delete(&hold.place, &found, &dooms, durability) {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
@@ -45,7 +45,7 @@ impl Partition {
                     let frame = self.log.frame();
                     drop(hold);
                     self.acknowledge(frame, durability).await?;
-                    return if expired { Err(Error::NotFound) } else { Ok(Output::Deleted(item)) };
+                    return if expired { Err(Error::NotFound) } else { Ok(Output::Deleted(version)) };
                 }
             }
         }

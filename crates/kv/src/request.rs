@@ -445,8 +445,8 @@ pub enum Output {
     },
     /// `Retrieve` and `Exist`.
     Found(Item),
-    /// `Delete`: what was deleted (its bytes are not read).
-    Deleted(Item),
+    /// `Delete`: the version that was deleted.
+    Deleted(Version),
     /// `SetExpiry`: what the key holds now.
     ExpirySet(Item),
     /// `List`.

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
+pub mod experiments;
 pub mod fuzz;
 mod panics;
 mod seeds;

@@ -156,8 +156,10 @@ impl Bench {
 /// What stands between an array and a member.
 struct Line {
     to: Rc<FaultDevice>,
-    state: RefCell<Box<dyn FnMut(&Op) -> LineState>>,
+    state: RefCell<Judge>,
 }
+
+type Judge = Box<dyn FnMut(&Op) -> LineState>;
 
 enum LineState {
     Whole,

@@ -67,9 +67,9 @@ impl State {
             Op::Delete { container, key, condition } => {
                 self.check(container, &key, condition)?;
                 let entry = self.live(container, &key).ok_or(Error::NotFound)?;
-                let item = entry.current.item(&key);
+                let version = entry.current.item(&key).version;
                 self.set(container, &key, None);
-                Ok(Output::Deleted(item))
+                Ok(Output::Deleted(version))
             }
             Op::SetExpiry { container, key, expiry, condition } => {
                 self.check(container, &key, condition)?;

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
+use plimsoll_sim::experiments;
 use std::ops::Range;
 
 /// What to simulate.
@@ -28,6 +29,13 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with_all = ["all_faults", "transactions"])]
         arrays: bool,
     },
+    /// What experiments there are.
+    List,
+    /// Run an experiment: product code over modelled devices in virtual time.
+    Run {
+        /// Its name, as `list` tells it.
+        name: String,
+    },
 }
 
 fn seeds(text: &str) -> Result<Range<u64>> {
@@ -39,10 +47,36 @@ fn seeds(text: &str) -> Result<Range<u64>> {
     Ok(range)
 }
 
+fn list() -> Result<()> {
+    for experiment in experiments::list() {
+        println!("{:16} {}", experiment.name, experiment.about);
+    }
+    Ok(())
+}
+
+fn run(name: &str) -> Result<()> {
+    let Some(experiment) = experiments::list().iter().find(|it| it.name == name) else {
+        let names: Vec<&str> = experiments::list().iter().map(|it| it.name).collect();
+        bail!("{name}: no experiment; there are {}", names.join(", "));
+    };
+    let report = experiment.run();
+    println!("{}", report.conditions);
+    for table in &report.tables {
+        println!("\n{table}");
+    }
+    Ok(())
+}
+
 impl Command {
     pub(crate) fn run(self) -> Result<()> {
         use plimsoll_sim::{fuzz, transactions as of_several};
-        let Command::Fuzz { seeds, go_on, all_faults, trace, transactions, arrays } = self;
+        let (seeds, go_on, all_faults, trace, transactions, arrays) = match self {
+            Command::List => return list(),
+            Command::Run { name } => return run(&name),
+            Command::Fuzz { seeds, go_on, all_faults, trace, transactions, arrays } => {
+                (seeds, go_on, all_faults, trace, transactions, arrays)
+            }
+        };
         if trace || transactions || arrays {
             let holds = match (trace, transactions, arrays) {
                 (true, true, _) => of_several::print_trace(seeds.start),

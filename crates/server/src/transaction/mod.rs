@@ -171,7 +171,7 @@ impl Transaction {
                 let item = self.look(&place).await?.ok_or(Error::NotFound)?;
                 self.overlay.borrow().judge(&place, condition)?;
                 self.overlay.borrow_mut().delete(place);
-                Ok(Output::Deleted(item))
+                Ok(Output::Deleted(item.version))
             }
             Op::SetExpiry { container, key, expiry, condition } => {
                 let place = (container, key);

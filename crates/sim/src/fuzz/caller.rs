@@ -262,9 +262,9 @@ impl Caller {
         let op =
             Op::Delete { container: container(key), key: key.name.1.clone(), condition: Condition::None };
         match self.call_or_leave(self.shape.durability(key.number), op).await {
-            Some(Ok(Output::Deleted(item))) => {
+            Some(Ok(Output::Deleted(version))) => {
                 let ended = self.journal.answer(&asked, checker::Output::Flag(true));
-                self.see(key, &asked, ended, item.version, None);
+                self.see(key, &asked, ended, version, None);
             }
             Some(Err(Error::NotFound)) => {
                 self.journal.answer(&asked, checker::Output::Flag(false));

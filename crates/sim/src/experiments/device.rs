@@ -1,0 +1,88 @@
+//! A modelled KV device: whatever it is asked costs the same, and its bytes, one request after the other.
+//!
+//! Role: the devices of the paper, on which a request for a key is one request however the device keeps it.
+//! Place: below an array, above the memory device that holds what is stored.
+//!
+//! Invariants: a request takes effect when it is made and is answered when its time has come; the counters are
+//! of requests that were made.
+
+use plimsoll_kv::memory::Memory;
+use plimsoll_kv::{Completion, Device, LocalFuture, Op, Output, Request, Result, Value};
+use plimsoll_reactor::Reactor;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// What requests cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Model {
+    pub(super) request_ns: u64,
+    pub(super) bytes_per_us: u64,
+}
+
+impl Model {
+    /// What so many requests of so many bytes together cost.
+    pub(super) fn cost_ns(&self, requests: f64, bytes: f64) -> f64 {
+        requests * self.request_ns as f64 + bytes * 1000.0 / self.bytes_per_us as f64
+    }
+}
+
+pub(super) struct Modelled {
+    below: Rc<Memory>,
+    reactor: Reactor,
+    model: Model,
+    /// When the last request that was made will have been done.
+    free_ns: Cell<u64>,
+    pub(super) requests: Cell<u64>,
+    pub(super) bytes: Cell<u64>,
+}
+
+impl Modelled {
+    pub(super) fn new(reactor: &Reactor, below: Rc<Memory>, model: Model) -> Rc<Modelled> {
+        let reactor = reactor.clone();
+        let (free_ns, requests, bytes) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Rc::new(Modelled { below, reactor, model, free_ns, requests, bytes })
+    }
+}
+
+impl Device for Modelled {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        Box::pin(async move {
+            let sent = sent_bytes(&request.op);
+            let done = self.below.clone().execute(request).await;
+            let bytes = sent + done.as_ref().map_or(0, |done| given_bytes(&done.output));
+            let cost_ns = self.model.cost_ns(1.0, bytes as f64) as u64;
+            let done_ns = self.free_ns.get().max(self.reactor.now_ns()) + cost_ns;
+            self.free_ns.set(done_ns);
+            self.requests.set(self.requests.get() + 1);
+            self.bytes.set(self.bytes.get() + bytes);
+            self.reactor.sleep_until(done_ns).await;
+            done
+        })
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.below.value_bytes_max()
+    }
+
+    fn part_bytes(&self) -> usize {
+        self.below.part_bytes()
+    }
+}
+
+/// Bytes of keys and values that a request brings.
+fn sent_bytes(op: &Op) -> u64 {
+    let value = match op {
+        Op::Store { value: Value::Bytes(bytes), .. } | Op::UploadPart { bytes, .. } => bytes.len() as u64,
+        Op::Batch(ops) => ops.iter().map(sent_bytes).sum(),
+        _ => 0,
+    };
+    value + op.key().map_or(0, |key| key.len() as u64)
+}
+
+fn given_bytes(output: &Output) -> u64 {
+    match output {
+        Output::Found(item) => item.bytes.len() as u64,
+        Output::Listed(page) => page.keys.iter().map(|key| key.len() as u64).sum(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,339 @@
+//! KVMD's experiments (FAST'20, its evaluation) over six modelled KV devices.
+//!
+//! Role: what each mechanism costs and gives, as a share of the same devices without redundancy, beside the
+//! share that its requests and bytes allow. Place: `plimsoll sim run kvmd-…`.
+//!
+//! The paper's packing and its comparison with block RAID are not here: packing is not built.
+
+use super::device::{Model, Modelled};
+use super::load::{Measured, measure};
+use super::{MODELS, Report, Table};
+use plimsoll_array::{Array, ArrayOptions, Joining, Mechanism, MemberState, Policy, SizeRange};
+use plimsoll_kv::memory::{Memory, MemoryOptions};
+use plimsoll_kv::{
+    Completion, Condition, ContainerId, Device, Durability, Expiry, LocalFuture, Op, Request, Result, Value,
+};
+use plimsoll_reactor::sim::{ProcessId, World};
+use plimsoll_reactor::{Reactor, Work};
+use std::cell::RefCell;
+use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+
+const DEVICES: usize = 6;
+const DB: ContainerId = ContainerId(0);
+/// Bytes of values of one measurement, and keys at most.
+const STORED_BYTES: u64 = 256 << 20;
+const KEYS_MAX: u64 = 20_000;
+/// No experiment takes longer.
+const DEADLINE_NS: u64 = 3_600_000_000_000;
+const KIB: u64 = 1024;
+
+const REPLICATION: Mechanism = Mechanism::Replication { copies: 3 };
+const SPLITTING: Mechanism = Mechanism::Splitting { data: 4, parities: 2 };
+
+/// Runs something on a simulated core, to its end.
+fn run<T: 'static, F: Future<Output = T> + 'static>(work: impl Fn(Reactor) -> F) -> T {
+    let world = World::new(1, |_| "experiment");
+    let done = Rc::new(RefCell::new(None));
+    world.start_process(ProcessId(0), 1, |reactor| {
+        let (future, done) = (work(reactor.clone()), done.clone());
+        reactor.spawn(Work::Kv, async move {
+            let result = future.await;
+            *done.borrow_mut() = Some(result);
+        });
+    });
+    assert!(world.run_until(DEADLINE_NS, || done.borrow().is_some()), "the experiment did not end");
+    world.kill(ProcessId(0), false);
+    done.take().expect("it has ended")
+}
+
+/// The devices without redundancy: each key on one, by its hash, as it is.
+struct Plain(Vec<Rc<Modelled>>);
+
+impl Device for Plain {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        let mut hasher = DefaultHasher::new();
+        request.op.key().hash(&mut hasher);
+        self.0[(hasher.finish() % self.0.len() as u64) as usize].clone().execute(request)
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.0[0].value_bytes_max()
+    }
+
+    fn part_bytes(&self) -> usize {
+        self.0[0].part_bytes()
+    }
+}
+
+/// Six devices, and what makes one of them.
+struct Setup {
+    reactor: Reactor,
+    model: Model,
+    devices: Vec<Rc<Modelled>>,
+    array: Option<Rc<Array>>,
+}
+
+impl Setup {
+    async fn new(reactor: &Reactor, model: Model, policy: Option<Policy>) -> Setup {
+        let device = || Modelled::new(reactor, Memory::new(reactor, MemoryOptions::default()), model);
+        let devices: Vec<_> = (0..DEVICES).map(|_| device()).collect();
+        let array = match policy {
+            None => None,
+            Some(policy) => {
+                let joining = devices.iter().enumerate().map(|(number, device)| joining(number, device));
+                let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s: 0 };
+                let opened = Array::open(reactor, 0, 1, joining.collect(), options).await;
+                Some(opened.expect("six empty devices"))
+            }
+        };
+        Setup { reactor: reactor.clone(), model, devices, array }
+    }
+
+    fn device(&self) -> Rc<dyn Device> {
+        match &self.array {
+            Some(array) => array.clone(),
+            None => Rc::new(Plain(self.devices.clone())),
+        }
+    }
+
+    async fn measure(&self, count: u64, op: impl Fn(u64) -> Op) -> Measured {
+        let measured = measure(&self.reactor, &self.device(), &self.devices, count, op).await;
+        // What goes on in the background belongs to the next measurement of nobody.
+        self.reactor.sleep_ns(1_000_000_000).await;
+        measured
+    }
+
+    /// Operations a second, if all devices were busy with what an operation asks of them.
+    fn limit(&self, measured: &Measured) -> f64 {
+        DEVICES as f64 * 1e9 / self.model.cost_ns(measured.requests, measured.bytes)
+    }
+}
+
+fn joining(number: usize, device: &Rc<Modelled>) -> Joining {
+    Joining { name: format!("d{number}"), id: [number as u8 + 1; 16], device: Some(device.clone()) }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key:{number:012}").into_bytes()
+}
+
+fn store(number: u64, value_bytes: u64) -> Op {
+    Op::Store {
+        container: DB,
+        key: key(number),
+        value: Value::Bytes(vec![number as u8; value_bytes as usize]),
+        condition: Condition::None,
+        expiry: Expiry::Never,
+        retain: false,
+        want_previous: false,
+    }
+}
+
+fn retrieve(number: u64) -> Op {
+    Op::Retrieve { container: DB, key: key(number), range: None, pin: false }
+}
+
+fn delete(number: u64) -> Op {
+    Op::Delete { container: DB, key: key(number), condition: Condition::None }
+}
+
+/// Another order than that in which keys were stored.
+fn scattered(number: u64, keys: u64) -> u64 {
+    (number * 7_919 + 13) % keys
+}
+
+fn keys_of(value_bytes: u64) -> u64 {
+    (STORED_BYTES / value_bytes).min(KEYS_MAX)
+}
+
+/// Store, update, retrieve and delete of values of one size.
+async fn each_operation(
+    reactor: Reactor,
+    model: Model,
+    policy: Option<Policy>,
+    value_bytes: u64,
+) -> [Measured; 4] {
+    let setup = Setup::new(&reactor, model, policy).await;
+    let keys = keys_of(value_bytes);
+    let stored = setup.measure(keys, |number| store(number, value_bytes)).await;
+    let updated = setup.measure(keys, |number| store(scattered(number, keys), value_bytes)).await;
+    let retrieved = setup.measure(keys, |number| retrieve(scattered(number, keys))).await;
+    let deleted = setup.measure(keys, |number| delete(scattered(number, keys))).await;
+    let limits = [&stored, &updated, &retrieved, &deleted].map(|measured| setup.limit(measured));
+    for (measured, limit) in [&stored, &updated, &retrieved, &deleted].into_iter().zip(limits) {
+        assert!(measured.per_s <= limit * 1.02, "nothing is faster than its devices: {measured:?}");
+    }
+    [stored, updated, retrieved, deleted]
+}
+
+const OPERATIONS: [&str; 4] = ["store", "update", "retrieve", "delete"];
+
+fn policies() -> [(&'static str, Policy); 3] {
+    [
+        ("hashing", Mechanism::Hashing.into()),
+        ("replication 3", REPLICATION.into()),
+        ("splitting 4+2", SPLITTING.into()),
+    ]
+}
+
+/// K2 and K3: each mechanism alone.
+pub(super) fn mechanisms() -> Report {
+    let mut tables = Vec::new();
+    for model in MODELS {
+        for value_bytes in [KIB, 4 * KIB, 16 * KIB, 64 * KIB] {
+            let plain = run(|reactor| each_operation(reactor, model, None, value_bytes));
+            let mut rows = Vec::new();
+            for (name, policy) in policies() {
+                let measured =
+                    run(|reactor| each_operation(reactor, model, Some(policy.clone()), value_bytes));
+                rows.push((name.to_owned(), shares(model, &measured, &plain)));
+            }
+            tables.push(table(model, format!("values of {} KiB", value_bytes / KIB), rows));
+        }
+    }
+    Report { conditions: conditions(), tables }
+}
+
+/// For each operation its share of what devices without redundancy do, that share as one of what its requests
+/// and bytes allow, and its requests.
+fn shares(model: Model, measured: &[Measured; 4], plain: &[Measured; 4]) -> Vec<f64> {
+    let of_one = |(one, plain): (&Measured, &Measured)| {
+        let limit = DEVICES as f64 * 1e9 / model.cost_ns(one.requests, one.bytes);
+        [one.per_s / plain.per_s, one.per_s / limit, one.requests]
+    };
+    measured.iter().zip(plain).flat_map(of_one).collect()
+}
+
+fn table(model: Model, title: String, rows: Vec<(String, Vec<f64>)>) -> Table {
+    let each =
+        OPERATIONS.iter().flat_map(|name| [format!("{name}: share"), "of limit".into(), "requests".into()]);
+    let columns = std::iter::once("mechanism".to_owned()).chain(each).collect();
+    let Model { request_ns, bytes_per_us } = model;
+    let title =
+        format!("{title}; a request costs {} us and its bytes at {bytes_per_us} MB/s", request_ns / 1000);
+    Table { title, columns, rows }
+}
+
+fn conditions() -> String {
+    format!(
+        "simulated: the array of the product over {DEVICES} modelled KV devices in virtual time; keys of 16 bytes, at most \
+         {KEYS_MAX} of them and {} MiB; share: throughput as one of the same devices without redundancy; of limit: of what \
+         the devices could do if they were busy all the time with the requests that an operation makes",
+        STORED_BYTES >> 20
+    )
+}
+
+/// K4: 4, 16 and 64 KiB, 30 : 40 : 30.
+pub(super) fn hybrid() -> Report {
+    let sizes = |number: u64| match number % 10 {
+        0..3 => 4 * KIB,
+        3..7 => 16 * KIB,
+        _ => 64 * KIB,
+    };
+    let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
+    let by_size =
+        Policy::by_size(&[range(16 * KIB, REPLICATION), range(u64::MAX, SPLITTING)]).expect("they ascend");
+    let measured = |model, policy: Option<Policy>| {
+        run(move |reactor| {
+            let policy = policy.clone();
+            async move {
+                let setup = Setup::new(&reactor, model, policy).await;
+                let keys = keys_of(27 * KIB);
+                let stored = setup.measure(keys, |number| store(number, sizes(number))).await;
+                let update = |number| store(scattered(number, keys), sizes(scattered(number, keys)));
+                let updated = setup.measure(keys, update).await;
+                let retrieved = setup.measure(keys, |number| retrieve(scattered(number, keys))).await;
+                let deleted = setup.measure(keys, |number| delete(scattered(number, keys))).await;
+                [stored, updated, retrieved, deleted]
+            }
+        })
+    };
+    let mut tables = Vec::new();
+    for model in MODELS {
+        let plain = measured(model, None);
+        let mut rows = Vec::new();
+        for (name, policy) in policies().into_iter().chain([("by size", by_size.clone())]) {
+            rows.push((name.to_owned(), shares(model, &measured(model, Some(policy)), &plain)));
+        }
+        tables.push(table(
+            model,
+            "4, 16 and 64 KiB, 30 : 40 : 30; by size: copies to 16 KiB".to_owned(),
+            rows,
+        ));
+    }
+    Report { conditions: conditions(), tables }
+}
+
+/// K5, and reads without one and two devices.
+pub(super) fn failures() -> Report {
+    const VALUE_BYTES: u64 = 4 * KIB;
+    let mut tables = Vec::new();
+    for model in MODELS {
+        let mut rows = Vec::new();
+        for (name, policy) in policies().into_iter().skip(1) {
+            let row = run(move |reactor| failing(reactor, model, policy.clone(), VALUE_BYTES));
+            rows.push((name.to_owned(), row));
+        }
+        let columns =
+            ["mechanism", "one out: retrieve", "two out: retrieve", "rebuild ms", "its writes ms", "ratio"];
+        let Model { request_ns, bytes_per_us } = model;
+        let title = format!(
+            "values of 4 KiB; a request costs {} us and its bytes at {bytes_per_us} MB/s; retrieve: share of all in; its \
+             writes: what the new device needs to write its share, alone",
+            request_ns / 1000
+        );
+        tables.push(Table { title, columns: columns.map(str::to_owned).to_vec(), rows });
+    }
+    Report { conditions: conditions(), tables }
+}
+
+async fn failing(reactor: Reactor, model: Model, policy: Policy, value_bytes: u64) -> Vec<f64> {
+    let mut setup = Setup::new(&reactor, model, Some(policy)).await;
+    let keys = keys_of(value_bytes);
+    setup.measure(keys, |number| store(number, value_bytes)).await;
+    let array = setup.array.clone().expect("with redundancy");
+    let mut retrieved = Vec::new();
+    for out in [None, Some(0), Some(1)] {
+        if let Some(member) = out {
+            array.take_out(member, "for the experiment");
+            reactor.sleep_ns(1_000_000_000).await;
+        }
+        retrieved.push(setup.measure(keys, |number| retrieve(scattered(number, keys))).await.per_s);
+    }
+    for member in [1, 0] {
+        let fresh = Modelled::new(&reactor, Memory::new(&reactor, MemoryOptions::default()), model);
+        let start_ns = reactor.now_ns();
+        let joining = Joining { id: [100 + member as u8; 16], ..joining(member, &fresh) };
+        array.replace(member, joining).await.expect("others are in");
+        while array.status().members[member].state != MemberState::In {
+            reactor.sleep_ns(1_000_000).await;
+        }
+        setup.devices[member] = fresh;
+        if member == 0 {
+            let took_ns = (reactor.now_ns() - start_ns) as f64;
+            let status = &array.status().members[member];
+            let writes_ns = model.cost_ns(status.keys_total as f64, setup.stored_bytes(member).await as f64);
+            let ms = 1e6;
+            let shares = [retrieved[1] / retrieved[0], retrieved[2] / retrieved[0]];
+            return [shares.as_slice(), &[took_ns / ms, writes_ns / ms, took_ns / writes_ns]].concat();
+        }
+    }
+    unreachable!("two members were filled")
+}
+
+impl Setup {
+    /// Bytes of keys and values on a device.
+    async fn stored_bytes(&self, member: usize) -> u64 {
+        let mut bytes = 0;
+        for container in (0..DEVICES as u32).map(|role| ContainerId(role * 120)) {
+            let request = Request::new(Durability::Sync, Op::Stats { container });
+            let done = self.devices[member].clone().execute(request).await.expect("counted");
+            if let plimsoll_kv::Output::Stats(stats) = done.output {
+                bytes += stats.bytes;
+            }
+        }
+        bytes
+    }
+}

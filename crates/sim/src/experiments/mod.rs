@@ -1,0 +1,127 @@
+//! Experiments: product code over modelled devices in virtual time, measured as shares of a plain device.
+//!
+//! Place: called by the command line (`plimsoll sim list`, `plimsoll sim run`). Invariant: the same experiment
+//! gives the same numbers on every machine. Never: a number of real hardware.
+
+mod device;
+mod kvmd;
+mod load;
+
+use device::Model;
+
+/// Something that can be measured.
+pub struct Experiment {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it shows, and of which paper.
+    pub about: &'static str,
+    run: fn() -> Report,
+}
+
+/// What an experiment gave.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What was measured, and on what.
+    pub conditions: String,
+    /// One after the other.
+    pub tables: Vec<Table>,
+}
+
+/// Numbers with names.
+#[derive(Debug)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Of the columns, that of the rows' names first.
+    pub columns: Vec<String>,
+    /// Each with its name, and a number for each further column.
+    pub rows: Vec<(String, Vec<f64>)>,
+}
+
+/// All experiments.
+#[must_use]
+pub fn list() -> &'static [Experiment] {
+    &[
+        Experiment {
+            name: "kvmd-mechanisms",
+            about: "store, update, retrieve and delete by each mechanism, as shares of no redundancy (KVMD, K2 and K3)",
+            run: kvmd::mechanisms,
+        },
+        Experiment {
+            name: "kvmd-hybrid",
+            about: "values of three sizes, each by its own mechanism, beside one mechanism for all (KVMD, K4)",
+            run: kvmd::hybrid,
+        },
+        Experiment {
+            name: "kvmd-failures",
+            about: "retrieving without one and two devices, and filling a new one (KVMD, K5)",
+            run: kvmd::failures,
+        },
+    ]
+}
+
+impl Experiment {
+    /// Runs it.
+    #[must_use]
+    pub fn run(&self) -> Report {
+        (self.run)()
+    }
+}
+
+/// The table as text: names to the left, numbers to the right.
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |numbers: &[f64]| numbers.iter().map(|number| number_text(*number)).collect();
+        let cells: Vec<(&str, Vec<String>)> =
+            self.rows.iter().map(|(name, numbers)| (name.as_str(), text(numbers))).collect();
+        let names = cells.iter().map(|(name, _)| *name).chain(self.columns.first().map(String::as_str));
+        let first = names.map(str::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let numbers = cells.iter().filter_map(|(_, cells)| cells.get(column)).map(String::len);
+            numbers.chain(self.columns.get(column + 1).map(String::len)).max().unwrap_or(0)
+        };
+        writeln!(f, "{}", self.title)?;
+        write!(f, "{:first$}", self.columns.first().map_or("", String::as_str))?;
+        for (number, column) in self.columns.iter().skip(1).enumerate() {
+            write!(f, "  {column:>width$}", width = width(number))?;
+        }
+        for (name, cells) in &cells {
+            write!(f, "\n{name:first$}")?;
+            for (number, cell) in cells.iter().enumerate() {
+                write!(f, "  {cell:>width$}", width = width(number))?;
+            }
+        }
+        writeln!(f)
+    }
+}
+
+fn number_text(number: f64) -> String {
+    if number.is_nan() { "-".to_owned() } else { format!("{number:.3}") }
+}
+
+/// Devices on which a request costs the same, whatever it is, and its bytes: of which the first weighs more,
+/// and the second.
+const MODELS: [Model; 2] =
+    [Model { request_ns: 20_000, bytes_per_us: 2_000 }, Model { request_ns: 1_000, bytes_per_us: 1_000 }];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_stands_in_columns() {
+        let columns = ["by", "share", "of limit"].map(str::to_owned).to_vec();
+        let rows =
+            vec![("none".to_owned(), vec![1.0, 0.5]), ("a long name".to_owned(), vec![10.25, f64::NAN])];
+        let table = Table { title: "a title".to_owned(), columns, rows };
+        let expected = "a title\nby            share  of limit\nnone          1.000     0.500\n\
+                        a long name  10.250         -\n";
+        assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn experiments_have_names_of_their_own() {
+        let names: std::collections::BTreeSet<&str> = list().iter().map(|it| it.name).collect();
+        assert_eq!(names.len(), list().len());
+    }
+}
