@@ -21,6 +21,7 @@ use crate::kept::Kept;
 use crate::member::{Member, MemberStatus};
 use crate::placement::{self, ARRAY_CONTAINERS, ROLES_MAX};
 use crate::policy::Policy;
+use crate::readers::Readers;
 use crate::roster::{MemberState, Roster};
 use crate::transaction::Transactions;
 use crate::upload::Uploads;
@@ -78,6 +79,8 @@ pub struct Array {
     pub(crate) roles: usize,
     pub(crate) clock: Rc<WallClock>,
     pub(crate) members: RefCell<Vec<Member>>,
+    /// Who answers reads, as long as nobody goes or comes.
+    pub(crate) readers: RefCell<Readers>,
     pub(crate) roster: RefCell<Roster>,
     /// The epoch of the newest roster that is durable on every member that it calls in.
     pub(crate) roster_durable: Cell<u64>,
@@ -193,9 +196,11 @@ impl Array {
         let value_bytes_max = least(|device| device.value_bytes_max()).expect("a member is there");
         let part_bytes = least(|device| device.part_bytes()).expect("a member is there");
         let (longest, part) = geometry(value_bytes_max, part_bytes);
+        let is_in: Vec<bool> = members.iter().map(|it| it.status.state == MemberState::In).collect();
         Rc::new(Array {
             reactor: reactor.clone(),
             partition,
+            readers: RefCell::new(Readers::new(forms.reading_roles(), &is_in)),
             journal: Journal::new(&tag),
             tag,
             options,

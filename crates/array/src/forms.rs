@@ -54,7 +54,7 @@ impl Forms {
 
     /// Whether there are shards.
     pub(crate) fn has_shards(&self) -> bool {
-        self.needed_most() > 1
+        !self.each().all(Form::is_copies)
     }
 
     /// Pieces of the form with most.
@@ -65,6 +65,11 @@ impl Forms {
     /// The roles in which every key has a piece.
     pub(crate) fn sure_roles(&self) -> usize {
         self.each().map(Form::roles).min().expect("there is one")
+    }
+
+    /// The roles that may be the first to be read; of shards alone, the first.
+    pub(crate) fn reading_roles(&self) -> usize {
+        if self.has_shards() && self.sole().is_some() { 1 } else { self.sure_roles() }
     }
 
     /// Pieces that give any value.

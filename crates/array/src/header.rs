@@ -68,6 +68,11 @@ impl Form {
         }
     }
 
+    /// True if each piece is the value. One shard of data may be enough, and parities are something else.
+    pub(crate) fn is_copies(self) -> bool {
+        matches!(self, Form::Copies(_))
+    }
+
     /// Bytes of each piece of a value of so many.
     pub(crate) fn piece_bytes(self, value_bytes: u64) -> u64 {
         value_bytes.div_ceil(self.needed() as u64)

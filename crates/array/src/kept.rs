@@ -9,8 +9,8 @@
 //! * the journal names the key until nothing of it is kept: after a crash what is kept is put back, or given
 //!   up;
 //! * what is kept is given up by who holds the key, or replaced by the next store;
-//! * what is left of an older version of another form, or kept, is gone before the newest one is deleted: where
-//!   the delete arrives late it would be all that is there of the key;
+//! * what is left of an older version of another form, or kept, is gone before the newest one is deleted:
+//!   where the delete arrives late it would be all that is there of the key;
 //! * no write waits for what is given up in the background: what waits for the write may hold that up.
 
 use crate::array::{Array, Manner, Place};

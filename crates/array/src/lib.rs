@@ -30,6 +30,7 @@ mod parts;
 mod placement;
 mod policy;
 mod read;
+mod readers;
 mod rebuild;
 mod reconcile;
 mod reliability;

@@ -12,6 +12,7 @@ use crate::array::{Array, Manner};
 use crate::header::Form;
 use crate::member::{Verdict, verdict};
 use crate::placement::{self, ROSTER};
+use crate::readers::Readers;
 use crate::roster::MemberState;
 use futures_util::future::join_all;
 use plimsoll_kv::{Condition, Error, Expiry, Op, Result, Value};
@@ -87,6 +88,8 @@ impl Array {
             status.state = state;
             reason.clone_into(&mut status.reason);
         });
+        let is_in: Vec<bool> = (0..self.count()).map(|it| self.state(it) == MemberState::In).collect();
+        *self.readers.borrow_mut() = Readers::new(self.forms.reading_roles(), &is_in);
         let mut roster = self.roster.borrow_mut();
         roster.epoch += 1;
         roster.members[member].state = state;

@@ -88,7 +88,7 @@ impl Array {
     ) -> Result<Output> {
         let upload = self.uploads.get(id)?;
         let place = self.place(upload.container, key)?;
-        if upload.form.needed() == 1 {
+        if upload.form.is_copies() {
             return self.part_of_copies(&place, &upload, part, range, manner).await.map(Output::Found);
         }
         let bytes = match self.part_in_memory(id, &upload, part) {

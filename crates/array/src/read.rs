@@ -65,12 +65,15 @@ impl Array {
         range: Range,
         manner: &Manner,
     ) -> Result<(Item, Form)> {
-        let roles = if self.is_unsettled(place) { self.newest_roles(place).await? } else { self.all_roles() };
+        let roles = match self.is_unsettled(place) {
+            true => self.newest_roles(place).await?,
+            false => self.reading_order(place),
+        };
         let is_look = range == Some((0, 0));
         let Some(form) = self.forms.sole() else {
             return self.read_any(place, range, &roles, manner).await;
         };
-        if is_look || form.needed() == 1 {
+        if is_look || form.is_copies() {
             let mut pieces = self.gather(place, range, (1, &roles, Some(form)), manner).await?;
             let mut item = pieces.pop().ok_or(WRONG_OUTPUT)?.item;
             cut(&mut item.bytes, range.filter(|_| is_look));
@@ -92,7 +95,7 @@ impl Array {
         loop {
             let mut pieces = self.gather(place, from_start, (1, roles, None), manner).await?;
             let form = pieces[0].header.ok_or(WRONG_OUTPUT)?.form;
-            if range == Some((0, 0)) || form.needed() == 1 {
+            if range == Some((0, 0)) || form.is_copies() {
                 let mut item = pieces.remove(0).item;
                 cut(&mut item.bytes, range);
                 return Ok((item, form));
@@ -103,15 +106,24 @@ impl Array {
             let has = |role: &usize| pieces.iter().any(|piece| piece.role == *role);
             let others = roles.iter().copied().filter(|role| *role < form.roles() && !has(role));
             let (others, lacking) = (others.collect::<Vec<usize>>(), form.needed() - pieces.len());
-            match self.gather(place, None, (lacking, &others, Some(form)), manner).await {
-                Ok(others) => pieces.extend(others),
-                // It has gone, or has been made into something else, since its first piece was read.
-                Err(Error::NotFound) => continue,
-                Err(error) => return Err(error),
+            if lacking > 0 {
+                match self.gather(place, None, (lacking, &others, Some(form)), manner).await {
+                    Ok(others) => pieces.extend(others),
+                    // It has gone, or has been made into something else, since its first piece was read.
+                    Err(Error::NotFound) => continue,
+                    Err(error) => return Err(error),
+                }
             }
             pieces.sort_by_key(|piece| piece.role);
             return Ok((self.together(form, pieces, range)?, form));
         }
+    }
+
+    /// The roles of a key, that of who answers for it first.
+    pub(crate) fn reading_order(&self, place: &Place) -> Vec<usize> {
+        let first = self.readers.borrow().role(place.primary, place.id.1);
+        let others = (0..self.roles).filter(|role| *role != first);
+        std::iter::once(first).chain(others).collect()
     }
 
     pub(crate) fn all_roles(&self) -> Vec<usize> {

@@ -148,9 +148,10 @@ impl Array {
 
     /// What the first member that may be read gave: later reads are answered by it.
     pub(crate) fn first_of(&self, place: &Place, done: Vec<(usize, Output)>) -> Result<Output> {
+        let order = self.reading_order(place);
         let rank = |member: usize| {
             let role = (member + self.count() - place.primary) % self.count();
-            (self.readable(member).is_none(), role)
+            (self.readable(member).is_none(), order.iter().position(|it| *it == role))
         };
         done.into_iter().min_by_key(|(member, _)| rank(*member)).map(|(_, output)| output).ok_or(WRONG_OUTPUT)
     }

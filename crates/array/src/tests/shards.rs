@@ -85,6 +85,26 @@ fn members_fail_down_to_what_it_takes_and_no_further() {
     });
 }
 
+/// With one shard of data the first parity is the same as it, and the second is not.
+#[test]
+fn a_parity_is_not_taken_for_the_value() {
+    run(async |reactor| {
+        let bench = Bench::split(&reactor, 3, 1, 2);
+        let array = bench.open().await;
+        set(&array, "k", &long(500, 7)).await.unwrap();
+        let value = long(2000, 8);
+        let id = upload(&array, "long", &value).await;
+        execute(&array, store_op("long", Value::Upload(id))).await.unwrap();
+        for first in 0..2 {
+            array.take_out(first, "for a test");
+            reactor.sleep_ns(1_000_000).await;
+            assert_eq!(bytes(&array, "k").await, Some(long(500, 7)));
+            let item = pin(&array, "long").await;
+            assert_eq!(read(&array, "long", &item).await, value);
+        }
+    });
+}
+
 #[test]
 fn a_new_member_gets_shards_computed_from_others() {
     run(async |reactor| {

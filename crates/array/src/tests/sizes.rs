@@ -277,8 +277,8 @@ const SCRIPTS: [&Script; 4] = [
     &[Some(300), Some(5), None],
 ];
 
-/// The server dies as it is told: what was acknowledged is there, also when a member is lost, and nothing else
-/// is. False if it did not.
+/// The server dies as it is told: what was acknowledged is there, also when a member is lost, and nothing
+/// else is. False if it did not.
 async fn crash(
     reactor: &Reactor,
     (small, large): (Mechanism, Mechanism),

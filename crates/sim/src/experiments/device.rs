@@ -3,8 +3,8 @@
 //! Role: the devices of the paper, on which a request for a key is one request however the device keeps it.
 //! Place: below an array, above the memory device that holds what is stored.
 //!
-//! Invariants: a request takes effect when it is made and is answered when its time has come; the counters are
-//! of requests that were made.
+//! Invariants: a request takes effect when it is made and is answered when its time has come; the counters
+//! are of requests that were made.
 
 use plimsoll_kv::memory::Memory;
 use plimsoll_kv::{Completion, Device, LocalFuture, Op, Output, Request, Result, Value};

@@ -1,7 +1,8 @@
 //! Load: so many clients, each with one request after the other, and how many were done in between.
 //!
-//! Invariant: what is counted lies between the first tenth and the last of what was asked: neither the filling
-//! of the queues nor their end.
+//! Invariants: the rate is that between the first tenth and the last of what was asked: neither the filling
+//! of the queues nor their end; requests are all that were made for it, those in the background afterwards,
+//! too.
 
 use super::device::Modelled;
 use futures_util::future::join_all;
@@ -12,6 +13,8 @@ use std::rc::Rc;
 
 /// Clients.
 const CLIENTS: u64 = 384;
+/// What goes on in the background has ended by then.
+const AFTERWARDS_NS: u64 = 1_000_000_000;
 
 /// What a load came to, for each operation.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +40,8 @@ pub(super) async fn measure(
     };
     let (first, last) = (count / 10, count - count / 10);
     let (begun, ended) = (Cell::new(0), Cell::new(0));
-    let (start, end) = (Cell::new((0, (0.0, 0.0))), Cell::new((0, (0.0, 0.0))));
+    let (start_ns, end_ns) = (Cell::new(0), Cell::new(0));
+    let before = totals();
     let each = (0..CLIENTS).map(async |_| {
         while begun.get() < count {
             let number = begun.replace(begun.get() + 1);
@@ -47,19 +51,19 @@ pub(super) async fn measure(
                 Err(error) => panic!("operation {number}: {error}"),
             }
             ended.set(ended.get() + 1);
-            for (at, mark) in [(first, &start), (last, &end)] {
+            for (at, mark_ns) in [(first, &start_ns), (last, &end_ns)] {
                 if ended.get() == at {
-                    mark.set((reactor.now_ns(), totals()));
+                    mark_ns.set(reactor.now_ns());
                 }
             }
         }
     });
     join_all(each).await;
-    let ((start_ns, (requests, bytes)), (end_ns, (requests_then, bytes_then))) = (start.get(), end.get());
-    let done = (last - first) as f64;
+    reactor.sleep_ns(AFTERWARDS_NS).await;
+    let after = totals();
     Measured {
-        per_s: done * 1e9 / (end_ns - start_ns) as f64,
-        requests: (requests_then - requests) / done,
-        bytes: (bytes_then - bytes) / done,
+        per_s: (last - first) as f64 * 1e9 / (end_ns.get() - start_ns.get()) as f64,
+        requests: (after.0 - before.0) / count as f64,
+        bytes: (after.1 - before.1) / count as f64,
     }
 }

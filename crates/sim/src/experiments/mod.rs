@@ -1,7 +1,7 @@
 //! Experiments: product code over modelled devices in virtual time, measured as shares of a plain device.
 //!
-//! Place: called by the command line (`plimsoll sim list`, `plimsoll sim run`). Invariant: the same experiment
-//! gives the same numbers on every machine. Never: a number of real hardware.
+//! Place: called by the command line (`plimsoll sim list`, `plimsoll sim run`). Invariant: the same
+//! experiment gives the same numbers on every machine. Never: a number of real hardware.
 
 mod device;
 mod kvmd;
