@@ -1,8 +1,7 @@
 //! Load: so many clients, each with one request after the other, and how many were done in between.
 //!
-//! Invariants: the rate is that between the first tenth and the last of what was asked: neither the filling
-//! of the queues nor their end; requests are all that were made for it, those in the background afterwards,
-//! too.
+//! Invariant: the rate is that between the first tenth and the last of what was asked: neither the filling of
+//! the queues nor their end.
 
 use super::device::Modelled;
 use futures_util::future::join_all;
@@ -20,10 +19,10 @@ const AFTERWARDS_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     pub(super) per_s: f64,
-    /// Requests to devices.
+    /// Requests to devices that were made for it, sooner or later.
     pub(super) requests: f64,
-    /// Bytes that they brought or gave.
-    pub(super) bytes: f64,
+    /// Requests to devices, and bytes that they brought or gave, while the rate was taken.
+    pub(super) load: (f64, f64),
 }
 
 /// Does operations from 0 to `count`, and measures them.
@@ -40,7 +39,7 @@ pub(super) async fn measure(
     };
     let (first, last) = (count / 10, count - count / 10);
     let (begun, ended) = (Cell::new(0), Cell::new(0));
-    let (start_ns, end_ns) = (Cell::new(0), Cell::new(0));
+    let (start, end) = (Cell::new((0, (0.0, 0.0))), Cell::new((0, (0.0, 0.0))));
     let before = totals();
     let each = (0..CLIENTS).map(async |_| {
         while begun.get() < count {
@@ -51,19 +50,20 @@ pub(super) async fn measure(
                 Err(error) => panic!("operation {number}: {error}"),
             }
             ended.set(ended.get() + 1);
-            for (at, mark_ns) in [(first, &start_ns), (last, &end_ns)] {
+            for (at, mark) in [(first, &start), (last, &end)] {
                 if ended.get() == at {
-                    mark_ns.set(reactor.now_ns());
+                    mark.set((reactor.now_ns(), totals()));
                 }
             }
         }
     });
     join_all(each).await;
     reactor.sleep_ns(AFTERWARDS_NS).await;
-    let after = totals();
+    let ((start_ns, from), (end_ns, to)) = (start.get(), end.get());
+    let done = (last - first) as f64;
     Measured {
-        per_s: (last - first) as f64 * 1e9 / (end_ns.get() - start_ns.get()) as f64,
-        requests: (after.0 - before.0) / count as f64,
-        bytes: (after.1 - before.1) / count as f64,
+        per_s: done * 1e9 / (end_ns - start_ns) as f64,
+        requests: (totals().0 - before.0) / count as f64,
+        load: ((to.0 - from.0) / done, (to.1 - from.1) / done),
     }
 }
