@@ -100,6 +100,8 @@ impl Array {
                 cut(&mut item.bytes, range);
                 return Ok((item, form));
             }
+            // A look tells the same one: that of who answers.
+            let version = pieces[0].item.version;
             if range.is_some() {
                 pieces.clear();
             }
@@ -115,7 +117,8 @@ impl Array {
                 }
             }
             pieces.sort_by_key(|piece| piece.role);
-            return Ok((self.together(form, pieces, range)?, form));
+            let item = self.together(form, pieces, range)?;
+            return Ok((Item { version, ..item }, form));
         }
     }
 

@@ -7,7 +7,7 @@ use crate::placement::{self, container};
 use crate::{Array, Mechanism, MemberState, Policy, SizeRange};
 use futures_util::future::{Either, join_all, select};
 use plimsoll_kv::transaction::Action;
-use plimsoll_kv::{Device, Error, Expiry, Op, Output, Value};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, Value};
 use plimsoll_reactor::Reactor;
 use std::pin::pin;
 use std::rc::Rc;
@@ -68,12 +68,8 @@ fn each_size_stands_as_the_policy_says_and_an_update_leaves_nothing_of_the_one_b
             }
             let at = reactor.wall_ms() + 60_000;
             let key = b"k".to_vec();
-            let expire = Op::SetExpiry {
-                container: DB,
-                key,
-                expiry: Expiry::At(at),
-                condition: plimsoll_kv::Condition::None,
-            };
+            let expire =
+                Op::SetExpiry { container: DB, key, expiry: Expiry::At(at), condition: Condition::None };
             assert!(matches!(execute(&array, expire).await, Ok(Output::ExpirySet(_))));
             assert_eq!(get(&array, "k").await.unwrap().expiry_ms, Some(at));
             array.scrub();
@@ -338,6 +334,34 @@ fn a_crash_of_which_some_members_heard_nothing_leaves_one_whole_version() {
                 while crash(&reactor, pair, (script, leavings), |bench| dies(bench, nth)).await {
                     nth += 1;
                 }
+            }
+        }
+    });
+}
+
+/// Found by the simulator, seed 142: with a member out a value told another version than a look at it.
+#[test]
+fn a_condition_is_judged_by_the_version_that_was_read() {
+    run(async |reactor| {
+        for out in 0..6 {
+            let bench = bench(&reactor, TWO, SPLIT);
+            let array = bench.open().await;
+            for number in 0..30 {
+                set(&array, &format!("other:{number}"), b"for versions that differ between members")
+                    .await
+                    .unwrap();
+            }
+            array.take_out(out, "for a test");
+            settled(&reactor).await;
+            for (number, length) in (0..60).map(|number| (number, if number % 2 == 0 { 20 } else { 400 })) {
+                let name = format!("key:{number}");
+                set(&array, &name, &long(length, 1)).await.unwrap();
+                let condition = Condition::IfVersion(get(&array, &name).await.unwrap().version);
+                let Op::Store { container, key, expiry, .. } = write(&name, b"") else { panic!("a store") };
+                let value = Value::Bytes(long(length, 2));
+                let (retain, want_previous) = (false, false);
+                let op = Op::Store { container, key, value, condition, expiry, retain, want_previous };
+                assert!(execute(&array, op).await.is_ok(), "{name} without {out}");
             }
         }
     });
