@@ -59,6 +59,23 @@ impl Array {
         self.kept.keys.borrow_mut().remove(&(place.container, place.key.clone()))
     }
 
+    /// The same, for a write after which the key may be gone, or may not. Where versions have several forms,
+    /// nothing is kept any more then: half of such a write would bring it back.
+    pub(crate) async fn take_kept_before(
+        self: &Rc<Self>,
+        place: &Place,
+        may_go: bool,
+    ) -> Result<Option<KeptKey>> {
+        let before = self.take_kept(place);
+        if let Some(kept) = before.as_ref().filter(|_| may_go && self.forms.sole().is_none())
+            && let Err(error) = self.clear_kept(place, kept.form).await
+        {
+            self.restore_kept(place, before);
+            return Err(error);
+        }
+        Ok(before)
+    }
+
     /// The write that was about to replace what is kept has failed.
     pub(crate) fn restore_kept(&self, place: &Place, kept: Option<KeptKey>) {
         let kept = kept.map(|kept| ((place.container, place.key.clone()), kept));

@@ -107,7 +107,7 @@ impl Array {
         manner: &Manner,
     ) -> Result<plimsoll_kv::Version> {
         let slot = self.journal.slot().await;
-        let before = self.take_kept(place);
+        let before = self.take_kept_before(place, expiry != Expiry::Never).await?;
         let (form, keeps) = (self.form_for(value.len() as u64), self.forms.keeps());
         let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
             let store = if keeps { retaining(store, true) } else { store };
@@ -314,13 +314,7 @@ impl Array {
         slot: Slot,
         manner: &Manner,
     ) -> Result<Vec<(usize, Output)>> {
-        let before = self.take_kept(place);
-        if let Some(kept) = before.as_ref().filter(|_| self.forms.sole().is_none())
-            && let Err(error) = self.clear_kept(place, kept.form).await
-        {
-            self.restore_kept(place, before);
-            return Err(error);
-        }
+        let before = self.take_kept_before(place, true).await?;
         let requests = (0..self.roles).map(|role| {
             let (container, key) = (placement::container(place.container, role), place.key.clone());
             // Where it is not there, it need not be named.
@@ -370,6 +364,8 @@ impl Array {
         let Some((item, form)) = found else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
         let expiry = expiry_of(expiry, item.expiry_ms);
+        let before = self.take_kept_before(place, true).await?;
+        self.restore_kept(place, before);
         let slot = self.name_half_written(place, manner).await?;
         let requests = (0..form.roles()).map(|role| {
             let container = placement::container(place.container, role);
