@@ -41,6 +41,11 @@ impl Forms {
         }
     }
 
+    /// Whether a key has to be looked at to know its form.
+    pub(crate) fn are_mixed(&self) -> bool {
+        self.known.len() > 1
+    }
+
     pub(crate) fn has(&self, form: Form) -> bool {
         self.each().any(|known| known == form)
     }
@@ -69,7 +74,7 @@ impl Forms {
 
     /// The roles that may be the first to be read; of shards alone, the first.
     pub(crate) fn reading_roles(&self) -> usize {
-        if self.has_shards() && self.sole().is_some() { 1 } else { self.sure_roles() }
+        if self.has_shards() && !self.are_mixed() { 1 } else { self.sure_roles() }
     }
 
     /// Pieces that give any value.

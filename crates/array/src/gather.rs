@@ -7,7 +7,8 @@
 //! Invariants:
 //! * pieces of different versions are never put together;
 //! * a piece without a right header is none;
-//! * a key that any member knows to be absent is absent: readers of keys that may be half written hold them.
+//! * a key that any member that should hold a piece of it knows to be absent is absent: readers of keys that
+//!   may be half written hold them.
 
 use crate::array::{Array, Manner, Place};
 use crate::header::{Form, HEADER_BYTES, Header};
@@ -52,7 +53,7 @@ impl Array {
         (needed, roles, form): (usize, &[usize], Option<Form>),
         manner: &Manner,
     ) -> Result<Vec<Piece>> {
-        let sure_roles = form.map_or(self.forms.sure_roles(), Form::roles);
+        let sure_roles = form.map_or_else(|| self.forms.sure_roles(), Form::roles);
         // As of when the read begins, whenever the pieces come.
         let since_ms = self.now_ms();
         let roles = roles.iter().copied();

@@ -9,8 +9,8 @@
 //! * the journal names the key until nothing of it is kept: after a crash what is kept is put back, or given
 //!   up;
 //! * what is kept is given up by who holds the key, or replaced by the next store;
-//! * what is left of an older version of another form, or kept, is gone before the newest one is deleted:
-//!   where the delete arrives late it would be all that is there of the key;
+//! * where there are several forms, what is kept or left of an older version is gone before the newest one is
+//!   deleted or may expire: where that arrives late it would be all that is there of the key;
 //! * no write waits for what is given up in the background: what waits for the write may hold that up.
 
 use crate::array::{Array, Manner, Place};
@@ -39,7 +39,7 @@ pub(crate) struct Kept {
 /// What is known of a key of which something is kept.
 pub(crate) struct KeptKey {
     /// What its newest version was made into: what stands in other roles is older.
-    pub(crate) form: Form,
+    form: Form,
     /// Names it.
     slot: Slot,
 }
@@ -59,21 +59,18 @@ impl Array {
         self.kept.keys.borrow_mut().remove(&(place.container, place.key.clone()))
     }
 
-    /// The same, for a write after which the key may be gone, or may not. Where versions have several forms,
-    /// nothing is kept any more then: half of such a write would bring it back.
-    pub(crate) async fn take_kept_before(
-        self: &Rc<Self>,
-        place: &Place,
-        may_go: bool,
-    ) -> Result<Option<KeptKey>> {
-        let before = self.take_kept(place);
-        if let Some(kept) = before.as_ref().filter(|_| may_go && self.forms.sole().is_none())
-            && let Err(error) = self.clear_kept(place, kept.form).await
-        {
-            self.restore_kept(place, before);
-            return Err(error);
+    /// Before a write after which a held key may be gone: where versions have several forms nothing of it may
+    /// be kept, as half of such a write would bring that back.
+    pub(crate) async fn keep_nothing(self: &Rc<Self>, place: &Place) -> Result<()> {
+        if !self.forms.are_mixed() {
+            return Ok(());
         }
-        Ok(before)
+        let Some(kept) = self.take_kept(place) else { return Ok(()) };
+        let cleared = self.clear_kept(place, kept.form).await;
+        if cleared.is_err() {
+            self.restore_kept(place, Some(kept));
+        }
+        cleared
     }
 
     /// The write that was about to replace what is kept has failed.
@@ -131,7 +128,7 @@ impl Array {
     }
 
     async fn finish(self: &Rc<Self>, place: &Place, kept: KeptKey) {
-        if self.forms.sole().is_some() {
+        if !self.forms.are_mixed() {
             self.release_at_members(place).await;
             return;
         }

@@ -271,7 +271,7 @@ fn check(members: &[Joining], policy: &Policy) -> Result<(), OpenError> {
     if !(1..=MEMBERS_MAX).contains(&members.len()) {
         return Err(OpenError::Count(members.len()));
     }
-    policy.clone().checked(members.len() as u32)?;
+    policy.check(members.len() as u32)?;
     if let Some(packing) = policy.mechanisms().find(|it| matches!(it, Mechanism::Packing { .. })) {
         return Err(OpenError::Unbuilt(packing));
     }

@@ -3,7 +3,8 @@
 //! Role: the parts of a value name its version from the first on, and a shorter write of the same key may
 //! come while they are sent. Shards are told apart by that number after a crash, so it must grow with every
 //! write of a key: parts that were overtaken are written again, under a new one. Place on the path: storing
-//! an upload of shards, under the key's lock. Copies need no such thing: any whole copy is right.
+//! an upload where stores keep what they replace, under the key's lock. Where all values are copies it is not
+//! needed: any whole copy is right.
 //!
 //! Invariants: what is copied is no value yet; the upload keeps its name, and a member that fails meanwhile
 //! is left out of it.

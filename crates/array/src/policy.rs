@@ -40,9 +40,6 @@ pub enum PolicyError {
     /// The last one ends.
     #[error("values above {0} bytes have no mechanism: the last range has no end")]
     Ends(u64),
-    /// A mechanism.
-    #[error("{0}")]
-    Mechanism(#[from] MechanismError),
 }
 
 impl Policy {
@@ -64,13 +61,12 @@ impl Policy {
         }
     }
 
-    /// The policy, if all its mechanisms can be on so many devices.
+    /// Whether all its mechanisms can be on so many devices.
     ///
     /// # Errors
     /// See [`Mechanism::checked`].
-    pub fn checked(self, devices: u32) -> Result<Policy, MechanismError> {
-        self.mechanisms().try_for_each(|mechanism| mechanism.checked(devices).map(drop))?;
-        Ok(self)
+    pub fn check(&self, devices: u32) -> Result<(), MechanismError> {
+        self.mechanisms().try_for_each(|mechanism| mechanism.checked(devices).map(drop))
     }
 
     /// How a value of so many bytes is protected.
@@ -124,7 +120,7 @@ mod tests {
         assert_eq!(each, [REPLICATION, REPLICATION, SPLITTING, SPLITTING]);
         assert_eq!(policy.to_string(), "replication 3 to 16384 bytes, splitting 4+2 above");
         assert_eq!(Policy::from(REPLICATION).to_string(), "replication 3");
-        let few = policy.checked(5).unwrap_err();
+        let few = policy.check(5).unwrap_err();
         assert_eq!(few.to_string(), "splitting 4+2 needs 6 devices, there are 5");
     }
 

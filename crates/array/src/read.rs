@@ -76,7 +76,9 @@ impl Array {
         if is_look || form.is_copies() {
             let mut pieces = self.gather(place, range, (1, &roles, Some(form)), manner).await?;
             let mut item = pieces.pop().ok_or(WRONG_OUTPUT)?.item;
-            cut(&mut item.bytes, range.filter(|_| is_look));
+            if is_look {
+                item.bytes.clear();
+            }
             return Ok((item, form));
         }
         let pieces = self.gather(place, None, (form.needed(), &roles, Some(form)), manner).await?;
@@ -123,10 +125,15 @@ impl Array {
     }
 
     /// The roles of a key, that of who answers for it first.
-    pub(crate) fn reading_order(&self, place: &Place) -> Vec<usize> {
-        let first = self.readers.borrow().role(place.primary, place.id.1);
+    fn reading_order(&self, place: &Place) -> Vec<usize> {
+        let first = self.reader(place);
         let others = (0..self.roles).filter(|role| *role != first);
         std::iter::once(first).chain(others).collect()
+    }
+
+    /// The role that answers for a key, as long as it can be read there.
+    pub(crate) fn reader(&self, place: &Place) -> usize {
+        self.readers.borrow().role(place.primary, place.id.1)
     }
 
     pub(crate) fn all_roles(&self) -> Vec<usize> {

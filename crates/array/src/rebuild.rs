@@ -280,10 +280,12 @@ impl Array {
     async fn try_resync_key(self: &Rc<Self>, place: &Place, role: usize) -> Result<u64> {
         let Some(target) = self.writable(self.member_of(place, role)) else { return Ok(0) };
         let others: Vec<usize> = self.all_roles().into_iter().filter(|other| *other != role).collect();
+        // Mostly it lacks the key, and the key can be read.
+        let mut exists = false;
         if let Some(form) = self.forms.sole() {
             match self.give_new(place, form, role, &others).await {
-                // That is looked at more closely.
-                Err(Error::Exists | Error::NotFound | Error::Unreadable(_)) => {}
+                Err(Error::Exists) => exists = true,
+                Err(Error::NotFound | Error::Unreadable(_)) => {}
                 given => return given,
             }
         }
@@ -300,12 +302,18 @@ impl Array {
         }
         let right = right.in_role(role);
         match right.form() {
-            // Mostly it lacks the key.
-            Some(form) => match self.give_new(place, form, role, &others).await {
-                Err(Error::Exists) if self.ask(&target, place, role, false).await? == right => Ok(0),
-                Err(Error::Exists) => self.give(place, form, role, &others).await,
-                given => given,
-            },
+            Some(form) => {
+                if !exists {
+                    match self.give_new(place, form, role, &others).await {
+                        Err(Error::Exists) => {}
+                        given => return given,
+                    }
+                }
+                if self.ask(&target, place, role, false).await? == right {
+                    return Ok(0);
+                }
+                self.give(place, form, role, &others).await
+            }
             None if right == Told::Unreadable => {
                 Err(Error::Unreadable("no device has a version of which there is enough".to_owned()))
             }

@@ -86,7 +86,7 @@ impl Array {
             reconciled = self.reconcile(place).await;
         }
         match reconciled {
-            Ok(_) if self.forms.sole().is_none() => {
+            Ok(_) if self.forms.are_mixed() => {
                 if let Some(form) = self.right(&self.ask_all(place).await?).form() {
                     self.clear_kept(place, form).await?;
                 }

@@ -133,7 +133,7 @@ impl Array {
         if held.everything {
             everything = Some(self.locks.lock_everything().await);
             self.settle_all(true).await?;
-            if self.forms.sole().is_none() {
+            if self.forms.are_mixed() {
                 self.finish_all_kept().await;
             }
         } else {
@@ -145,7 +145,7 @@ impl Array {
                     Err(error) => return Err(error),
                 }
                 // What goes in the background goes by what the key was made into before.
-                if self.forms.sole().is_none() {
+                if self.forms.are_mixed() {
                     self.finish_kept(place).await;
                 }
             }

@@ -239,8 +239,11 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         let upload = self.newest_of_its_key(place, id).await?;
+        if expiry != Expiry::Never {
+            self.keep_nothing(place).await?;
+        }
         let slot = self.name_half_written(place, manner).await?;
-        let before = self.take_kept_before(place, expiry != Expiry::Never).await?;
+        let before = self.take_kept(place);
         let keeps = self.forms.keeps();
         let each = upload.at.iter().map(|(role, of)| {
             let store = self.store_op(place, *role, Value::Upload(*of), expiry);

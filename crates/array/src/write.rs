@@ -106,8 +106,11 @@ impl Array {
         expiry: Expiry,
         manner: &Manner,
     ) -> Result<plimsoll_kv::Version> {
+        if expiry != Expiry::Never {
+            self.keep_nothing(place).await?;
+        }
         let slot = self.journal.slot().await;
-        let before = self.take_kept_before(place, expiry != Expiry::Never).await?;
+        let before = self.take_kept(place);
         let (form, keeps) = (self.form_for(value.len() as u64), self.forms.keeps());
         let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
             let store = if keeps { retaining(store, true) } else { store };
@@ -148,10 +151,10 @@ impl Array {
 
     /// What the first member that may be read gave: later reads are answered by it.
     pub(crate) fn first_of(&self, place: &Place, done: Vec<(usize, Output)>) -> Result<Output> {
-        let order = self.reading_order(place);
+        let first = self.reader(place);
         let rank = |member: usize| {
             let role = (member + self.count() - place.primary) % self.count();
-            (self.readable(member).is_none(), order.iter().position(|it| *it == role))
+            (self.readable(member).is_none(), role != first, role)
         };
         done.into_iter().min_by_key(|(member, _)| rank(*member)).map(|(_, output)| output).ok_or(WRONG_OUTPUT)
     }
@@ -314,7 +317,8 @@ impl Array {
         slot: Slot,
         manner: &Manner,
     ) -> Result<Vec<(usize, Output)>> {
-        let before = self.take_kept_before(place, true).await?;
+        self.keep_nothing(place).await?;
+        let before = self.take_kept(place);
         let requests = (0..self.roles).map(|role| {
             let (container, key) = (placement::container(place.container, role), place.key.clone());
             // Where it is not there, it need not be named.
@@ -364,8 +368,7 @@ impl Array {
         let Some((item, form)) = found else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
         let expiry = expiry_of(expiry, item.expiry_ms);
-        let before = self.take_kept_before(place, true).await?;
-        self.restore_kept(place, before);
+        self.keep_nothing(place).await?;
         let slot = self.name_half_written(place, manner).await?;
         let requests = (0..form.roles()).map(|role| {
             let container = placement::container(place.container, role);

@@ -163,7 +163,7 @@ impl ArrayConfig {
             None => Policy::by_size(&self.ranges())
                 .map_err(|error| ConfigError(format!("array.sizes: {error}")))?,
         };
-        policy.checked(devices).map_err(|error| ConfigError(format!("array: {error}")))?;
+        policy.check(devices).map_err(|error| ConfigError(format!("array: {error}")))?;
         Ok(self)
     }
 

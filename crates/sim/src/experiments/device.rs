@@ -26,6 +26,13 @@ impl Model {
     }
 }
 
+impl std::fmt::Display for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Model { request_ns, bytes_per_us } = self;
+        write!(f, "a request costs {} us and its bytes at {bytes_per_us} MB/s", request_ns / 1000)
+    }
+}
+
 pub(super) struct Modelled {
     below: Rc<Memory>,
     reactor: Reactor,

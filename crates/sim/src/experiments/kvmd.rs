@@ -142,28 +142,52 @@ fn scattered(number: u64, keys: u64) -> u64 {
     (number * 7_919 + 13) % keys
 }
 
-fn keys_of(value_bytes: u64) -> u64 {
-    (STORED_BYTES / value_bytes).min(KEYS_MAX)
+/// How long values are.
+#[derive(Clone, Copy)]
+enum Sizes {
+    All(u64),
+    /// 4, 16 and 64 KiB, 30 : 40 : 30.
+    Mixture,
 }
 
-/// Store, update, retrieve and delete of values of one size.
+impl Sizes {
+    /// Bytes of the value of a key.
+    fn of(self, number: u64) -> u64 {
+        match self {
+            Sizes::All(bytes) => bytes,
+            Sizes::Mixture => match number % 10 {
+                0..3 => 4 * KIB,
+                3..7 => 16 * KIB,
+                _ => 64 * KIB,
+            },
+        }
+    }
+
+    fn keys(self) -> u64 {
+        let ten_bytes: u64 = (0..10).map(|number| self.of(number)).sum();
+        (10 * STORED_BYTES / ten_bytes).min(KEYS_MAX)
+    }
+}
+
+/// Store, update, retrieve and delete of as many values as there are keys.
 async fn each_operation(
     reactor: Reactor,
     model: Model,
     policy: Option<Policy>,
-    value_bytes: u64,
+    (sizes, keys): (Sizes, u64),
 ) -> [Measured; 4] {
     let setup = Setup::new(&reactor, model, policy).await;
-    let keys = keys_of(value_bytes);
-    let stored = setup.measure(keys, |number| store(number, value_bytes)).await;
-    let updated = setup.measure(keys, |number| store(scattered(number, keys), value_bytes)).await;
-    let retrieved = setup.measure(keys, |number| retrieve(scattered(number, keys))).await;
-    let deleted = setup.measure(keys, |number| delete(scattered(number, keys))).await;
-    for measured in [&stored, &updated, &retrieved, &deleted] {
+    let other = |number| scattered(number, keys);
+    let stored = setup.measure(keys, |number| store(number, sizes.of(number))).await;
+    let updated = setup.measure(keys, |number| store(other(number), sizes.of(other(number)))).await;
+    let retrieved = setup.measure(keys, |number| retrieve(other(number))).await;
+    let deleted = setup.measure(keys, |number| delete(other(number))).await;
+    let all = [stored, updated, retrieved, deleted];
+    for measured in &all {
         let is_possible = measured.per_s <= 1.02 * limit(model, measured);
         assert!(is_possible, "nothing is faster than its devices: {measured:?}");
     }
-    [stored, updated, retrieved, deleted]
+    all
 }
 
 const OPERATIONS: [&str; 4] = ["store", "update", "retrieve", "delete"];
@@ -178,20 +202,38 @@ fn policies() -> [(&'static str, Policy); 3] {
 
 /// K2 and K3: each mechanism alone.
 pub(super) fn mechanisms() -> Report {
-    let mut tables = Vec::new();
-    for model in MODELS {
-        for value_bytes in [KIB, 4 * KIB, 16 * KIB, 64 * KIB] {
-            let plain = run(|reactor| each_operation(reactor, model, None, value_bytes));
-            let mut rows = Vec::new();
-            for (name, policy) in policies() {
-                let measured =
-                    run(|reactor| each_operation(reactor, model, Some(policy.clone()), value_bytes));
-                rows.push((name.to_owned(), shares(model, &measured, &plain)));
-            }
-            tables.push(table(model, format!("values of {} KiB", value_bytes / KIB), rows));
-        }
-    }
-    Report { conditions: conditions(), tables }
+    let sizes = [KIB, 4 * KIB, 16 * KIB, 64 * KIB];
+    let each = MODELS.into_iter().flat_map(|model| sizes.map(|bytes| (model, bytes)));
+    let table = |(model, bytes)| {
+        compared(model, &format!("values of {} KiB", bytes / KIB), Sizes::All(bytes), &policies())
+    };
+    Report { conditions: conditions(), tables: each.map(table).collect() }
+}
+
+/// K4: a mixture of sizes.
+pub(super) fn hybrid() -> Report {
+    let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
+    let ranges = [range(16 * KIB, REPLICATION), range(u64::MAX, SPLITTING)];
+    let mut policies = policies().to_vec();
+    policies.push(("by size", Policy::by_size(&ranges).expect("they ascend")));
+    let title = "4, 16 and 64 KiB, 30 : 40 : 30; by size: copies to 16 KiB";
+    let table = |model| compared(model, title, Sizes::Mixture, &policies);
+    Report { conditions: conditions(), tables: MODELS.map(table).into() }
+}
+
+/// Each operation by each policy, beside the devices without redundancy.
+fn compared(model: Model, title: &str, sizes: Sizes, policies: &[(&str, Policy)]) -> Table {
+    let measured = |policy: Option<&Policy>| {
+        run(|reactor| each_operation(reactor, model, policy.cloned(), (sizes, sizes.keys())))
+    };
+    let plain = measured(None);
+    let row = |(name, policy): &(&str, Policy)| {
+        ((*name).to_owned(), shares(model, &measured(Some(policy)), &plain))
+    };
+    let each = OPERATIONS.iter();
+    let each = each.flat_map(|name| [format!("{name}: share"), "of limit".into(), "requests".into()]);
+    let columns = std::iter::once("mechanism".to_owned()).chain(each).collect();
+    Table { title: format!("{title}; {model}"), columns, rows: policies.iter().map(row).collect() }
 }
 
 /// For each operation its share of what devices without redundancy do, that share as one of what its requests
@@ -203,16 +245,6 @@ fn shares(model: Model, measured: &[Measured; 4], plain: &[Measured; 4]) -> Vec<
     measured.iter().zip(plain).flat_map(of_one).collect()
 }
 
-fn table(model: Model, title: String, rows: Vec<(String, Vec<f64>)>) -> Table {
-    let each =
-        OPERATIONS.iter().flat_map(|name| [format!("{name}: share"), "of limit".into(), "requests".into()]);
-    let columns = std::iter::once("mechanism".to_owned()).chain(each).collect();
-    let Model { request_ns, bytes_per_us } = model;
-    let title =
-        format!("{title}; a request costs {} us and its bytes at {bytes_per_us} MB/s", request_ns / 1000);
-    Table { title, columns, rows }
-}
-
 fn conditions() -> String {
     format!(
         "simulated: the array of the product over {DEVICES} modelled KV devices in virtual time; keys of 16 bytes, if not said otherwise at most \
@@ -220,47 +252,6 @@ fn conditions() -> String {
          the devices could do if they were busy all the time with the requests that an operation makes",
         STORED_BYTES >> 20
     )
-}
-
-/// K4: 4, 16 and 64 KiB, 30 : 40 : 30.
-pub(super) fn hybrid() -> Report {
-    let sizes = |number: u64| match number % 10 {
-        0..3 => 4 * KIB,
-        3..7 => 16 * KIB,
-        _ => 64 * KIB,
-    };
-    let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
-    let by_size =
-        Policy::by_size(&[range(16 * KIB, REPLICATION), range(u64::MAX, SPLITTING)]).expect("they ascend");
-    let measured = |model, policy: Option<Policy>| {
-        run(move |reactor| {
-            let policy = policy.clone();
-            async move {
-                let setup = Setup::new(&reactor, model, policy).await;
-                let keys = keys_of(27 * KIB);
-                let stored = setup.measure(keys, |number| store(number, sizes(number))).await;
-                let update = |number| store(scattered(number, keys), sizes(scattered(number, keys)));
-                let updated = setup.measure(keys, update).await;
-                let retrieved = setup.measure(keys, |number| retrieve(scattered(number, keys))).await;
-                let deleted = setup.measure(keys, |number| delete(scattered(number, keys))).await;
-                [stored, updated, retrieved, deleted]
-            }
-        })
-    };
-    let mut tables = Vec::new();
-    for model in MODELS {
-        let plain = measured(model, None);
-        let mut rows = Vec::new();
-        for (name, policy) in policies().into_iter().chain([("by size", by_size.clone())]) {
-            rows.push((name.to_owned(), shares(model, &measured(model, Some(policy)), &plain)));
-        }
-        tables.push(table(
-            model,
-            "4, 16 and 64 KiB, 30 : 40 : 30; by size: copies to 16 KiB".to_owned(),
-            rows,
-        ));
-    }
-    Report { conditions: conditions(), tables }
 }
 
 /// K5, and reads without one and two devices.
@@ -274,11 +265,9 @@ pub(super) fn failures() -> Report {
         }
         let columns =
             ["mechanism", "one out: retrieve", "two out: retrieve", "rebuild ms", "its writes ms", "ratio"];
-        let Model { request_ns, bytes_per_us } = model;
         let title = format!(
-            "{FAILURE_KEYS} values of 4 KiB; a request costs {} us and its bytes at {bytes_per_us} MB/s; retrieve: share of all in; its \
-             writes: what the new device needs to write its share, alone",
-            request_ns / 1000
+            "{FAILURE_KEYS} values of 4 KiB; {model}; retrieve: share of all in; its writes: what the new device \
+             needs to write its share, alone"
         );
         tables.push(Table { title, columns: columns.map(str::to_owned).to_vec(), rows });
     }
@@ -341,17 +330,9 @@ mod tests {
     #[test]
     fn each_mechanism_asks_for_no_more_than_it_has_to() {
         let measure = |policy: Option<Policy>, value_bytes| {
-            let measured = run(move |reactor| {
-                let policy = policy.clone();
-                async move {
-                    let setup = Setup::new(&reactor, MODELS[0], policy).await;
-                    let stored = setup.measure(4000, |number| store(number, value_bytes)).await;
-                    let retrieved = setup.measure(4000, |number| retrieve(scattered(number, 4000))).await;
-                    let deleted = setup.measure(4000, delete).await;
-                    [stored, retrieved, deleted]
-                }
-            });
-            let [stored, retrieved, deleted] = measured;
+            let sizes = (Sizes::All(value_bytes), 4000);
+            let measured = run(|reactor| each_operation(reactor, MODELS[0], policy.clone(), sizes));
+            let [stored, _, retrieved, deleted] = measured;
             // A few more are made once.
             let requests = [stored, retrieved, deleted].map(|it| (it.requests * 100.0).round() / 100.0);
             (requests, stored.per_s, retrieved.per_s)

@@ -71,24 +71,17 @@ impl Experiment {
 /// The table as text: names to the left, numbers to the right.
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = |numbers: &[f64]| numbers.iter().map(|number| number_text(*number)).collect();
-        let cells: Vec<(&str, Vec<String>)> =
-            self.rows.iter().map(|(name, numbers)| (name.as_str(), text(numbers))).collect();
-        let names = cells.iter().map(|(name, _)| *name).chain(self.columns.first().map(String::as_str));
-        let first = names.map(str::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let numbers = cells.iter().filter_map(|(_, cells)| cells.get(column)).map(String::len);
-            numbers.chain(self.columns.get(column + 1).map(String::len)).max().unwrap_or(0)
+        let row = |(name, numbers): &(String, Vec<f64>)| {
+            std::iter::once(name.clone()).chain(numbers.iter().copied().map(number_text)).collect()
         };
-        writeln!(f, "{}", self.title)?;
-        write!(f, "{:first$}", self.columns.first().map_or("", String::as_str))?;
-        for (number, column) in self.columns.iter().skip(1).enumerate() {
-            write!(f, "  {column:>width$}", width = width(number))?;
-        }
-        for (name, cells) in &cells {
-            write!(f, "\n{name:first$}")?;
-            for (number, cell) in cells.iter().enumerate() {
-                write!(f, "  {cell:>width$}", width = width(number))?;
+        let lines: Vec<Vec<String>> =
+            std::iter::once(self.columns.clone()).chain(self.rows.iter().map(row)).collect();
+        let width = |column: usize| lines.iter().map(|cells| cells[column].len()).max().unwrap_or(0);
+        write!(f, "{}", self.title)?;
+        for cells in &lines {
+            write!(f, "\n{:1$}", cells[0], width(0))?;
+            for (column, cell) in cells.iter().enumerate().skip(1) {
+                write!(f, "  {cell:>0$}", width(column))?;
             }
         }
         writeln!(f)

@@ -138,7 +138,7 @@ impl ArrayControl {
         let holds_last = |status: &ArrayStatus| status.members.get(member).is_some_and(|it| it.holds_last);
         if !wish.accept_loss && locked(&self.reports).values().any(holds_last) {
             let words = format!(
-                "{old}: objects are lost with it, as too few of the other devices that hold their pieces are in; \
+                "{old}: objects may be lost with it, as too few of the other devices that hold their pieces are in; \
                  bring those back or replace them first (--accept-loss does it all the same)"
             );
             return Err(Refusal::new(StatusCode::CONFLICT, words));
