@@ -67,6 +67,14 @@ impl Partition {
         self.state.borrow().segments.live_units() + self.transactions.promised_units()
     }
 
+    /// True if there is room for one more store of so many units.
+    fn has_room(&self, units: u64) -> bool {
+        let (kept_units, kept_objects) =
+            if self.room_is_awaited() { (self.ahead_units(), 1) } else { (0, 0) };
+        self.claimed_units() + kept_units + units <= self.live_units_max()
+            && self.objects_left() > kept_objects
+    }
+
     /// Lets a store of so many bytes in, after waiting for its turn; or refuses it.
     pub(crate) async fn admit(&self, bytes: u64) -> Result<()> {
         if let Some(error) = self.log.failure() {
@@ -75,9 +83,7 @@ impl Partition {
         self.log.wait_for_room().await?;
         self.wait_for_keys().await?;
         let units = bytes / UNIT_BYTES;
-        let has_space =
-            |partition: &Partition| partition.claimed_units() + units <= partition.live_units_max();
-        let fits = |partition: &Partition| has_space(partition) && partition.objects_left() > 0;
+        let fits = |partition: &Partition| partition.has_room(units);
         if !fits(self) && self.has_debris() {
             self.wait_while(|partition| !fits(partition) && partition.has_debris()).await?;
         }
@@ -87,7 +93,8 @@ impl Partition {
         }
         if !fits(self) {
             add(&self.counts.no_space, 1);
-            return Err(if has_space(self) { Error::NoMemory } else { Error::NoSpace });
+            let has_space = self.claimed_units() + units <= self.live_units_max();
+            return Err(if has_space { Error::NoMemory } else { Error::NoSpace });
         }
         self.wait_to_store().await
     }
@@ -152,7 +159,8 @@ impl Partition {
         }
     }
 
-    async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
+    /// Waits for the background to make room; an error if it cannot.
+    pub(crate) async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
         let _hungry = Hungry::new(self);
         self.stuck.take();
         self.background.ring();

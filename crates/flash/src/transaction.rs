@@ -15,6 +15,7 @@
 //! Never: it decides what becomes of a transaction over several partitions.
 
 mod recover;
+mod room;
 mod write;
 
 use crate::format::intent::is_write;
@@ -50,6 +51,7 @@ pub(crate) struct Transactions {
     stale: RefCell<BTreeSet<KeyId>>,
     /// All keys are.
     all_stale: Cell<bool>,
+    room: room::RoomWaiters,
 }
 
 /// What a transaction holds.
@@ -183,7 +185,7 @@ impl Partition {
             since_ms: self.now_ms(),
         };
         if held.everything {
-            let everything = self.locks.lock_everything().await;
+            let everything = self.hold_everything().await;
             return none(Some(everything));
         }
         loop {

@@ -1,0 +1,61 @@
+//! Room for a transaction that holds everything.
+//!
+//! While everything is held nothing can be evicted: such a transaction sees no key go that it did not delete.
+//! So a device that makes room makes it before. Place on the path: holding everything, before it is granted.
+//!
+//! Invariants:
+//! * who is granted everything finds the room that eviction keeps ahead of need, if there is anything to evict;
+//! * while somebody waits for that room stores leave it alone, and all who wait share it;
+//! * who holds everything may use what the others wait for.
+//!
+//! Never: it refuses to hold. A transaction that only reads needs no room.
+
+use crate::partition::Partition;
+use plimsoll_kv::key_locks::EverythingGuard;
+use std::cell::Cell;
+
+/// Transactions that wait for room before they hold everything.
+#[derive(Default)]
+pub(crate) struct RoomWaiters(Cell<u32>);
+
+/// One of them; dropping it ends its wait.
+struct Waiting<'a>(&'a RoomWaiters);
+
+impl RoomWaiters {
+    fn wait(&self) -> Waiting<'_> {
+        self.0.set(self.0.get() + 1);
+        Waiting(self)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.set(self.0.0.get() - 1);
+    }
+}
+
+impl Partition {
+    /// True if stores have to leave the room that is kept ahead of need to a transaction.
+    pub(crate) fn room_is_awaited(&self) -> bool {
+        self.transactions.room.0.get() > 0 && !self.locks.is_everything_kept()
+    }
+
+    /// Holds everything, when there is room.
+    pub(super) async fn hold_everything(&self) -> EverythingGuard {
+        let everything = self.locks.lock_everything().await;
+        if !self.evicts() || self.has_room_ahead() {
+            return everything;
+        }
+        drop(everything);
+        let _waiting = self.transactions.room.wait();
+        loop {
+            let made = self.wait_while(|partition| !partition.has_room_ahead()).await;
+            // Another one holds everything: there will be something to evict.
+            let may_hope = self.locks.is_everything_kept();
+            let everything = self.locks.lock_everything().await;
+            if self.has_room_ahead() || (made.is_err() && !may_hope) {
+                return everything;
+            }
+        }
+    }
+}
