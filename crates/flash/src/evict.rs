@@ -152,11 +152,6 @@ impl Partition {
         (AHEAD_SEGMENTS * self.layout.segment_units()).min(self.live_units_max() / AHEAD_PART)
     }
 
-    /// True if those are empty, and the index has memory.
-    pub(crate) fn has_room_ahead(&self) -> bool {
-        self.claimed_units() + self.ahead_units() <= self.live_units_max() && self.objects_left() > 0
-    }
-
     /// True if a device that evicts is so full that it rather does that than squeeze out the last room.
     pub(crate) fn is_crowded(&self) -> bool {
         self.evicts() && self.claimed_units() * 4 > self.live_units_max() * CROWDED_QUARTERS

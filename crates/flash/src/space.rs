@@ -18,6 +18,9 @@ const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;
 
+/// Free segments that a transaction which is about to hold everything finds beyond those.
+const AWAITED_SEGMENTS: u32 = 2;
+
 /// Somebody waits for space: until it has come, or the one who waits is dropped.
 struct Hungry<'a>(&'a Partition);
 
@@ -37,6 +40,11 @@ impl Drop for Hungry<'_> {
 impl Partition {
     /// Free segments below which stores wait.
     pub(crate) fn store_reserve(&self) -> u32 {
+        self.unawaited_reserve() + if self.room_is_awaited() { AWAITED_SEGMENTS } else { 0 }
+    }
+
+    /// The same when no transaction waits for room.
+    fn unawaited_reserve(&self) -> u32 {
         self.steady_reserve() + self.keys.wanted_segments()
     }
 
@@ -73,6 +81,14 @@ impl Partition {
             if self.room_is_awaited() { (self.ahead_units(), 1) } else { (0, 0) };
         self.claimed_units() + kept_units + units <= self.live_units_max()
             && self.objects_left() > kept_objects
+    }
+
+    /// True if there is the room that a transaction waits for: what eviction keeps ahead of need, free segments
+    /// to write it to, and memory in the index.
+    pub(crate) fn has_room_ahead(&self) -> bool {
+        self.claimed_units() + self.ahead_units() <= self.live_units_max()
+            && self.state.borrow().segments.free_count() >= self.unawaited_reserve() + AWAITED_SEGMENTS
+            && self.objects_left() > 0
     }
 
     /// Lets a store of so many bytes in, after waiting for its turn; or refuses it.

@@ -166,7 +166,7 @@ impl Partition {
         if self.transactions.open.borrow().len() >= TRANSACTIONS_MAX {
             return Err(Error::Overloaded);
         }
-        let holding = self.hold_now(held).await;
+        let holding = self.hold_with_room(held).await;
         let id = id.unwrap_or_else(|| TransactionId {
             partition: self.layout.partition,
             version: self.next_version(),
@@ -185,7 +185,7 @@ impl Partition {
             since_ms: self.now_ms(),
         };
         if held.everything {
-            let everything = self.hold_everything().await;
+            let everything = self.locks.lock_everything().await;
             return none(Some(everything));
         }
         loop {

@@ -8,10 +8,12 @@
 //! * while somebody waits for that room stores leave it alone, and all who wait share it;
 //! * who holds everything may use what the others wait for.
 //!
-//! Never: it refuses to hold. A transaction that only reads needs no room.
+//! Never: it refuses to hold: a transaction that only reads needs no room. What is held again at a start is not
+//! asked for here: nothing is evicted then.
 
+use super::Holding;
 use crate::partition::Partition;
-use plimsoll_kv::key_locks::EverythingGuard;
+use plimsoll_kv::transaction::Held;
 use std::cell::Cell;
 
 /// Transactions that wait for room before they hold everything.
@@ -40,21 +42,21 @@ impl Partition {
         self.transactions.room.0.get() > 0 && !self.locks.is_everything_kept()
     }
 
-    /// Holds everything, when there is room.
-    pub(super) async fn hold_everything(&self) -> EverythingGuard {
-        let everything = self.locks.lock_everything().await;
-        if !self.evicts() || self.has_room_ahead() {
-            return everything;
+    /// Holds what a transaction asks for; everything only when there is room.
+    pub(super) async fn hold_with_room(&self, held: &Held) -> Holding {
+        let holding = self.hold_now(held).await;
+        if !held.everything || !self.evicts() || self.has_room_ahead() {
+            return holding;
         }
-        drop(everything);
+        drop(holding);
         let _waiting = self.transactions.room.wait();
         loop {
             let made = self.wait_while(|partition| !partition.has_room_ahead()).await;
             // Another one holds everything: there will be something to evict.
             let may_hope = self.locks.is_everything_kept();
-            let everything = self.locks.lock_everything().await;
+            let holding = self.hold_now(held).await;
             if self.has_room_ahead() || (made.is_err() && !may_hope) {
-                return everything;
+                return holding;
             }
         }
     }
