@@ -83,8 +83,8 @@ impl Partition {
             && self.objects_left() > kept_objects
     }
 
-    /// True if there is the room that a transaction waits for: what eviction keeps ahead of need, free segments
-    /// to write it to, and memory in the index.
+    /// True if there is the room that a transaction waits for: what eviction keeps ahead of need, free
+    /// segments to write it to, and memory in the index.
     pub(crate) fn has_room_ahead(&self) -> bool {
         self.claimed_units() + self.ahead_units() <= self.live_units_max()
             && self.state.borrow().segments.free_count() >= self.unawaited_reserve() + AWAITED_SEGMENTS

@@ -1,15 +1,17 @@
 //! Room for a transaction that holds everything.
 //!
-//! While everything is held nothing can be evicted: such a transaction sees no key go that it did not delete.
-//! So a device that makes room makes it before. Place on the path: holding everything, before it is granted.
+//! While everything is held nothing can be evicted: such a transaction sees no key go that it did not
+//! delete. So a device that makes room makes it before. Place on the path: holding everything, before it is
+//! granted.
 //!
 //! Invariants:
-//! * who is granted everything finds the room that eviction keeps ahead of need, if there is anything to evict;
+//! * who is granted everything finds the room that eviction keeps ahead of need, if there is anything to
+//!   evict;
 //! * while somebody waits for that room stores leave it alone, and all who wait share it;
 //! * who holds everything may use what the others wait for.
 //!
-//! Never: it refuses to hold: a transaction that only reads needs no room. What is held again at a start is not
-//! asked for here: nothing is evicted then.
+//! Never: it refuses to hold: a transaction that only reads needs no room. What is held again at a start is
+//! not asked for here: nothing is evicted then.
 
 use super::Holding;
 use crate::partition::Partition;

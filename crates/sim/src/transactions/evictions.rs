@@ -1,10 +1,10 @@
 //! What a full server deletes to make room, in worlds where it may.
 //!
-//! Place: between a partition and its cache, if it has one. Keys that fill the device may go at any time; those
-//! that are judged by count as just read, so that they stay if anything else can go.
+//! Place: between a partition and its cache, if it has one. Keys that fill the device may go at any time;
+//! those that are judged by count as just read, so that they stay if anything else can go.
 //!
-//! Invariants: what goes up is passed on as it is; if a key that is judged by goes all the same, that is known
-//! before any client can miss it.
+//! Invariants: what goes up is passed on as it is; if a key that is judged by goes all the same, that is
+//! known before any client can miss it.
 
 use super::client::Shared;
 use plimsoll_cache::Cache;
