@@ -98,6 +98,37 @@ fn a_read_under_way_goes_on_with_members_that_came_in_meanwhile() {
     });
 }
 
+/// Giving takes its time, and others begin to read meanwhile.
+#[test]
+fn what_is_pinned_while_pins_are_given_is_pinned_on_who_comes_in() {
+    run(async |reactor| {
+        for mut bench in benches(&reactor) {
+            bench.options.rebuild_bytes_per_s = 100_000;
+            let array = bench.open().await;
+            take_out(&array, &reactor, &[0, 1]).await;
+            let mut readers = Vec::new();
+            for generation in 0..5 {
+                let value = long(1500, generation);
+                store(&array, &value).await;
+                readers.push((value, pin(&array, "k").await));
+            }
+            [0, 1].into_iter().for_each(|member| array.rebuild(member));
+            let is_out = || array.status().members.iter().any(|member| member.state != MemberState::In);
+            while is_out() {
+                reactor.sleep_ns(1_000_000).await;
+                readers.push((long(1500, 4), pin(&array, "k").await));
+            }
+            assert!(readers.len() > 50, "{} readers", readers.len());
+            take_out(&array, &reactor, &[2, 3]).await;
+            for (value, item) in readers {
+                assert_eq!(read(&array, "k", &item).await, value);
+                unpin(&array, &item).await;
+            }
+            assert_nothing_left(&bench, &array);
+        }
+    });
+}
+
 /// Each version has readers, some of which end before they have read it.
 #[test]
 fn readers_of_every_version_go_on_while_members_are_rebuilt() {
