@@ -6,6 +6,7 @@ mod failures;
 mod model;
 mod opening;
 mod parts;
+mod pins;
 mod shards;
 mod sizes;
 mod slow;
