@@ -151,7 +151,7 @@ async fn execute_one(connection: &Rc<Connection>, index: usize, args: &OwnedArgs
     // Its bytes are held as what was queued.
     let account = connection.account(slot, 0, capture(connection, &args));
     let device_time = Cell::new(0);
-    let run = start.run(connection, &args);
+    let run = start(connection, &args);
     let replies = timed(connection, Box::pin(finish(connection.clone(), run)), &device_time).await;
     let (last, others) = replies.split_last().expect("there is a reply");
     others.iter().for_each(|reply| connection.charge(None, reply, 0));

@@ -192,7 +192,7 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
     match transaction::queue(connection, index, args) {
         None => {
             connection.runs(slot);
-            (Some(slot), start.run(connection, args))
+            (Some(slot), start(connection, args))
         }
         Some(Ok(queued)) => (None, Run::Now(queued)),
         Some(Err(refused)) => {
@@ -202,26 +202,11 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
     }
 }
 
-/// How a command that makes sense is run.
-enum Start {
-    Handler(Handler),
-    Help(&'static Spec),
-}
-
-impl Start {
-    fn run(&self, connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-        match self {
-            Start::Handler(handler) => handler(connection, args),
-            Start::Help(spec) => Run::Now(help(spec)),
-        }
-    }
-}
-
 /// Why a command is refused, and the slot that counts it; none for what is no command, as in Redis.
 type Refusal = (Option<usize>, Reply);
 
 /// Looks whether a command makes sense, and whether a client may send it: its slot, and how it is run.
-fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usize, Start), Refusal> {
+fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usize, Handler), Refusal> {
     let (spec, own) = (&TABLE[index], slots::slot_of(index, None));
     if !has_arity(spec.arity, args.len()) {
         return Err((Some(own), wrong_arity(spec.name, None)));
@@ -244,23 +229,18 @@ fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usiz
 }
 
 /// What a command and its subcommand, if it has any, are in the table.
-fn resolve(index: usize, args: &Args<'_>) -> Result<(usize, Start), Refusal> {
+fn resolve(index: usize, args: &Args<'_>) -> Result<(usize, Handler), Refusal> {
     let (spec, own) = (&TABLE[index], slots::slot_of(index, None));
     let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
-        return Ok((own, Start::Handler(spec.handler)));
+        return Ok((own, spec.handler));
     };
     let sought = |sub: &Subcommand| compare_ignoring_case(sub.name, name).is_eq();
     let Some(number) = spec.subcommands.iter().position(sought) else {
-        let is_help = name.eq_ignore_ascii_case(b"help");
-        return if is_help {
-            Ok((own, Start::Help(spec)))
-        } else {
-            Err((None, unknown_subcommand(spec, name)))
-        };
+        return Err((None, unknown_subcommand(spec, name)));
     };
     let (sub, slot) = (&spec.subcommands[number], slots::slot_of(index, Some(number)));
     if has_arity(sub.arity, args.len()) {
-        Ok((slot, Start::Handler(sub.handler)))
+        Ok((slot, sub.handler))
     } else {
         Err((Some(slot), wrong_arity(spec.name, Some(sub.name))))
     }
@@ -303,17 +283,17 @@ fn syntax_error() -> Reply {
     Reply::error("ERR syntax error")
 }
 
-fn help(spec: &Spec) -> Reply {
+/// HELP: what the other subcommands of a command are.
+fn help(_: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let spec = &TABLE[find(&args[0]).expect("its subcommand was found")];
     let command = spec.name.to_ascii_uppercase();
     let head = format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
-    let mut lines = vec![Reply::Bulk(head.into_bytes())];
-    for sub in spec.subcommands {
-        lines.push(Reply::Bulk(sub.name.to_ascii_uppercase().into_bytes()));
-        lines.push(Reply::Bulk(format!("    {}", sub.help).into_bytes()));
-    }
-    lines.push(Reply::bulk("HELP"));
-    lines.push(Reply::bulk("    Print this help."));
-    Reply::Array(lines)
+    let (help, others): (Vec<&Subcommand>, Vec<_>) =
+        spec.subcommands.iter().partition(|sub| sub.name == "help");
+    let lines = others.into_iter().chain(help).flat_map(|sub| {
+        [sub.name.to_ascii_uppercase().into_bytes(), format!("    {}", sub.help).into_bytes()]
+    });
+    Run::Now(Reply::Array(std::iter::once(head.into_bytes()).chain(lines).map(Reply::Bulk).collect()))
 }
 
 /// For commands that have nothing but subcommands: the table has sent every call elsewhere.

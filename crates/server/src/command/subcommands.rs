@@ -1,6 +1,6 @@
 //! The subcommands of the commands that have any, in the order of their names.
 
-use super::Subcommand;
+use super::{Subcommand, help};
 use super::{
     absent, acl, client, config, debug, introspect, kill, latency, memory, object, pause, pubsub, script,
     slowlog,
@@ -12,10 +12,14 @@ macro_rules! sub {
     };
 }
 
+/// Each has it.
+const HELP: Subcommand = sub!("help", 2, help, "Print this help.");
+
 pub(super) const ACL: &[Subcommand] = &[
     sub!("cat", -2, acl::cat, "[<category>]: List the commands of a category, or all categories."),
     sub!("deluser", -3, acl::deluser, "<username> [<username> ...]: Delete users: there is none but one."),
     sub!("getuser", 3, acl::getuser, "<username>: Get the user's details."),
+    HELP,
     sub!("list", 2, acl::list, "Show the user in the format of Redis' configuration."),
     sub!("load", 2, acl::no_file, "Reload users from a file: refused, there is none."),
     sub!("log", -2, acl::log, "[<count> | RESET]: Show the entries of the log: none is kept."),
@@ -29,6 +33,7 @@ pub(super) const CLIENT: &[Subcommand] = &[
     sub!("caching", 3, pause::caching, "(YES|NO): Track the keys of the next command: refused."),
     sub!("getname", 2, client::getname, "Return the name of the current connection."),
     sub!("getredir", 2, pause::getredir, "Return the client ID that tracking redirects to: -1."),
+    HELP,
     sub!("id", 2, client::id, "Return the ID of the current connection."),
     sub!("info", 2, client::info, "Return information about the current client connection."),
     sub!(
@@ -91,24 +96,28 @@ pub(super) const COMMAND: &[Subcommand] = &[
         introspect::getkeysandflags,
         "<full-command>: Return the keys from a full command, and what is done with them."
     ),
+    HELP,
     sub!("info", -2, introspect::info, "[<name> ...]: Return details about commands, all by default."),
     sub!("list", -2, introspect::list, "[FILTERBY ...]: Return a list of all commands in this server."),
 ];
 
 pub(super) const CONFIG: &[Subcommand] = &[
     sub!("get", -3, config::get, "<pattern> ...: Return parameters matching the glob-like patterns."),
+    HELP,
     sub!("resetstat", 2, config::resetstat, "Reset statistics reported by the INFO command."),
     sub!("rewrite", 2, config::rewrite, "Write what CONFIG SET has changed into the configuration file."),
     sub!("set", -4, config::set, "<directive> <value> ...: Set parameters, all or none."),
 ];
 
 pub(super) const DEBUG: &[Subcommand] = &[
+    HELP,
     sub!("object", 3, debug::object, "<key>: Show low level info about a key and its value."),
     sub!("sleep", 3, debug::sleep, "<seconds>: Let this connection wait; decimals allowed."),
 ];
 
 pub(super) const FUNCTION: &[Subcommand] = &[
     sub!("flush", -2, absent::function_flush, "[ASYNC|SYNC]: Delete all libraries: there are none."),
+    HELP,
     sub!("list", -2, absent::function_list, "[LIBRARYNAME <pattern>] [WITHCODE]: List libraries: none."),
     sub!("stats", 2, absent::function_stats, "Return the running function and the engines: none."),
 ];
@@ -116,6 +125,7 @@ pub(super) const FUNCTION: &[Subcommand] = &[
 pub(super) const LATENCY: &[Subcommand] = &[
     sub!("doctor", 2, latency::doctor, "Return a human readable latency analysis report."),
     sub!("graph", 3, latency::graph, "<event>: Return an ASCII latency graph for the event class."),
+    HELP,
     sub!("histogram", -2, latency::histogram, "[COMMAND ...]: Return cumulative latencies of commands."),
     sub!("history", 3, latency::history, "<event>: Return time-latency samples for the event class."),
     sub!("latest", 2, latency::latest, "Return the latest latency samples for all events."),
@@ -124,6 +134,7 @@ pub(super) const LATENCY: &[Subcommand] = &[
 
 pub(super) const MEMORY: &[Subcommand] = &[
     sub!("doctor", 2, memory::doctor, "Return memory problems reports."),
+    HELP,
     sub!("purge", 2, memory::purge, "Purge dirty pages: the allocator does so by itself."),
     sub!("stats", 2, memory::stats, "Return information about the memory usage of the server."),
     sub!(
@@ -135,17 +146,19 @@ pub(super) const MEMORY: &[Subcommand] = &[
 ];
 
 pub(super) const MODULE: &[Subcommand] =
-    &[sub!("list", 2, absent::no_modules, "Return a list of loaded modules: there are none.")];
+    &[HELP, sub!("list", 2, absent::no_modules, "Return a list of loaded modules: there are none.")];
 
 pub(super) const OBJECT: &[Subcommand] = &[
     sub!("encoding", 3, object::encoding, "<key>: Return the kind of internal representation of the value."),
     sub!("freq", 3, object::freq, "<key>: Return the access frequency: none is kept."),
+    HELP,
     sub!("idletime", 3, object::idletime, "<key>: Return the time since the last access: none is kept."),
     sub!("refcount", 3, object::refcount, "<key>: Return the number of references of the value."),
 ];
 
 pub(super) const PUBSUB: &[Subcommand] = &[
     sub!("channels", -2, pubsub::channels, "[<pattern>]: Return the channels that somebody listens to."),
+    HELP,
     sub!("numpat", 2, pubsub::numpat, "Return the number of patterns that somebody listens by."),
     sub!("numsub", -2, pubsub::numsub, "[<channel> ...]: Return how many listen to each channel."),
 ];
@@ -158,6 +171,7 @@ pub(super) const SCRIPT: &[Subcommand] = &[
         "<sha1> [<sha1> ...]: Return which of these scripts are known."
     ),
     sub!("flush", -2, script::script_flush, "[ASYNC|SYNC]: Forget what was loaded: nothing can be."),
+    HELP,
 ];
 
 pub(super) const SLOWLOG: &[Subcommand] = &[
@@ -169,6 +183,7 @@ pub(super) const SLOWLOG: &[Subcommand] = &[
          of: id, timestamp, time in microseconds, arguments array, client IP and port, client name; with \
          WITHDEVICE also microseconds at the device."
     ),
+    HELP,
     sub!("len", 2, slowlog::len, "Return the length of the slowlog."),
     sub!("reset", 2, slowlog::reset, "Reset the slowlog."),
 ];
