@@ -1,9 +1,10 @@
 //! `plimsoll sim`: the simulator.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Subcommand;
 use plimsoll_sim::experiments;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 /// What to simulate.
 #[derive(Subcommand, Debug)]
@@ -35,6 +36,12 @@ pub(crate) enum Command {
     Run {
         /// Its name, as `list` tells it.
         name: String,
+        /// Which keys there are: the numbers should hardly depend on it.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Writes NAME.json and NAME.svg there, too.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
     },
 }
 
@@ -54,17 +61,18 @@ fn list() -> Result<()> {
     Ok(())
 }
 
-fn run(name: &str) -> Result<()> {
+fn run(name: &str, seed: u64, out: Option<&Path>) -> Result<()> {
     let Some(experiment) = experiments::list().iter().find(|it| it.name == name) else {
         let names: Vec<&str> = experiments::list().iter().map(|it| it.name).collect();
         bail!("{name}: no experiment; there are {}", names.join(", "));
     };
-    let report = experiment.run();
+    let report = experiment.run(seed);
     println!("{}", report.conditions);
     for table in &report.tables {
         println!("\n{table}");
     }
-    Ok(())
+    let Some(dir) = out else { return Ok(()) };
+    experiment.write(&report, dir).with_context(|| format!("writing to {}", dir.display()))
 }
 
 impl Command {
@@ -72,7 +80,7 @@ impl Command {
         use plimsoll_sim::{fuzz, transactions as of_several};
         let (seeds, go_on, all_faults, trace, transactions, arrays) = match self {
             Command::List => return list(),
-            Command::Run { name } => return run(&name),
+            Command::Run { name, seed, out } => return run(&name, seed, out.as_deref()),
             Command::Fuzz { seeds, go_on, all_faults, trace, transactions, arrays } => {
                 (seeds, go_on, all_faults, trace, transactions, arrays)
             }

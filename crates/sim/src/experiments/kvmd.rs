@@ -113,28 +113,36 @@ fn joining(number: usize, device: &Rc<Modelled>) -> Joining {
     Joining { name: format!("d{number}"), id: [number as u8 + 1; 16], device: Some(device.clone()) }
 }
 
-fn key(number: u64) -> Vec<u8> {
-    format!("key:{number:012}").into_bytes()
+/// The keys of a seed.
+#[derive(Clone, Copy)]
+struct Keys {
+    seed: u64,
 }
 
-fn store(number: u64, value_bytes: u64) -> Op {
-    Op::Store {
-        container: DB,
-        key: key(number),
-        value: Value::Bytes(vec![number as u8; value_bytes as usize]),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
+impl Keys {
+    fn name(self, number: u64) -> Vec<u8> {
+        format!("{:04}:{number:011}", self.seed % 10_000).into_bytes()
     }
-}
 
-fn retrieve(number: u64) -> Op {
-    Op::Retrieve { container: DB, key: key(number), range: None, pin: false }
-}
+    fn store(self, number: u64, value_bytes: u64) -> Op {
+        Op::Store {
+            container: DB,
+            key: self.name(number),
+            value: Value::Bytes(vec![number as u8; value_bytes as usize]),
+            condition: Condition::None,
+            expiry: Expiry::Never,
+            retain: false,
+            want_previous: false,
+        }
+    }
 
-fn delete(number: u64) -> Op {
-    Op::Delete { container: DB, key: key(number), condition: Condition::None }
+    fn retrieve(self, number: u64) -> Op {
+        Op::Retrieve { container: DB, key: self.name(number), range: None, pin: false }
+    }
+
+    fn delete(self, number: u64) -> Op {
+        Op::Delete { container: DB, key: self.name(number), condition: Condition::None }
+    }
 }
 
 /// Another order than that in which keys were stored.
@@ -174,14 +182,14 @@ async fn each_operation(
     reactor: Reactor,
     model: Model,
     policy: Option<Policy>,
-    (sizes, keys): (Sizes, u64),
+    (sizes, count, keys): (Sizes, u64, Keys),
 ) -> [Measured; 4] {
     let setup = Setup::new(&reactor, model, policy).await;
-    let other = |number| scattered(number, keys);
-    let stored = setup.measure(keys, |number| store(number, sizes.of(number))).await;
-    let updated = setup.measure(keys, |number| store(other(number), sizes.of(other(number)))).await;
-    let retrieved = setup.measure(keys, |number| retrieve(other(number))).await;
-    let deleted = setup.measure(keys, |number| delete(other(number))).await;
+    let other = |number| scattered(number, count);
+    let stored = setup.measure(count, |number| keys.store(number, sizes.of(number))).await;
+    let updated = setup.measure(count, |number| keys.store(other(number), sizes.of(other(number)))).await;
+    let retrieved = setup.measure(count, |number| keys.retrieve(other(number))).await;
+    let deleted = setup.measure(count, |number| keys.delete(other(number))).await;
     let all = [stored, updated, retrieved, deleted];
     for measured in &all {
         let is_possible = measured.per_s <= 1.02 * limit(model, measured);
@@ -201,30 +209,31 @@ fn policies() -> [(&'static str, Policy); 3] {
 }
 
 /// K2 and K3: each mechanism alone.
-pub(super) fn mechanisms() -> Report {
+pub(super) fn mechanisms(seed: u64) -> Report {
     let sizes = [KIB, 4 * KIB, 16 * KIB, 64 * KIB];
     let each = MODELS.into_iter().flat_map(|model| sizes.map(|bytes| (model, bytes)));
     let table = |(model, bytes)| {
-        compared(model, &format!("values of {} KiB", bytes / KIB), Sizes::All(bytes), &policies())
+        compared(model, &format!("values of {} KiB", bytes / KIB), (Sizes::All(bytes), seed), &policies())
     };
-    Report { conditions: conditions(), tables: each.map(table).collect() }
+    Report { seed, conditions: conditions(), tables: each.map(table).collect() }
 }
 
 /// K4: a mixture of sizes.
-pub(super) fn hybrid() -> Report {
+pub(super) fn hybrid(seed: u64) -> Report {
     let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
     let ranges = [range(16 * KIB, REPLICATION), range(u64::MAX, SPLITTING)];
     let mut policies = policies().to_vec();
     policies.push(("by size", Policy::by_size(&ranges).expect("they ascend")));
     let title = "4, 16 and 64 KiB, 30 : 40 : 30; by size: copies to 16 KiB";
-    let table = |model| compared(model, title, Sizes::Mixture, &policies);
-    Report { conditions: conditions(), tables: MODELS.map(table).into() }
+    let table = |model| compared(model, title, (Sizes::Mixture, seed), &policies);
+    Report { seed, conditions: conditions(), tables: MODELS.map(table).into() }
 }
 
 /// Each operation by each policy, beside the devices without redundancy.
-fn compared(model: Model, title: &str, sizes: Sizes, policies: &[(&str, Policy)]) -> Table {
+fn compared(model: Model, title: &str, (sizes, seed): (Sizes, u64), policies: &[(&str, Policy)]) -> Table {
+    let keys = Keys { seed };
     let measured = |policy: Option<&Policy>| {
-        run(|reactor| each_operation(reactor, model, policy.cloned(), (sizes, sizes.keys())))
+        run(|reactor| each_operation(reactor, model, policy.cloned(), (sizes, sizes.keys(), keys)))
     };
     let plain = measured(None);
     let row = |(name, policy): &(&str, Policy)| {
@@ -233,7 +242,12 @@ fn compared(model: Model, title: &str, sizes: Sizes, policies: &[(&str, Policy)]
     let each = OPERATIONS.iter();
     let each = each.flat_map(|name| [format!("{name}: share"), "of limit".into(), "requests".into()]);
     let columns = std::iter::once("mechanism".to_owned()).chain(each).collect();
-    Table { title: format!("{title}; {model}"), columns, rows: policies.iter().map(row).collect() }
+    Table {
+        title: format!("{title}; {model}"),
+        columns,
+        rows: policies.iter().map(row).collect(),
+        plotted: (0..OPERATIONS.len()).map(|operation| 3 * operation).collect(),
+    }
 }
 
 /// For each operation its share of what devices without redundancy do, that share as one of what its requests
@@ -255,12 +269,13 @@ fn conditions() -> String {
 }
 
 /// K5, and reads without one and two devices.
-pub(super) fn failures() -> Report {
+pub(super) fn failures(seed: u64) -> Report {
     let mut tables = Vec::new();
     for model in MODELS {
         let mut rows = Vec::new();
         for (name, policy) in policies().into_iter().skip(1) {
-            let row = run(move |reactor| failing(reactor, model, policy.clone(), FAILURE_KEYS));
+            let row =
+                run(move |reactor| failing(reactor, model, policy.clone(), (FAILURE_KEYS, Keys { seed })));
             rows.push((name.to_owned(), row));
         }
         let columns =
@@ -269,14 +284,19 @@ pub(super) fn failures() -> Report {
             "{FAILURE_KEYS} values of 4 KiB; {model}; retrieve: share of all in; its writes: what the new device \
              needs to write its share, alone"
         );
-        tables.push(Table { title, columns: columns.map(str::to_owned).to_vec(), rows });
+        tables.push(Table {
+            title,
+            columns: columns.map(str::to_owned).to_vec(),
+            rows,
+            plotted: vec![0, 1, 4],
+        });
     }
-    Report { conditions: conditions(), tables }
+    Report { seed, conditions: conditions(), tables }
 }
 
-async fn failing(reactor: Reactor, model: Model, policy: Policy, keys: u64) -> Vec<f64> {
+async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): (u64, Keys)) -> Vec<f64> {
     let mut setup = Setup::new(&reactor, model, Some(policy)).await;
-    setup.measure(keys, |number| store(number, 4 * KIB)).await;
+    setup.measure(count, |number| keys.store(number, 4 * KIB)).await;
     let array = setup.array.clone().expect("with redundancy");
     let mut retrieved = Vec::new();
     for out in [None, Some(0), Some(1)] {
@@ -284,7 +304,7 @@ async fn failing(reactor: Reactor, model: Model, policy: Policy, keys: u64) -> V
             array.take_out(member, "for the experiment");
             reactor.sleep_ns(1_000_000_000).await;
         }
-        retrieved.push(setup.measure(keys, |number| retrieve(scattered(number, keys))).await.per_s);
+        retrieved.push(setup.measure(count, |number| keys.retrieve(scattered(number, count))).await.per_s);
     }
     for member in [1, 0] {
         let fresh = Modelled::new(&reactor, Memory::new(&reactor, MemoryOptions::default()), model);
@@ -330,7 +350,7 @@ mod tests {
     #[test]
     fn each_mechanism_asks_for_no_more_than_it_has_to() {
         let measure = |policy: Option<Policy>, value_bytes| {
-            let sizes = (Sizes::All(value_bytes), 4000);
+            let sizes = (Sizes::All(value_bytes), 4000, Keys { seed: 1 });
             let measured = run(|reactor| each_operation(reactor, MODELS[0], policy.clone(), sizes));
             let [stored, _, retrieved, deleted] = measured;
             // A few more are made once.
@@ -353,7 +373,8 @@ mod tests {
     #[test]
     fn who_is_left_does_the_work_and_a_new_device_is_filled_as_fast_as_it_writes() {
         for (_, policy) in policies().into_iter().skip(1) {
-            let row = run(move |reactor| failing(reactor, MODELS[1], policy.clone(), 20_000));
+            let row =
+                run(move |reactor| failing(reactor, MODELS[1], policy.clone(), (20_000, Keys { seed: 1 })));
             assert!(row[0] > 0.7 && row[1] > 0.6, "{row:?}");
             assert!(row[4] <= 1.3, "{row:?}");
         }

@@ -6,8 +6,12 @@
 mod device;
 mod kvmd;
 mod load;
+mod plot;
 
 use device::Model;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
 
 /// Something that can be measured.
 pub struct Experiment {
@@ -15,12 +19,14 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it shows, and of which paper.
     pub about: &'static str,
-    run: fn() -> Report,
+    run: fn(u64) -> Report,
 }
 
 /// What an experiment gave.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Report {
+    /// Which keys there were.
+    pub seed: u64,
     /// What was measured, and on what.
     pub conditions: String,
     /// One after the other.
@@ -28,7 +34,7 @@ pub struct Report {
 }
 
 /// Numbers with names.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Table {
     /// What it shows.
     pub title: String,
@@ -36,6 +42,9 @@ pub struct Table {
     pub columns: Vec<String>,
     /// Each with its name, and a number for each further column.
     pub rows: Vec<(String, Vec<f64>)>,
+    /// The columns of numbers that have one scale, for the plot.
+    #[serde(skip)]
+    pub plotted: Vec<usize>,
 }
 
 /// All experiments.
@@ -61,10 +70,21 @@ pub fn list() -> &'static [Experiment] {
 }
 
 impl Experiment {
-    /// Runs it.
+    /// Runs it with the keys of a seed.
     #[must_use]
-    pub fn run(&self) -> Report {
-        (self.run)()
+    pub fn run(&self, seed: u64) -> Report {
+        (self.run)(seed)
+    }
+
+    /// Writes what it gave into a directory, which is made if need be: `NAME.json` and `NAME.svg`.
+    ///
+    /// # Errors
+    /// One of them cannot be written.
+    pub fn write(&self, report: &Report, dir: &Path) -> std::io::Result<()> {
+        fs::create_dir_all(dir)?;
+        let json = serde_json::to_string_pretty(report)?;
+        fs::write(dir.join(format!("{}.json", self.name)), json + "\n")?;
+        fs::write(dir.join(format!("{}.svg", self.name)), plot::svg(report))
     }
 }
 
@@ -106,7 +126,7 @@ mod tests {
         let columns = ["by", "share", "of limit"].map(str::to_owned).to_vec();
         let rows =
             vec![("none".to_owned(), vec![1.0, 0.5]), ("a long name".to_owned(), vec![10.25, f64::NAN])];
-        let table = Table { title: "a title".to_owned(), columns, rows };
+        let table = Table { title: "a title".to_owned(), columns, rows, plotted: vec![0] };
         let expected = "a title\nby            share  of limit\nnone          1.000     0.500\n\
                         a long name  10.250         -\n";
         assert_eq!(table.to_string(), expected);
