@@ -14,11 +14,10 @@
 //! * no write waits for what is given up in the background: what waits for the write may hold that up.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::Form;
 use crate::journal::Slot;
 use crate::placement;
 use futures_util::future::join_all;
-use plimsoll_kv::{ContainerId, Error, Op, Result};
+use plimsoll_kv::{ContainerId, Error, Form, Op, Result};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -85,7 +85,7 @@ impl Array {
     ) -> Result<UploadId> {
         let (member, container) = (self.member_of(place, role), placement::container(place.container, role));
         let (key, length) = (place.key.clone(), self.stored_bytes(upload.form, upload.length));
-        let begin = Op::UploadBegin { container, key, length, shared_bytes: 0 };
+        let begin = Op::UploadBegin { container, key, length, shared_bytes: 0, form: None };
         let Output::Upload(copy) = self.sent_one(member, begin).await? else { return Err(WRONG_OUTPUT) };
         for part in 0..length.div_ceil(self.member_part_bytes() as u64) as u32 {
             if let Err(error) = self.copy_part(place, (member, from, copy), part, version).await {

@@ -10,10 +10,10 @@
 
 use crate::array::{Array, Manner, Place};
 use crate::gather::cut;
-use crate::header::{Form, HEADER_BYTES};
+use crate::header::HEADER_BYTES;
 use crate::roster::MemberState;
 use futures_util::future::{Either, select};
-use plimsoll_kv::{Completion, Device, Error, Item, Output, Request, Result};
+use plimsoll_kv::{Completion, Device, Error, Form, Item, Output, Request, Result};
 use plimsoll_reactor::Work;
 use std::pin::pin;
 use std::rc::Rc;

@@ -269,7 +269,7 @@ fn command_tells_the_table() {
         assert!(show(&c.call(&["COMMAND", "INFO", "CLIENT"]).await).contains("[client|setname :3 "));
         c.expect("COMMAND DOCS nope", "[]").await;
         c.expect("COMMAND LIST FILTERBY PATTERN P*TTL", "[pttl]").await;
-        c.expect("COMMAND LIST FILTERBY ACLCAT string", "[append decr decrby delex delifeq get getdel getex getrange getset incr incrby incrbyfloat mget mset msetnx psetex set setex setnx setrange strlen substr]").await;
+        c.expect("COMMAND LIST FILTERBY ACLCAT string", "[append decr decrby delex delifeq get getdel getex getrange getset incr incrby incrbyfloat kv.meta kv.store mget mset msetnx psetex set setex setnx setrange strlen substr]").await;
         c.expect("COMMAND LIST FOO", "-ERR syntax error").await;
         c.expect("COMMAND GETKEYS MGET a b c", "[a b c]").await;
         c.expect("COMMAND GETKEYS SET a b", "[a]").await;

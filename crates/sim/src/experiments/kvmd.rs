@@ -126,6 +126,7 @@ fn store(number: u64, value_bytes: u64) -> Op {
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 

@@ -291,6 +291,8 @@ impl Run {
         let settings = Settings {
             durability: self.shape.durability,
             on_full: OnFull::Error,
+            devices: Vec::new(),
+            policy: None,
             parameters: Values::default(),
             budget: Budget::NOT_GIVEN,
             debug_command: DebugCommand::No,
