@@ -1,13 +1,13 @@
 //! KV.STORE and KV.META: a mechanism for one value, and what became of a value.
 //!
 //! Role: what Redis has no words for. KV.STORE is SET with one option more; KV.META tells of one key where its
-//! pieces stand. Place on the path: before `set`, and none.
+//! pieces stand. Place on the path: none; `set` asks what a wish means.
 //!
 //! Invariants: a wish is one of the mechanisms that the configuration names, or it is refused before anything
 //! is stored; of one device, whose values have no mechanism, nothing is made up.
 
 use super::string::value_reply;
-use super::{Run, set, syntax_error};
+use super::{Run, syntax_error};
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::session::Connection;
@@ -19,12 +19,8 @@ use plimsoll_resp::Args;
 use std::iter::Peekable;
 use std::rc::Rc;
 
-/// SET with a mechanism.
+/// The name by which SET takes a mechanism.
 pub(super) const STORE: &str = "kv.store";
-
-pub(super) fn store(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    set::begin(connection, STORE, args)
-}
 
 /// What the words after MECHANISM ask for: a name, and its numbers unless the name alone says enough.
 pub(super) fn wished<'a>(

@@ -4,7 +4,7 @@
 //! pin first and the store asks for its version, again until nobody came between: so the value
 //! returned is exactly the one replaced, however long it is.
 
-use super::{Run, TABLE, custom, number, syntax_error};
+use super::{Run, custom, number, syntax_error};
 use crate::core::Core;
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
@@ -12,8 +12,6 @@ use crate::session::{Connection, Upload};
 use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Form, LocalFuture, Op, Output, Value};
 use plimsoll_resp::{Args, CommandName};
 use std::rc::Rc;
-
-const SET: &str = "set";
 
 /// What the options of a SET ask for.
 #[derive(Clone, Copy)]
@@ -33,12 +31,7 @@ struct When<'a> {
 }
 
 pub(super) fn set(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    begin(connection, SET, args)
-}
-
-/// A SET, by whatever name.
-pub(super) fn begin(connection: &Rc<Connection>, name: &'static str, args: &Args<'_>) -> Run {
-    match parse(&connection.core, name, args.iter().skip(3)) {
+    match parse(&connection.core, &args[0], args.iter().skip(3)) {
         Ok(options) => run(connection, args[1].to_vec(), Source::Bytes(args[2].to_vec()), options),
         Err(reply) => Run::Now(reply),
     }
@@ -52,11 +45,11 @@ pub(super) fn store(connection: &Rc<Connection>, key: &[u8], value: &[u8], optio
 /// A command whose value has been uploaded; `options` are the arguments after it.
 pub(crate) fn set_uploaded(
     connection: &Rc<Connection>,
-    command: usize,
+    name: &[u8],
     upload: Upload,
     options: &[Vec<u8>],
 ) -> Run {
-    match parse(&connection.core, TABLE[command].name, options.iter().map(Vec::as_slice)) {
+    match parse(&connection.core, name, options.iter().map(Vec::as_slice)) {
         Ok(options) => run(connection, upload.key.clone(), Source::Upload(upload), options),
         Err(reply) => Run::Now(reply),
     }
@@ -68,7 +61,8 @@ enum Source {
     Upload(Upload),
 }
 
-fn parse<'a>(core: &Core, command: &str, words: impl Iterator<Item = &'a [u8]>) -> Result<Options, Reply> {
+fn parse<'a>(core: &Core, name: &[u8], words: impl Iterator<Item = &'a [u8]>) -> Result<Options, Reply> {
+    let is_custom = name.eq_ignore_ascii_case(custom::STORE.as_bytes());
     let mut words = words.peekable();
     let mut options = Options { condition: Condition::None, expiry: Expiry::Never, get: false, form: None };
     let mut when: Option<When<'a>> = None;
@@ -80,7 +74,7 @@ fn parse<'a>(core: &Core, command: &str, words: impl Iterator<Item = &'a [u8]>) 
             }
             (b"XX", Condition::None | Condition::MustExist, _) => options.condition = Condition::MustExist,
             (b"GET", ..) => options.get = true,
-            (b"MECHANISM", ..) if command == custom::STORE && options.form.is_none() => {
+            (b"MECHANISM", ..) if is_custom && options.form.is_none() => {
                 options.form = Some(custom::wished(&core.shared.settings, &mut words)?);
             }
             (b"KEEPTTL", _, None) => options.expiry = Expiry::Keep,
@@ -100,6 +94,7 @@ fn parse<'a>(core: &Core, command: &str, words: impl Iterator<Item = &'a [u8]>) 
         }
     }
     if let Some(when) = when {
+        let command = if is_custom { custom::STORE } else { "set" };
         options.expiry = Expiry::At(when.expiry_ms(command, core.reactor.wall_ms())?);
     }
     Ok(options)

@@ -106,7 +106,7 @@ pub static TABLE: &[Spec] = &[
     spec!("info", -1, &["loading", "stale"], &["@slow", "@dangerous"], NO_KEYS, info::info),
     spec!("keys", 2, &["readonly"], &["@keyspace", "@read", "@slow", "@dangerous"], NO_KEYS, scan::keys),
     spec!("kv.meta", 2, &["readonly"], STRING_READ_SLOW, ONE_KEY, custom::meta),
-    spec!("kv.store", -3, WRITE_MEMORY, STRING_WRITE, ONE_KEY, custom::store),
+    spec!("kv.store", -3, WRITE_MEMORY, STRING_WRITE, ONE_KEY, set::set),
     spec!(
         "lastsave",
         1,

@@ -211,7 +211,7 @@ pub(super) async fn receive(
         }
         Fate::Uploaded(upload) => {
             connection.runs(command::slot_of(index));
-            let run = command::set_uploaded(connection, index, upload, &args[3..]);
+            let run = command::set_uploaded(connection, &name, upload, &args[3..]);
             args[head.index] = format!("... ({} bytes)", head.length).into_bytes();
             (Some(command::slot_of(index)), run)
         }
