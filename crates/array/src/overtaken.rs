@@ -65,7 +65,7 @@ impl Array {
 
     /// The version of the first piece of a held key that can be read; nothing if it is absent.
     async fn version_held(self: &Rc<Self>, place: &Place) -> Result<Option<Version>> {
-        for role in self.all_roles() {
+        for role in self.roles_of_newest(place) {
             let Some(device) = self.readable(self.member_of(place, role)) else { continue };
             match self.ask(&device, place, role, false).await? {
                 Told::Unreadable => {}

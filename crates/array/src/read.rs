@@ -127,7 +127,7 @@ impl Array {
     /// The roles of a key, that of who answers for it first.
     fn reading_order(&self, place: &Place) -> Vec<usize> {
         let first = self.reader(place);
-        let others = (0..self.roles).filter(|role| *role != first);
+        let others = self.roles_of_newest(place).filter(|role| *role != first);
         std::iter::once(first).chain(others).collect()
     }
 

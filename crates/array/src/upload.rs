@@ -272,7 +272,7 @@ impl Array {
             }
         };
         if keeps {
-            self.release_later(place, upload.form, slot).await;
+            self.release_before(place, (upload.form, expiry), slot).await;
         }
         drop(before);
         self.uploads.change(id, |upload| upload.open = false)?;

@@ -129,7 +129,7 @@ impl Array {
             }
         };
         if keeps && (before.is_some() || done.iter().any(|(_, output)| has_replaced(output))) {
-            self.release_later(place, form, slot).await;
+            self.release_before(place, (form, expiry), slot).await;
         }
         drop(before);
         stored_version(self.first_of(place, done)?)

@@ -3,12 +3,16 @@
 use super::bench::{Bench, DB, del, execute, get, run, store_op};
 use crate::Array;
 use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::{Device, Error, Item, Op, Output, UploadId, Value};
+use plimsoll_kv::{Device, Error, Form, Item, Op, Output, UploadId, Value};
 use std::rc::Rc;
 
 pub(super) async fn upload(array: &Rc<Array>, key: &str, value: &[u8]) -> UploadId {
+    upload_as(array, key, value, None).await
+}
+
+pub(super) async fn upload_as(array: &Rc<Array>, key: &str, value: &[u8], form: Option<Form>) -> UploadId {
     let (key, length) = (key.as_bytes().to_vec(), value.len() as u64);
-    let begin = Op::UploadBegin { container: DB, key: key.clone(), length, shared_bytes: 0, form: None };
+    let begin = Op::UploadBegin { container: DB, key: key.clone(), length, shared_bytes: 0, form };
     let Ok(Output::Upload(upload)) = execute(array, begin).await else { panic!("begun") };
     for part in value.chunks(array.part_bytes()) {
         let op = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };

@@ -6,8 +6,12 @@ use plimsoll_resp::Reply;
 
 const CONFIG: &str = "[array]\ncopies = 2\ncustom = ['hashing', 'replication 3', 'splitting 2+1']\n";
 /// Each with its pieces, and whether the loss of a device is borne.
-const MECHANISMS: [(&str, usize, bool); 4] =
-    [("replication 2", 2, true), ("hashing", 1, false), ("replication 3", 3, true), ("splitting 2+1", 3, true)];
+const MECHANISMS: [(&str, usize, bool); 4] = [
+    ("replication 2", 2, true),
+    ("hashing", 1, false),
+    ("replication 3", 3, true),
+    ("splitting 2+1", 3, true),
+];
 
 fn ok(client: &mut Client, words: &str) {
     assert_eq!(client.ask(words), Reply::Simple(b"OK".to_vec()), "{}", &words[..words.len().min(100)]);
@@ -74,11 +78,15 @@ fn clients_choose_mechanisms_value_by_value() {
     assert_eq!(client.ask("KV.META k"), Reply::Null);
     for (number, round) in (0..40).flat_map(|number| (0..3).map(move |round| (number, round))) {
         let (mechanism, pieces, _) = mechanism(number, round);
-        let wish = if mechanism == "replication 2" { String::new() } else { format!("MECHANISM {mechanism}") };
+        let wish =
+            if mechanism == "replication 2" { String::new() } else { format!("MECHANISM {mechanism}") };
         ok(&mut client, format!("KV.STORE key:{number} {} EX 1000 {wish}", value(number, round)).trim_end());
         let (told, devices) = meta(&mut client, &format!("key:{number}"));
         assert_eq!((told.as_str(), devices.len()), (mechanism, pieces));
-        assert!(devices.iter().all(|(_, state, checksum)| state == "in" && checksum.is_some()), "{devices:?}");
+        assert!(
+            devices.iter().all(|(_, state, checksum)| state == "in" && checksum.is_some()),
+            "{devices:?}"
+        );
         let differs = devices.iter().any(|(_, _, checksum)| *checksum != devices[0].2);
         assert_eq!(differs, mechanism == "splitting 2+1", "copies are the same");
     }
@@ -99,7 +107,11 @@ fn clients_choose_mechanisms_value_by_value() {
                 continue;
             }
             let key = format!("key:{number}");
-            assert_eq!(client.ask(&format!("GET {key}")), Reply::Bulk(value(number, 2).into_bytes()), "{key}");
+            assert_eq!(
+                client.ask(&format!("GET {key}")),
+                Reply::Bulk(value(number, 2).into_bytes()),
+                "{key}"
+            );
             let (told, devices) = meta(client, &key);
             assert_eq!((told.as_str(), devices.len()), (mechanism, pieces));
             for (device, state, checksum) in devices {
