@@ -2,8 +2,8 @@
 //!
 //! Role: what a user chose, for every store. Place on the path: asked when a value is stored. What it was
 //! made into stands in its header, so that a policy may change while what was stored before stays readable.
-//! Source: KVMD (FAST'20): one range is its standalone mode, several are its hybrid mode, and what clients may
-//! ask for is its custom mode.
+//! Source: KVMD (FAST'20): one range is its standalone mode, several are its hybrid mode, and what clients
+//! may ask for is its custom mode.
 //!
 //! Invariants: ranges ascend, and the last has no end: every size has one mechanism; what clients may ask for
 //! is known when the array is opened, so that no value is made into what its roster does not list.

@@ -100,7 +100,7 @@ impl Array {
         }
     }
 
-    /// Writes the whole value of a held key, made into something; the version by which it is known from now on.
+    /// Writes the whole value of a held key, made into something; the version by which it is known then.
     async fn write_value(
         self: &Rc<Self>,
         place: &Place,

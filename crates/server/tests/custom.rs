@@ -1,4 +1,5 @@
-//! KV.STORE and KV.META over one device, which has no mechanisms; `crates/plimsoll/tests/devices` has several.
+//! KV.STORE and KV.META over one device, which has no mechanisms; those of several are tested in
+//! `crates/plimsoll/tests/devices/custom.rs`.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! KV.STORE and KV.META: a mechanism for one value, and what became of a value.
 //!
-//! Role: what Redis has no words for. KV.STORE is SET with one option more; KV.META tells of one key where its
-//! pieces stand. Place on the path: none; `set` asks what a wish means.
+//! Role: what Redis has no words for. KV.STORE is SET with one option more; KV.META tells of one key where
+//! its pieces stand. Place on the path: none; `set` asks what a wish means.
 //!
 //! Invariants: a wish is one of the mechanisms that the configuration names, or it is refused before anything
 //! is stored; of one device, whose values have no mechanism, nothing is made up.

@@ -6,8 +6,8 @@
 //!
 //! Invariants: of a value of SET at most two parts, one on its way in and one to the device, and a receive
 //! are in memory; an upload that is not stored, for whatever reason, is given up. Long arguments of other
-//! commands than SET and KV.STORE, and of these after MULTI, are kept in memory; above its bound they are skipped and
-//! refused, and the connection goes on.
+//! commands than SET and KV.STORE, and of these after MULTI, are kept in memory; above its bound they are
+//! skipped and refused, and the connection goes on.
 
 use super::reader::Input;
 use super::{Account, Connection};
