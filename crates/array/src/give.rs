@@ -12,16 +12,17 @@ use crate::array::{Array, Manner, Place};
 use crate::header::{HEADER_BYTES, Header};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
+use crate::upload::unpin_op;
 use futures_util::future::try_join_all;
 use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Item, Op, Output, Result, UploadId, Value};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
 /// A piece in parts that is being read.
-struct Source {
-    role: usize,
-    device: Rc<dyn Device>,
-    upload: UploadId,
+pub(crate) struct Source {
+    pub(crate) role: usize,
+    pub(crate) device: Rc<dyn Device>,
+    pub(crate) upload: UploadId,
 }
 
 /// A piece in parts that is pinned at its member until this goes: whoever reads it may be given up half-way.
@@ -145,7 +146,7 @@ impl Array {
     }
 
     pub(crate) async fn unpin_piece(&self, device: &Rc<dyn Device>, place: &Place, upload: UploadId) {
-        let op = Op::Unpin { upload, key: place.key.clone() };
+        let op = unpin_op(&place.key, upload);
         // A pin that the member has forgotten holds nothing.
         let _ = device.clone().execute(Manner::background().request(op)).await;
     }
@@ -203,7 +204,9 @@ impl Array {
         given
     }
 
-    async fn give_pinned(
+    /// Gives the member in role `to` its piece of what is pinned at others, of so many bytes; the upload
+    /// that holds it.
+    pub(crate) async fn give_pinned(
         self: &Rc<Self>,
         place: &Place,
         form: Form,
@@ -223,8 +226,7 @@ impl Array {
                 Err(error) => Err(error),
             };
             if let Err(error) = given {
-                // What an upload that was given up held comes back at the next start at the latest.
-                let _ = self.sent_one(target, Op::UploadAbort { upload, key }).await;
+                self.give_up(place, to, upload).await;
                 return Err(error);
             }
         }

@@ -29,6 +29,7 @@ mod membership;
 mod open;
 mod overtaken;
 mod parts;
+mod pins;
 mod placement;
 mod policy;
 mod read;

@@ -15,7 +15,7 @@ use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::reconcile::Told;
-use crate::upload::Upload;
+use crate::upload::{Upload, abort_op};
 use futures_util::future::join_all;
 use plimsoll_kv::{Error, Op, Output, Result, UploadId, Version};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ impl Array {
     /// The upload, newer than what its held key holds.
     pub(crate) async fn newest_of_its_key(self: &Rc<Self>, place: &Place, id: UploadId) -> Result<Upload> {
         let upload = self.uploads.get(id)?;
-        if !upload.open || upload.container != place.container {
+        if !upload.open || upload.place.container != place.container {
             return Err(Error::Invalid("the upload is gone, or belongs to another key"));
         }
         if !self.forms.keeps() || self.version_held(place).await? < Some(upload.version) {
@@ -114,8 +114,8 @@ impl Array {
     }
 
     /// What an upload that was given up held comes back at the next start at the latest.
-    async fn give_up(self: &Rc<Self>, place: &Place, role: usize, upload: UploadId) {
-        let op = Op::UploadAbort { upload, key: place.key.clone() };
-        let _ = self.sent_one(self.member_of(place, role), op).await;
+    pub(crate) async fn give_up(self: &Rc<Self>, place: &Place, role: usize, upload: UploadId) {
+        let each = vec![(role, abort_op(&place.key, upload))];
+        let _ = self.give_back(place, each, &Manner::background()).await;
     }
 }

@@ -11,6 +11,7 @@
 //! Invariants: every piece of a part has one length; the last part may be shorter.
 
 use crate::array::{Array, Manner, Place};
+use crate::give::Source;
 use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
@@ -87,13 +88,13 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         let upload = self.uploads.get(id)?;
-        let place = self.place(upload.container, key)?;
+        let place = self.place(upload.place.container, key)?;
         if upload.form.is_copies() {
-            return self.part_of_copies(&place, &upload, part, range, manner).await.map(Output::Found);
+            return self.part_of_copies(&place, (id, &upload), part, range, manner).await.map(Output::Found);
         }
         let bytes = match self.part_in_memory(id, &upload, part) {
             Some(bytes) => bytes,
-            None => self.part_of_shards(&place, &upload, part, manner).await?,
+            None => self.part_of_shards(&place, (id, &upload), part, manner).await?,
         };
         let length = bytes.len() as u64;
         let (first, wanted) = range.unwrap_or((0, u64::MAX));
@@ -105,16 +106,15 @@ impl Array {
     async fn part_of_copies(
         self: &Rc<Self>,
         place: &Place,
-        upload: &Upload,
+        (id, upload): (UploadId, &Upload),
         part: u32,
         range: Range,
         manner: &Manner,
     ) -> Result<Item> {
-        let mut failure = out();
-        for (role, of) in &upload.at {
-            let member = self.member_of(place, *role);
-            let Some(device) = self.readable(member) else { continue };
-            match read_part(&device, place, (*of, part), shifted(range), manner).await {
+        let (mut failure, mut tried) = (out(), Vec::new());
+        while let Some(source) = self.next_source(place, id, &mut tried) {
+            let member = self.member_of(place, source.role);
+            match read_part(&source, place, part, shifted(range), manner).await {
                 Ok(mut item) => {
                     // Behind a part that is not the last one stand zeros.
                     item.length = self.part_length(upload.length, part.into());
@@ -137,6 +137,19 @@ impl Array {
             }
         }
         Err(failure)
+    }
+
+    /// Where an upload can be read next, and was not tried: as of now, since members come in while others are
+    /// read.
+    fn next_source(&self, place: &Place, id: UploadId, tried: &mut Vec<usize>) -> Option<Source> {
+        let next = |upload: &mut Upload| {
+            upload.names().filter(|(role, _)| !tried.contains(role)).find_map(|(role, upload)| {
+                Some(Source { role, device: self.readable(self.member_of(place, role))?, upload })
+            })
+        };
+        let source = self.uploads.change(id, next).ok()??;
+        tried.push(source.role);
+        Some(source)
     }
 
     /// A part of an open upload that members have not been given yet.
@@ -164,7 +177,7 @@ impl Array {
     async fn part_of_shards(
         self: &Rc<Self>,
         place: &Place,
-        upload: &Upload,
+        (id, upload): (UploadId, &Upload),
         part: u32,
         manner: &Manner,
     ) -> Result<Vec<u8>> {
@@ -173,21 +186,20 @@ impl Array {
         let range = Some(((HEADER_BYTES + first) as u64, bytes as u64));
         let of_member = part / data as u32;
         let mut shards: Vec<Option<Vec<u8>>> = vec![None; upload.form.roles()];
-        let mut left = upload.at.clone();
-        let mut failure = out();
+        let (mut failure, mut tried) = (out(), Vec::new());
         while shards.iter().flatten().count() < data {
             let lacking = data - shards.iter().flatten().count();
-            let now: Vec<(usize, UploadId)> = left.drain(..lacking.min(left.len())).collect();
-            if now.is_empty() {
+            let sources = std::iter::from_fn(|| self.next_source(place, id, &mut tried));
+            let sources: Vec<Source> = sources.take(lacking).collect();
+            if sources.is_empty() {
                 return Err(failure);
             }
-            let each = now.into_iter().map(async |(role, of)| {
-                let device = self.readable(self.member_of(place, role)).ok_or_else(out)?;
-                let item = read_part(&device, place, (of, of_member), range, manner).await?;
+            let each = sources.iter().map(async |source| {
+                let item = read_part(source, place, of_member, range, manner).await?;
                 if item.bytes.len() != bytes {
                     return Err(Error::Unreadable("a piece of another length".to_owned()));
                 }
-                Ok((role, item.bytes))
+                Ok((source.role, item.bytes))
             });
             for read in join_all(each).await {
                 match read {
@@ -204,19 +216,13 @@ impl Array {
 }
 
 /// What a reader is told if too few of those that hold the value answer.
-fn out() -> Error {
+pub(crate) fn out() -> Error {
     Error::Unreadable("too many of the devices that hold the value are out".to_owned())
 }
 
-async fn read_part(
-    device: &Rc<dyn Device>,
-    place: &Place,
-    (upload, part): (UploadId, u32),
-    range: Range,
-    manner: &Manner,
-) -> Result<Item> {
-    let op = Op::RetrievePart { upload, key: place.key.clone(), part, range };
-    match device.clone().execute(manner.request(op)).await?.output {
+async fn read_part(source: &Source, place: &Place, part: u32, range: Range, manner: &Manner) -> Result<Item> {
+    let op = Op::RetrievePart { upload: source.upload, key: place.key.clone(), part, range };
+    match source.device.clone().execute(manner.request(op)).await?.output {
         Output::Found(item) => Ok(item),
         _ => Err(WRONG_OUTPUT),
     }

@@ -34,6 +34,11 @@ pub(crate) fn member(primary: usize, role: usize, members: usize) -> usize {
     (primary + role) % members
 }
 
+/// The role in which a member has the keys of a primary.
+pub(crate) fn role(primary: usize, member: usize, members: usize) -> usize {
+    (member + members - primary) % members
+}
+
 /// Where the copies in a role of a container's keys stand on a member.
 pub(crate) fn container(of: ContainerId, role: usize) -> ContainerId {
     assert!(of.0 < ARRAY_CONTAINERS && role < ROLES_MAX as usize, "checked when the request came");

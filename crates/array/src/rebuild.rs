@@ -92,11 +92,10 @@ impl Array {
     pub(crate) fn resync_overtaken(&self, member: usize) {
         self.members.borrow_mut()[member].resyncs += 1;
         self.transactions.wake();
-        self.uploads.forget_member(member, self.count());
     }
 
     /// True while the resynchronisation with this number is to go on.
-    fn goes_on(&self, member: usize, number: u64) -> bool {
+    pub(crate) fn goes_on(&self, member: usize, number: u64) -> bool {
         let members = self.members.borrow();
         let member = &members[member];
         !self.closing.get() && member.resyncs == number && member.status.state == MemberState::Resyncing
@@ -115,7 +114,7 @@ impl Array {
         // Writes that were sent to it before it went out have ended, too.
         drop(self.locks.lock_everything().await);
         if self.state(member) == MemberState::Out {
-            self.empty(&device, is_overtaken).await?;
+            self.empty(member, &device, is_overtaken).await?;
         }
         {
             // Every write and every transaction that begins from here on goes to it, too.
@@ -141,6 +140,7 @@ impl Array {
         if self.marked.get() {
             self.mark_named().await?;
         }
+        self.give_pins(member, number).await;
         if !self.goes_on(member, number) {
             return Ok(());
         }
@@ -157,8 +157,17 @@ impl Array {
         Ok(())
     }
 
-    /// Takes everything away that a member that was out holds, transactions included.
-    async fn empty(self: &Rc<Self>, device: &Rc<dyn Device>, is_overtaken: impl Fn() -> bool) -> Result<()> {
+    /// Takes everything away that a member that was out holds, transactions, uploads and pins included.
+    async fn empty(
+        self: &Rc<Self>,
+        member: usize,
+        device: &Rc<dyn Device>,
+        is_overtaken: impl Fn() -> bool,
+    ) -> Result<()> {
+        for op in self.uploads.forget_member(member, self.count()) {
+            // Another that has taken its place knows of none.
+            let _ = background(device, op).await;
+        }
         let step = |id, action| Op::Transaction { partition: self.partition, id, action };
         if let Output::Outstanding(known) = background(device, step(None, Action::Outstanding)).await? {
             for known in known {
@@ -235,7 +244,7 @@ impl Array {
     }
 
     /// Sleeps as long as a page of so many bytes has to take.
-    async fn pace(&self, bytes: u64, start_ns: u64) {
+    pub(crate) async fn pace(&self, bytes: u64, start_ns: u64) {
         let rate = self.options.rebuild_bytes_per_s;
         if rate > 0 {
             let least_ns = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64;

@@ -5,18 +5,14 @@
 //!
 //! Invariants:
 //! * a part of the array is a part of each member, less its header: both have the same number;
-//! * a pinned value is pinned on every member that is in, so that its reader survives the loss of some;
 //! * a member that goes out takes its uploads with it, and no others.
 
 use crate::array::{Array, Manner, Place};
 use crate::header::Header;
-use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::write::{Change, Sent, retaining, stored_version};
-use plimsoll_kv::{
-    ContainerId, Device, Error, Expiry, Form, Item, Op, Output, Result, UploadId, Value, Version,
-};
+use plimsoll_kv::{Device, Error, Expiry, Form, Op, Output, Result, UploadId, Value, Version};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,18 +23,21 @@ pub(crate) struct Uploads {
     known: RefCell<BTreeMap<u64, Upload>>,
     /// Of open uploads: what does not fill a part of a member yet, by role.
     pub(crate) halves: RefCell<BTreeMap<u64, Vec<Vec<u8>>>>,
+    /// What members that are out have to be asked to give up, should they come back.
+    left: RefCell<Vec<(usize, Op)>>,
     next: Cell<u64>,
 }
 
 /// What an upload, or a pinned value, is called on each member.
 #[derive(Clone)]
 pub(crate) struct Upload {
-    pub(crate) container: ContainerId,
-    primary: usize,
+    pub(crate) place: Place,
     /// What the value is made into.
     pub(crate) form: Form,
     /// Role and name.
     pub(crate) at: Vec<(usize, UploadId)>,
+    /// The same, of members that were given it for its readers: uploads that never become values.
+    pub(crate) given: Vec<(usize, UploadId)>,
     pub(crate) version: Version,
     pub(crate) length: u64,
     /// Parts that were written.
@@ -50,8 +49,15 @@ pub(crate) struct Upload {
 
 const UNKNOWN: Error = Error::Invalid("no such upload");
 
+impl Upload {
+    /// What it is called wherever it can be read.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (usize, UploadId)> {
+        self.at.iter().chain(&self.given).copied()
+    }
+}
+
 impl Uploads {
-    fn insert(&self, upload: Upload) -> UploadId {
+    pub(crate) fn insert(&self, upload: Upload) -> UploadId {
         let id = self.next.get() + 1;
         self.next.set(id);
         self.known.borrow_mut().insert(id, upload);
@@ -62,7 +68,7 @@ impl Uploads {
         self.known.borrow().get(&id.0).cloned().ok_or(UNKNOWN)
     }
 
-    fn change<T>(&self, id: UploadId, change: impl FnOnce(&mut Upload) -> T) -> Result<T> {
+    pub(crate) fn change<T>(&self, id: UploadId, change: impl FnOnce(&mut Upload) -> T) -> Result<T> {
         self.known.borrow_mut().get_mut(&id.0).map(change).ok_or(UNKNOWN)
     }
 
@@ -84,16 +90,37 @@ impl Uploads {
         })
     }
 
-    /// A member is out: what it knows of uploads is not continued when it, or another, comes back.
-    pub(crate) fn forget_member(&self, member: usize, count: usize) {
+    /// Values that are pinned, and that a member should have and has not: in which role.
+    pub(crate) fn pinned_without(&self, member: usize, count: usize) -> Vec<(UploadId, usize)> {
+        let known = self.known.borrow();
+        let pinned = known.iter().filter(|(_, upload)| !upload.open && upload.pins > 0);
+        let lacked = pinned.filter_map(|(id, upload)| {
+            let role = placement::role(upload.place.primary, member, count);
+            let lacks = role < upload.form.roles() && upload.names().all(|(other, _)| other != role);
+            lacks.then_some((UploadId(*id), role))
+        });
+        lacked.collect()
+    }
+
+    /// A member has been out: what it knows of uploads is not continued when it, or another, comes back. Told
+    /// is what it has to be asked to give that up.
+    pub(crate) fn forget_member(&self, member: usize, count: usize) -> Vec<Op> {
+        let mut left = self.left.borrow_mut();
         for upload in self.known.borrow_mut().values_mut() {
-            let primary = upload.primary;
-            upload.at.retain(|(role, _)| placement::member(primary, *role, count) != member);
+            let Place { key, primary, .. } = &upload.place;
+            let is_its =
+                |(role, _): &mut (usize, UploadId)| placement::member(*primary, *role, count) == member;
+            for (_, of) in upload.at.extract_if(.., is_its) {
+                left.extend((0..upload.pins).map(|_| (member, unpin_op(key, of))));
+                left.extend(upload.open.then(|| (member, abort_op(key, of))));
+            }
+            left.extend(upload.given.extract_if(.., is_its).map(|(_, of)| (member, abort_op(key, of))));
         }
+        left.extract_if(.., |(of, _)| *of == member).map(|(_, op)| op).collect()
     }
 
     /// Forgets an upload that is neither open nor pinned.
-    fn forget_unused(&self, id: UploadId) {
+    pub(crate) fn forget_unused(&self, id: UploadId) {
         let mut known = self.known.borrow_mut();
         if known.get(&id.0).is_some_and(|upload| !upload.open && upload.pins == 0) {
             known.remove(&id.0);
@@ -147,10 +174,10 @@ impl Array {
             _ => None,
         });
         let upload = Upload {
-            container: place.container,
-            primary: place.primary,
+            place: place.clone(),
             form,
             at: begun.collect(),
+            given: Vec::new(),
             version: self.next_version(),
             length,
             parts: 0,
@@ -167,11 +194,11 @@ impl Array {
 
     /// The role in which a member holds a key.
     fn role_of(&self, place: &Place, member: usize) -> usize {
-        (member + self.count() - place.primary) % self.count()
+        placement::role(place.primary, member, self.count())
     }
 
     /// The same request to every member that has an upload.
-    async fn send_to_upload(
+    pub(crate) async fn send_to_upload(
         self: &Rc<Self>,
         place: &Place,
         upload: &Upload,
@@ -194,7 +221,7 @@ impl Array {
         if bytes.len() > self.part_bytes() {
             return Err(Error::Invalid("a part of an upload is too long"));
         }
-        let place = self.place(upload.container, &key)?;
+        let place = self.place(upload.place.container, &key)?;
         self.uploads.change(id, |upload| upload.parts += 1)?;
         let Some(pieces) = self.fill(id, &upload, &bytes) else { return Ok(Output::Done) };
         let sent = self.send_to_upload(&place, &upload, manner, |role, of| {
@@ -235,9 +262,9 @@ impl Array {
 
     async fn upload_abort(self: &Rc<Self>, id: UploadId, key: &[u8], manner: &Manner) -> Result<Output> {
         let upload = self.uploads.get(id)?;
-        let place = self.place(upload.container, key)?;
-        let op = |_, of| Op::UploadAbort { upload: of, key: key.to_vec() };
-        let sent = self.send_to_upload(&place, &upload, manner, op).await?;
+        let place = self.place(upload.place.container, key)?;
+        let each = upload.at.iter().map(|(role, of)| (*role, abort_op(key, *of)));
+        let sent = self.give_back(&place, each.collect(), manner).await?;
         self.uploads.change(id, |upload| upload.open = false)?;
         self.uploads.forget_unused(id);
         sent.refused.map_or(Ok(Output::Done), Err)
@@ -275,8 +302,7 @@ impl Array {
             self.release_before(place, (upload.form, expiry), slot).await;
         }
         drop(before);
-        self.uploads.change(id, |upload| upload.open = false)?;
-        self.uploads.forget_unused(id);
+        self.upload_stored(id);
         self.complete_joined(place, &upload).await?;
         let version = stored_version(self.first_of(place, done)?)?;
         Ok(Output::Stored { version, previous: None })
@@ -311,71 +337,44 @@ impl Array {
         Ok((upload.form, upload.at))
     }
 
-    /// An upload has become a value in a transaction.
+    /// An upload has become a value.
     pub(crate) fn upload_stored(&self, id: UploadId) {
+        let closed = self.uploads.change(id, |upload| {
+            upload.open = false;
+            upload.clone()
+        });
         // Unknown after a restart.
-        let _ = self.uploads.change(id, |upload| upload.open = false);
+        let Ok(upload) = closed else { return };
+        let each = upload.at.iter().map(|(role, of)| (*role, abort_op(&upload.place.key, *of)));
+        self.leave(&upload.place, &mut each.collect());
         self.uploads.forget_unused(id);
     }
 
-    /// Pins a held value in parts on every member that may be read.
-    pub(crate) async fn pin_everywhere(
+    /// Takes out of what members are asked to give up, by role, what is for those that are out: they are
+    /// asked when they come back.
+    fn leave(&self, place: &Place, each: &mut Vec<(usize, Op)>) {
+        let is_out = |(role, _): &mut (usize, Op)| self.writable(self.member_of(place, *role)).is_none();
+        let left = each.extract_if(.., is_out).map(|(role, op)| (self.member_of(place, role), op));
+        self.uploads.left.borrow_mut().extend(left);
+    }
+
+    /// Asks members to give up uploads or pins, by role.
+    pub(crate) async fn give_back(
         self: &Rc<Self>,
         place: &Place,
-        (item, form): (Item, Form),
+        mut each: Vec<(usize, Op)>,
         manner: &Manner,
-    ) -> Result<Item> {
-        let mut at = Vec::new();
-        for role in 0..form.roles() {
-            let Some(device) = self.readable(self.member_of(place, role)) else { continue };
-            match self.pin_piece(&device, place, role, manner).await {
-                Ok((_, upload)) => at.push((role, upload)),
-                Err(Error::NotFound) => {}
-                Err(error) if verdict(&error) == Verdict::Broken => {}
-                Err(error) => return Err(error),
-            }
-        }
-        if at.len() < form.needed() {
-            return Err(Error::NotFound);
-        }
-        Ok(self.pinned(place, (item, form), at))
+    ) -> Result<Sent> {
+        self.leave(place, &mut each);
+        let each = each.into_iter().map(|(role, op)| (self.member_of(place, role), manner.request(op)));
+        self.send(each.collect()).await
     }
+}
 
-    /// A value that is pinned in some roles, under one name.
-    fn pinned(&self, place: &Place, (item, form): (Item, Form), at: Vec<(usize, UploadId)>) -> Item {
-        let upload = Upload {
-            container: place.container,
-            primary: place.primary,
-            form,
-            at,
-            version: Version::ZERO,
-            length: item.length,
-            parts: 0,
-            pins: 1,
-            open: false,
-        };
-        Item { upload: Some(self.uploads.insert(upload)), ..item }
-    }
+pub(crate) fn abort_op(key: &[u8], upload: UploadId) -> Op {
+    Op::UploadAbort { upload, key: key.to_vec() }
+}
 
-    async fn pin_begun(self: &Rc<Self>, id: UploadId, key: &[u8], manner: &Manner) -> Result<Output> {
-        let upload = self.uploads.get(id)?;
-        let place = self.place(upload.container, key)?;
-        let op = |_, of| Op::Pin { upload: of, key: key.to_vec() };
-        let sent = self.send_to_upload(&place, &upload, manner, op).await?;
-        if let Some(error) = sent.refused {
-            return Err(error);
-        }
-        self.uploads.change(id, |upload| upload.pins += 1)?;
-        Ok(Output::Done)
-    }
-
-    async fn unpin(self: &Rc<Self>, id: UploadId, key: &[u8], manner: &Manner) -> Result<Output> {
-        let upload = self.uploads.get(id)?;
-        let place = self.place(upload.container, key)?;
-        let op = |_, of| Op::Unpin { upload: of, key: key.to_vec() };
-        let sent = self.send_to_upload(&place, &upload, manner, op).await?;
-        self.uploads.change(id, |upload| upload.pins = upload.pins.saturating_sub(1))?;
-        self.uploads.forget_unused(id);
-        sent.refused.map_or(Ok(Output::Done), Err)
-    }
+pub(crate) fn unpin_op(key: &[u8], upload: UploadId) -> Op {
+    Op::Unpin { upload, key: key.to_vec() }
 }

@@ -155,7 +155,7 @@ impl Array {
     pub(crate) fn first_of(&self, place: &Place, done: Vec<(usize, Output)>) -> Result<Output> {
         let first = self.reader(place);
         let rank = |member: usize| {
-            let role = (member + self.count() - place.primary) % self.count();
+            let role = placement::role(place.primary, member, self.count());
             (self.readable(member).is_none(), role != first, role)
         };
         done.into_iter().min_by_key(|(member, _)| rank(*member)).map(|(_, output)| output).ok_or(WRONG_OUTPUT)

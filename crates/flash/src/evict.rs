@@ -141,10 +141,15 @@ impl Partition {
         if !self.evicts() {
             return false;
         }
-        let most = self.live_units_max();
-        let ahead = (AHEAD_SEGMENTS * self.layout.segment_units()).min(most / AHEAD_PART);
-        self.claimed_units() + ahead.max(self.wanted.most_units()) > most
+        let ahead_units = self.ahead_units().max(self.wanted.most_units());
+        let awaited_units = if self.room_is_awaited() { self.ahead_units() } else { 0 };
+        self.claimed_units() + awaited_units + ahead_units > self.live_units_max()
             || self.objects_left() < self.options.objects_max / OBJECTS_AHEAD_PART
+    }
+
+    /// Units that are kept empty for stores ahead of need.
+    pub(crate) fn ahead_units(&self) -> u64 {
+        (AHEAD_SEGMENTS * self.layout.segment_units()).min(self.live_units_max() / AHEAD_PART)
     }
 
     /// True if a device that evicts is so full that it rather does that than squeeze out the last room.

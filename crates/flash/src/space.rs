@@ -18,6 +18,9 @@ const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;
 
+/// Free segments that a transaction which is about to hold everything finds beyond those.
+const AWAITED_SEGMENTS: u32 = 2;
+
 /// Somebody waits for space: until it has come, or the one who waits is dropped.
 struct Hungry<'a>(&'a Partition);
 
@@ -37,6 +40,11 @@ impl Drop for Hungry<'_> {
 impl Partition {
     /// Free segments below which stores wait.
     pub(crate) fn store_reserve(&self) -> u32 {
+        self.unawaited_reserve() + if self.room_is_awaited() { AWAITED_SEGMENTS } else { 0 }
+    }
+
+    /// The same when no transaction waits for room.
+    fn unawaited_reserve(&self) -> u32 {
         self.steady_reserve() + self.keys.wanted_segments()
     }
 
@@ -67,6 +75,22 @@ impl Partition {
         self.state.borrow().segments.live_units() + self.transactions.promised_units()
     }
 
+    /// True if there is room for one more store of so many units.
+    fn has_room(&self, units: u64) -> bool {
+        let (kept_units, kept_objects) =
+            if self.room_is_awaited() { (self.ahead_units(), 1) } else { (0, 0) };
+        self.claimed_units() + kept_units + units <= self.live_units_max()
+            && self.objects_left() > kept_objects
+    }
+
+    /// True if there is the room that a transaction waits for: what eviction keeps ahead of need, free
+    /// segments to write it to, and memory in the index.
+    pub(crate) fn has_room_ahead(&self) -> bool {
+        self.claimed_units() + self.ahead_units() <= self.live_units_max()
+            && self.state.borrow().segments.free_count() >= self.unawaited_reserve() + AWAITED_SEGMENTS
+            && self.objects_left() > 0
+    }
+
     /// Lets a store of so many bytes in, after waiting for its turn; or refuses it.
     pub(crate) async fn admit(&self, bytes: u64) -> Result<()> {
         if let Some(error) = self.log.failure() {
@@ -75,9 +99,7 @@ impl Partition {
         self.log.wait_for_room().await?;
         self.wait_for_keys().await?;
         let units = bytes / UNIT_BYTES;
-        let has_space =
-            |partition: &Partition| partition.claimed_units() + units <= partition.live_units_max();
-        let fits = |partition: &Partition| has_space(partition) && partition.objects_left() > 0;
+        let fits = |partition: &Partition| partition.has_room(units);
         if !fits(self) && self.has_debris() {
             self.wait_while(|partition| !fits(partition) && partition.has_debris()).await?;
         }
@@ -87,7 +109,8 @@ impl Partition {
         }
         if !fits(self) {
             add(&self.counts.no_space, 1);
-            return Err(if has_space(self) { Error::NoMemory } else { Error::NoSpace });
+            let has_space = self.claimed_units() + units <= self.live_units_max();
+            return Err(if has_space { Error::NoMemory } else { Error::NoSpace });
         }
         self.wait_to_store().await
     }
@@ -152,7 +175,8 @@ impl Partition {
         }
     }
 
-    async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
+    /// Waits for the background to make room; an error if it cannot.
+    pub(crate) async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
         let _hungry = Hungry::new(self);
         self.stuck.take();
         self.background.ring();

@@ -14,7 +14,9 @@
 //!
 //! Never: it decides what becomes of a transaction over several partitions.
 
+mod hold;
 mod recover;
+mod room;
 mod write;
 
 use crate::format::intent::is_write;
@@ -25,9 +27,9 @@ use crate::partition::{Extent, Lookup, Partition};
 use crate::planted::{Bug, is_planted};
 use crate::targets;
 use plimsoll_kv::key_locks::{EverythingGuard, KeyGuard, KeyId};
-use plimsoll_kv::limits::KEY_BYTES_MAX;
-use plimsoll_kv::transaction::{Action, Held, Status};
+use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Durability, Error, Lifetime, Op, Output, Result, TransactionId, Value};
+use plimsoll_reactor::Pacer;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -50,6 +52,7 @@ pub(crate) struct Transactions {
     stale: RefCell<BTreeSet<KeyId>>,
     /// All keys are.
     all_stale: Cell<bool>,
+    room: room::RoomWaiters,
 }
 
 /// What a transaction holds.
@@ -58,6 +61,8 @@ struct Holding {
     ids: BTreeSet<KeyId>,
     everything: Option<EverythingGuard>,
     prepared: Option<Promise>,
+    /// Units that were empty when it began to hold everything, for what it stores.
+    room_units: u64,
     /// When it began to hold: what had not expired then stays, for it, until it ends.
     since_ms: u64,
 }
@@ -152,50 +157,6 @@ impl Partition {
         }
     }
 
-    /// The keys of a transaction as queues know them, each once.
-    fn ids(&self, held: &Held) -> BTreeSet<KeyId> {
-        held.keys.iter().map(|(container, key)| self.place(*container, key).lock_id()).collect()
-    }
-
-    async fn hold_for(&self, id: Option<TransactionId>, held: &Held) -> Result<Output> {
-        if held.keys.iter().any(|(_, key)| key.len() > KEY_BYTES_MAX) {
-            return Err(Error::KeyTooLong);
-        }
-        if self.transactions.open.borrow().len() >= TRANSACTIONS_MAX {
-            return Err(Error::Overloaded);
-        }
-        let holding = self.hold_now(held).await;
-        let id = id.unwrap_or_else(|| TransactionId {
-            partition: self.layout.partition,
-            version: self.next_version(),
-        });
-        let before = self.transactions.open.borrow_mut().insert(id, holding);
-        assert!(before.is_none(), "a transaction holds at a partition once");
-        Ok(Output::Held(id))
-    }
-
-    async fn hold_now(&self, held: &Held) -> Holding {
-        let none = |everything| Holding {
-            keys: Vec::new(),
-            ids: BTreeSet::new(),
-            everything,
-            prepared: None,
-            since_ms: self.now_ms(),
-        };
-        if held.everything {
-            let everything = self.locks.lock_everything().await;
-            return none(Some(everything));
-        }
-        loop {
-            let ids = self.ids(held);
-            let keys = self.locks.keep(&ids.iter().copied().collect::<Vec<_>>()).await;
-            // If a container was emptied meanwhile, its keys are others now.
-            if self.ids(held) == ids {
-                return Holding { keys, ids, ..none(None) };
-            }
-        }
-    }
-
     /// Looks whether a transaction holds a key.
     fn check_held(&self, id: TransactionId, container: ContainerId, key: &[u8]) -> Result<()> {
         let open = self.transactions.open.borrow();
@@ -239,9 +200,11 @@ impl Partition {
     }
 
     /// Looks whether a transaction can do these writes; what it empties first, and what it does then.
-    fn check_writes(&self, id: TransactionId, writes: Vec<Op>) -> Result<(Vec<ContainerId>, Vec<Op>)> {
+    async fn check_writes(&self, id: TransactionId, writes: Vec<Op>) -> Result<(Vec<ContainerId>, Vec<Op>)> {
         let (mut clears, mut others, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let pacer = Pacer::new(&self.reactor);
         for write in writes {
+            pacer.step().await;
             if let (Op::Clear { container }, true) = (&write, others.is_empty()) {
                 clears.push(*container);
                 continue;
@@ -281,8 +244,8 @@ impl Partition {
         lifetime: Lifetime,
         durability: Durability,
     ) -> Result<Output> {
-        let (clears, writes) = self.check_writes(id, writes)?;
-        if let Some(frame) = self.write_in_one_frame(&clears, &writes, lifetime, durability).await? {
+        let (clears, writes) = self.check_writes(id, writes).await?;
+        if let Some(frame) = self.write_in_one_frame(id, &clears, &writes, lifetime, durability).await? {
             drop(self.transactions.end(id));
             self.acknowledge(frame, durability).await?;
             return Ok(Output::Done);
@@ -299,7 +262,7 @@ impl Partition {
         participants: Vec<u16>,
         writes: Vec<Op>,
     ) -> Result<Output> {
-        let (clears, writes) = self.check_writes(id, writes)?;
+        let (clears, writes) = self.check_writes(id, writes).await?;
         self.prepare_intent(id, participants, clears, writes).await
     }
 
@@ -321,7 +284,7 @@ impl Partition {
         let intent = Intent { participants, clears, writes };
         let bytes = intent.encode();
         if targets::has_stores(&intent.writes) {
-            self.admit(targets::record_bytes(&intent.writes) + bytes.len() as u64).await?;
+            self.admit_writes(id, targets::record_bytes(&intent.writes) + bytes.len() as u64).await?;
         } else {
             self.log.wait_for_room().await?;
         }
@@ -362,6 +325,7 @@ impl Partition {
             self.log.wait_for_room().await?;
             self.reserve_promised(size + note_bytes_max(1), 1).await?;
             self.append_part(upload, number as u32, 0, slot, part);
+            self.reactor.yield_now().await;
         }
         let uploads = self.transactions.with_promise(id, |promise| promise.uploads());
         let uploads = uploads.expect("promised before");

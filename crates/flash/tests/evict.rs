@@ -6,7 +6,7 @@ use opening::{DISK_BYTES, live, open_with, run, world};
 use plimsoll_flash::{OnFull, Options, Partition};
 use plimsoll_kv::transaction::{Action, Held};
 use plimsoll_kv::{Above, Condition, ContainerId, Error, Expiry, Op, Output, UploadId, Value};
-use plimsoll_reactor::Reactor;
+use plimsoll_reactor::{Reactor, Work};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -329,5 +329,50 @@ fn the_layer_above_is_asked_and_told() {
         assert!(is_there(&partition, "hot").await && upper.asked.get() > 0);
         assert_eq!(upper.evicted.borrow().len() as u64, partition.metrics().evicted);
         assert!(upper.evicted.borrow().contains(b"k0".as_slice()));
+    });
+}
+
+/// Nothing can be evicted while a transaction holds everything, so there is room when it begins to.
+#[test]
+fn a_transaction_that_holds_everything_has_room() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        let pressing = Rc::new(Cell::new(true));
+        for writer in 0..64 {
+            let (partition, pressing) = (partition.clone(), pressing.clone());
+            reactor.spawn(Work::Background, async move {
+                for number in 0_u64.. {
+                    if !pressing.get() {
+                        break;
+                    }
+                    put(&partition, &format!("k{writer}-{number}")).await;
+                }
+            });
+        }
+        press(&partition, "full", MANY / 4).await;
+        for round in 0..30 {
+            let hold = |action, id| Op::Transaction { partition: 0, id, action };
+            let everything = Action::Hold(Held::everything());
+            let Ok(Output::Held(id)) = run(&partition, hold(everything, None)).await else {
+                panic!("it holds")
+            };
+            let keys = scanned(&partition).await;
+            let write = |number| {
+                let key = format!("t{round}-{number}");
+                store(
+                    &key,
+                    Value::Bytes(key.as_bytes().repeat(VALUE_BYTES / key.len())),
+                    Expiry::Never,
+                    false,
+                )
+            };
+            reactor.sleep_ns(1_000_000).await;
+            assert_eq!(scanned(&partition).await, keys, "nobody else is there");
+            let commit = Action::Commit { writes: (0..20).map(write).collect() };
+            run(&partition, hold(commit, Some(id))).await.expect("there is room, always");
+        }
+        pressing.set(false);
+        assert_eq!(partition.metrics().no_space, 0);
+        check(&partition).await;
     });
 }

@@ -7,6 +7,7 @@ mod failures;
 mod model;
 mod opening;
 mod parts;
+mod pins;
 mod scripts;
 mod shards;
 mod sizes;

@@ -10,10 +10,10 @@ use std::rc::Rc;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A device that answers late.
-struct Late {
+pub(super) struct Late {
     reactor: Reactor,
     below: Rc<dyn Device>,
-    late_ns: Cell<u64>,
+    pub(super) late_ns: Cell<u64>,
 }
 
 impl Device for Late {
@@ -31,7 +31,7 @@ impl Device for Late {
     }
 }
 
-async fn open(reactor: &Reactor, bench: &Bench) -> (Rc<Array>, Vec<Rc<Late>>) {
+pub(super) async fn open(reactor: &Reactor, bench: &Bench) -> (Rc<Array>, Vec<Rc<Late>>) {
     let (reactor, late_ns) = (reactor.clone(), Cell::new(0));
     let late = bench.given(&[]).into_iter().map(|given| {
         let below = given.device.clone().expect("nothing is missing");

@@ -12,7 +12,8 @@ use crate::log::Log;
 use crate::partition::Partition;
 use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
 use crate::targets::{Target, has_stores, log_bytes};
-use plimsoll_kv::{ContainerId, Durability, Error, Lifetime, Op, Result, Value};
+use plimsoll_kv::{ContainerId, Durability, Error, Lifetime, Op, Result, TransactionId, Value};
+use plimsoll_reactor::Pacer;
 use std::rc::Rc;
 
 /// A write that was promised is tried so often if the record that it replaces cannot be read.
@@ -21,8 +22,10 @@ const ATTEMPTS_MAX: u32 = 5;
 impl Partition {
     /// Looks whether what the writes replace can be read.
     pub(super) async fn look_at_targets(self: &Rc<Self>, writes: &[Op]) -> Result<()> {
+        let pacer = Pacer::new(&self.reactor);
         for write in writes {
             while self.find_target(write).await?.is_none() {}
+            pacer.step().await;
         }
         Ok(())
     }
@@ -30,6 +33,7 @@ impl Partition {
     /// Does all writes in one frame of the log; the frame, or nothing if they do not fit one.
     pub(super) async fn write_in_one_frame(
         self: &Rc<Self>,
+        id: TransactionId,
         clears: &[ContainerId],
         writes: &[Op],
         lifetime: Lifetime,
@@ -45,7 +49,7 @@ impl Partition {
         self.log.wait_for_room().await?;
         loop {
             if is_store {
-                self.admit(least as u64).await?;
+                self.admit_writes(id, least as u64).await?;
             }
             let Some(targets) = self.find_targets(writes).await? else { continue };
             let bytes = targets.iter().map(Target::log_bytes).sum::<usize>() + of_clears;
@@ -92,7 +96,9 @@ impl Partition {
                 self.push_clear(*container, Durability::Async);
             }
         }
+        let pacer = Pacer::new(&self.reactor);
         for write in writes {
+            pacer.step().await;
             let mut attempts = 0;
             while let Err(error) = self.apply_write(write).await {
                 match error {

@@ -50,6 +50,7 @@ impl Transaction {
                 self.shorten((*container, key.clone()), value, *form).await?;
             }
             shares.entry(self.partition_of(&key)).or_default().push(write);
+            self.pacer.step().await;
         }
         Ok(shares)
     }

@@ -31,6 +31,7 @@ use plimsoll_kv::{
     Condition, ContainerId, Error, Expiry, Item, Op, Output, Request, Result, Slot, TransactionId, UploadId,
     Value,
 };
+use plimsoll_reactor::Pacer;
 use plimsoll_reactor::sync::Permit;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -54,6 +55,7 @@ pub(crate) struct Transaction {
     uploads: RefCell<BTreeMap<(u16, UploadId), Begun>>,
     /// A device could not do what it was asked to: then nothing is done.
     failure: RefCell<Option<Error>>,
+    pacer: Pacer,
     /// Its place among the transactions of its core, until it has ended.
     permit: RefCell<Option<Permit>>,
 }
@@ -72,9 +74,10 @@ impl Transaction {
             overlay: RefCell::default(),
             uploads: RefCell::default(),
             failure: RefCell::default(),
+            pacer: Pacer::new(&core.reactor),
             permit: RefCell::new(Some(permit)),
         });
-        for (partition, held) in transaction.share(held) {
+        for (partition, held) in transaction.share(held).await {
             if let Err(error) = transaction.hold(partition, held).await {
                 transaction.release().await;
                 return Err(error);
@@ -84,7 +87,7 @@ impl Transaction {
     }
 
     /// What is to be held at each partition, in their order.
-    fn share(&self, held: Held) -> BTreeMap<u16, Held> {
+    async fn share(&self, held: Held) -> BTreeMap<u16, Held> {
         if held.everything {
             let all = 0..self.core.volume.geometry().partitions;
             return all.map(|partition| (partition, Held::everything())).collect();
@@ -92,6 +95,7 @@ impl Transaction {
         let mut shares: BTreeMap<u16, Held> = BTreeMap::new();
         for (container, key) in held.keys {
             shares.entry(self.partition_of(&key)).or_default().keys.push((container, key));
+            self.pacer.step().await;
         }
         shares
     }
@@ -128,6 +132,7 @@ impl Transaction {
     /// # Errors
     /// Those of the operation.
     pub(crate) async fn execute(self: Rc<Self>, op: Op) -> Result<Output> {
+        self.pacer.step().await;
         let done = self.perform(op).await;
         if let Err(error) = &done
             && is_of_a_device(error)

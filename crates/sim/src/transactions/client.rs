@@ -38,12 +38,21 @@ pub(super) struct Shared {
     pub(super) grown: RefCell<BTreeMap<u32, Grown>>,
     /// The device is full most of the time.
     pub(super) fills: bool,
+    /// It makes room then.
+    pub(super) evicts: bool,
+    /// Keys that were evicted.
+    pub(super) evicted: Cell<u64>,
+    /// One of them was not there to be evicted: what clients see proves nothing any more.
+    pub(super) has_lost_evidence: Cell<bool>,
     /// Transactions that were answered.
     pub(super) answered: Cell<u64>,
 }
 
 impl Shared {
     pub(super) fn violate(&self, text: String) {
+        if self.has_lost_evidence.get() {
+            return;
+        }
         self.note(|| format!("VIOLATION: {text}"));
         self.violation.borrow_mut().get_or_insert(text);
     }
@@ -85,7 +94,12 @@ impl Client {
 
     /// One transaction.
     async fn transact(&self, line: &mut Line) -> Told<()> {
-        let told = match self.below(if self.shared.fills { 18 } else { 16 }) {
+        let of_filling = match (self.shared.evicts, self.shared.fills) {
+            (true, _) => 12,
+            (false, true) => 2,
+            (false, false) => 0,
+        };
+        let told = match self.below(16 + of_filling) {
             0..3 => self.blind(line).await,
             3 => self.watching(line).await,
             4 => self.single(line).await,
@@ -383,21 +397,6 @@ impl Client {
                 reply
             }
         };
-        if matches!(reply, Reply::Error(_)) {
-            self.outcome_of(&reply);
-        }
-        Ok(())
-    }
-
-    /// Fills the device, and makes room again.
-    async fn fill(&self, line: &mut Line) -> Told<()> {
-        let number = self.below(400);
-        let command = if self.below(5) == 0 {
-            words(&format!("DEL fill{number} fill{} fill{}", number + 1, number + 2))
-        } else {
-            vec!["SET".to_owned(), format!("fill{number}"), "x".repeat(2000 + self.below(10_000) as usize)]
-        };
-        let reply = self.ask(line, &[command]).await?.remove(0);
         if matches!(reply, Reply::Error(_)) {
             self.outcome_of(&reply);
         }

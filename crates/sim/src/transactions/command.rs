@@ -17,6 +17,10 @@ pub struct Totals {
     pub crashes: u64,
     /// Those while it was recovering.
     pub crashes_in_recovery: u64,
+    /// Keys that were evicted.
+    pub evicted: u64,
+    /// Seeds that ended early for it.
+    pub ended_early: u64,
     /// Seeds in which a rule was broken, and how.
     pub violations: Vec<(u64, String)>,
 }
@@ -33,6 +37,8 @@ impl Sum for Totals {
         self.transactions += report.transactions;
         self.crashes += report.crashes;
         self.crashes_in_recovery += report.crashes_in_recovery;
+        self.evicted += report.evicted;
+        self.ended_early += u64::from(report.has_lost_evidence);
         self.violations.extend(report.violation.map(|text| (report.seed, text)));
     }
 
@@ -56,8 +62,9 @@ pub fn run(seeds: Range<u64>, threads: usize, go_on: bool) -> Totals {
 pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
     let (totals, ran): (Totals, _) = seeds::run_on_all_processors(seeds, go_on);
     println!(
-        "{ran}: {} transactions, {} crashes, {} of them during recovery",
-        totals.transactions, totals.crashes, totals.crashes_in_recovery,
+        "{ran}: {} transactions, {} crashes, {} of them during recovery; {} keys evicted, {} worlds ended early \
+         as one of those was what they are judged by",
+        totals.transactions, totals.crashes, totals.crashes_in_recovery, totals.evicted, totals.ended_early,
     );
     seeds::print_violations(&totals.violations, "--transactions ");
     totals

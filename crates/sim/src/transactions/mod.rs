@@ -2,7 +2,8 @@
 //!
 //! Place: `plimsoll sim fuzz --transactions`. A seed is a world: a device of several partitions, served on
 //! several cores; lives that end by crash, power loss or a clean stop at any instant (`world`); clients on
-//! connections with MULTI, EXEC, WATCH, MSET, MSETNX, RENAME, COPY and FLUSHDB (`client`); and a judge
+//! connections with MULTI, EXEC, WATCH, MSET, MSETNX, RENAME, COPY and FLUSHDB (`client`), in some worlds on
+//! a full device that refuses stores or evicts (`fill`, `evictions`); and a judge
 //! (`graph`) that says whether one order of all transactions explains what they saw (`history`).
 //!
 //! Invariants: one seed gives one run; what a client was told before a crash holds after it.
@@ -11,6 +12,8 @@
 
 mod client;
 mod command;
+mod evictions;
+mod fill;
 mod graph;
 mod grown;
 mod history;

@@ -129,6 +129,9 @@ impl Client {
         let Reply::Error(text) = reply else { return Outcome::Unknown };
         let refused = [&b"OOM "[..], b"TRYAGAIN ", b"EXECABORT ", b"ERR no such key"];
         if refused.iter().any(|word| text.starts_with(word)) {
+            if self.shared.evicts && text.starts_with(b"OOM ") {
+                self.shared.violate(format!("a device that evicts is full: {}", show(reply)));
+            }
             return Outcome::Refused;
         }
         let explained = [&b"MISCONF "[..], b"LOADING ", b"ERR stored data cannot be read"];

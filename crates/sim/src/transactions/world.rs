@@ -4,13 +4,14 @@
 //! anywhere in the world is one too.
 
 use super::client::{Client, Shared};
+use super::evictions::Evictions;
 use super::graph;
 use super::history::History;
 use crate::fuzz::{cache_bytes, known_bytes};
 use crate::panics::catch;
 use plimsoll_cache::Cache;
 use plimsoll_flash::{FormatOptions, OnFull, Options, Partition, Superblock, format, inspect};
-use plimsoll_kv::{Block, Device, Durability};
+use plimsoll_kv::{Above, Block, Device, Durability};
 use plimsoll_reactor::sim::{FaultRates, ProcessId, Random, World};
 use plimsoll_reactor::{FileOptions, Mesh, Port, Reactor, Work};
 use plimsoll_server::budget::Budget;
@@ -46,6 +47,10 @@ pub struct Report {
     pub crashes: u64,
     /// Those while it was recovering.
     pub crashes_in_recovery: u64,
+    /// Keys that were evicted.
+    pub evicted: u64,
+    /// It ended before its time, as one that it is judged by was evicted.
+    pub has_lost_evidence: bool,
     /// What happened, if it was asked for.
     pub trace: Vec<String>,
 }
@@ -64,6 +69,7 @@ struct Shape {
     lives: u64,
     rates: FaultRates,
     fills: bool,
+    on_full: OnFull,
     /// Bytes of each partition's cache; 0: there is none.
     cache_bytes: usize,
     /// Bytes of each partition's memory for keys that are known.
@@ -85,8 +91,11 @@ impl Shape {
             },
             _ => none,
         };
+        let evicts = class == 3 && Random::stream(seed, "evict").chance_ppm(500_000);
+        let partitions = pick(&[1, 2, 3, 5, 8]) as u16;
         Shape {
-            partitions: pick(&[1, 2, 3, 5, 8]) as u16,
+            // Few, so that they fill.
+            partitions: if evicts { 1 + partitions % 3 } else { partitions },
             segments: if class == 3 { 26 } else { pick(&[30, 48]) as u32 },
             clients: pick(&[2, 4, 7]) as u32,
             durability: [Durability::Sync, Durability::Sync, Durability::Group][pick(&[0, 1, 2]) as usize],
@@ -96,6 +105,7 @@ impl Shape {
             lives: pick(&[4, 6, 9]),
             rates,
             fills: class == 3,
+            on_full: if evicts { OnFull::Evict } else { OnFull::Error },
             cache_bytes: cache_bytes(seed),
             known_bytes: known_bytes(seed),
         }
@@ -115,9 +125,10 @@ fn address() -> SocketAddr {
 }
 
 /// A life of the server.
-#[derive(Default)]
 struct Life {
-    cores: Cell<usize>,
+    shape: Shape,
+    told: Rc<Shared>,
+    cores: usize,
     /// Cores that serve.
     serving: Cell<usize>,
     /// Cores that have ended in order.
@@ -126,25 +137,44 @@ struct Life {
     /// Why a core could not begin.
     refusal: RefCell<Option<String>>,
     kept: RefCell<Vec<Rc<Core>>>,
+    /// What hears of evictions.
+    above: RefCell<Vec<Rc<dyn Above>>>,
 }
 
 impl Life {
+    fn new(shape: Shape, told: Rc<Shared>, cores: usize) -> Life {
+        Life {
+            shape,
+            told,
+            cores,
+            serving: Cell::default(),
+            stopped: Cell::default(),
+            stops: Cell::default(),
+            refusal: RefCell::default(),
+            kept: RefCell::default(),
+            above: RefCell::default(),
+        }
+    }
+
+    /// Its memory is gone with its process.
+    fn forget(&self) {
+        self.kept.borrow_mut().clear();
+        self.above.borrow_mut().clear();
+    }
+
     async fn run(
         self: Rc<Self>,
         reactor: Reactor,
         port: Port<Message>,
-        shape: Shape,
         shared: Arc<plimsoll_server::Shared>,
     ) {
-        let local = match open(&reactor, shape, &shared).await {
-            Ok(local) => local,
+        let (partitions, devices) = match self.open(&reactor, &shared).await {
+            Ok(opened) => opened,
             Err(refusal) => {
                 self.refusal.borrow_mut().get_or_insert(refusal);
                 return;
             }
         };
-        let devices: BTreeMap<u16, Rc<dyn Device>> =
-            local.iter().map(|(number, partition)| (*number, cached(partition, shape))).collect();
         let core = serve_core(&reactor, port, devices, &shared, address()).expect("nobody else listens");
         self.kept.borrow_mut().push(core.clone());
         self.serving.set(self.serving.get() + 1);
@@ -153,46 +183,52 @@ impl Life {
         }
         core.stop().await;
         self.stopped.set(self.stopped.get() + 1);
-        while self.stopped.get() < self.cores.get() {
+        while self.stopped.get() < self.cores {
             reactor.sleep_ns(100_000).await;
         }
-        for partition in local.values() {
+        for partition in partitions {
             // A device that fails keeps what was acknowledged all the same.
             drop(partition.close().await);
         }
         self.stopped.set(self.stopped.get() + 1);
     }
-}
 
-/// A partition as requests come to it.
-fn cached(partition: &Rc<Partition>, shape: Shape) -> Rc<dyn Device> {
-    match shape.cache_bytes {
-        0 => partition.clone(),
-        bytes => Cache::new(partition.clone(), partition.clock(), HASH_SECRET, bytes),
+    /// The partitions of a core, and each as requests come to it.
+    async fn open(&self, reactor: &Reactor, shared: &plimsoll_server::Shared) -> Result<Opened, String> {
+        let file = reactor.open_file(DISK, &FileOptions::default()).expect("the disk exists");
+        let block: Rc<dyn Block> = Rc::new(file);
+        let superblock = inspect(&*block).await.map_err(|error| error.to_string())?;
+        let options = Options {
+            fingerprint_bits: self.shape.fingerprint_bits,
+            checkpoint_transitions_min: 300,
+            known_bytes: self.shape.known_bytes,
+            on_full: self.shape.on_full,
+            ..Options::default()
+        };
+        let mut opened = Opened::default();
+        for number in shared.geometry.owned(reactor.core(), reactor.cores()) {
+            let partition = Partition::open(reactor, block.clone(), &superblock, number, options).await;
+            let partition = partition.map_err(|error| error.to_string())?;
+            partition.check_accounts()?;
+            opened.1.insert(number, self.serve(&partition));
+            opened.0.push(partition);
+        }
+        Ok(opened)
+    }
+
+    fn serve(&self, partition: &Rc<Partition>) -> Rc<dyn Device> {
+        let Shape { cache_bytes, .. } = self.shape;
+        let cache = (cache_bytes > 0)
+            .then(|| Cache::new(partition.clone(), partition.clock(), HASH_SECRET, cache_bytes));
+        let above: Rc<dyn Above> = Rc::new(Evictions { shared: self.told.clone(), cache: cache.clone() });
+        partition.tell(Rc::downgrade(&above));
+        self.above.borrow_mut().push(above);
+        assert_eq!(partition.metrics().evicted, 0, "every eviction is told of");
+        cache.map_or(partition.clone() as Rc<dyn Device>, |cache| cache)
     }
 }
 
-type Opened = BTreeMap<u16, Rc<Partition>>;
-
-async fn open(reactor: &Reactor, shape: Shape, shared: &plimsoll_server::Shared) -> Result<Opened, String> {
-    let file = reactor.open_file(DISK, &FileOptions::default()).expect("the disk exists");
-    let block: Rc<dyn Block> = Rc::new(file);
-    let superblock = inspect(&*block).await.map_err(|error| error.to_string())?;
-    let options = Options {
-        fingerprint_bits: shape.fingerprint_bits,
-        checkpoint_transitions_min: 300,
-        known_bytes: shape.known_bytes,
-        ..Options::default()
-    };
-    let mut opened = Opened::new();
-    for number in shared.geometry.owned(reactor.core(), reactor.cores()) {
-        let partition = Partition::open(reactor, block.clone(), &superblock, number, options).await;
-        let partition = partition.map_err(|error| error.to_string())?;
-        partition.check_accounts()?;
-        opened.insert(number, partition);
-    }
-    Ok(opened)
-}
+type Opened = (Vec<Rc<Partition>>, BTreeMap<u16, Rc<dyn Device>>);
 
 /// A world of one seed.
 struct Run {
@@ -214,6 +250,9 @@ pub fn run_seed(seed: u64, traces: bool) -> Report {
         token_bytes: shape.token_bytes,
         grown: RefCell::default(),
         fills: shape.fills,
+        evicts: shape.on_full == OnFull::Evict,
+        evicted: Cell::new(0),
+        has_lost_evidence: Cell::new(false),
         answered: Cell::new(0),
     });
     let mut run = Run {
@@ -224,10 +263,10 @@ pub fn run_seed(seed: u64, traces: bool) -> Report {
         report: Report { seed, ..Report::default() },
     };
     shared.note(|| format!("{shape:?}"));
-    if let Err(panic) = catch(|| run.run()) {
-        shared.violate(panic);
-    }
-    run.report.violation = shared.violation.take();
+    let panic = catch(|| run.run()).err();
+    run.report.violation = shared.violation.take().or(panic);
+    (run.report.evicted, run.report.has_lost_evidence) =
+        (shared.evicted.get(), shared.has_lost_evidence.get());
     run.report.trace = shared.trace.as_ref().map(RefCell::take).unwrap_or_default();
     // A world whose processes live holds itself.
     drop(catch(|| {
@@ -252,11 +291,16 @@ impl Run {
         }
         for _ in 0..self.shape.lives {
             self.live();
-            if self.shared.violation.borrow().is_some() {
+            if self.is_over() {
                 return;
             }
         }
         self.end();
+    }
+
+    /// There is nothing more to find.
+    fn is_over(&self) -> bool {
+        self.shared.violation.borrow().is_some() || self.shared.has_lost_evidence.get()
     }
 
     fn format(&self) {
@@ -286,11 +330,10 @@ impl Run {
     /// Starts a life of the server.
     fn start(&mut self) -> Rc<Life> {
         let cores = [1, 2, 3, 6][self.random.below(4) as usize];
-        let life = Rc::new(Life::default());
-        life.cores.set(cores);
+        let life = Rc::new(Life::new(self.shape, self.shared.clone(), cores));
         let settings = Settings {
             durability: self.shape.durability,
-            on_full: OnFull::Error,
+            on_full: self.shape.on_full,
             devices: Vec::new(),
             policy: None,
             parameters: Values::default(),
@@ -307,12 +350,11 @@ impl Run {
         };
         let shared = Arc::new(plimsoll_server::Shared::new(settings, self.shape.geometry(), cores));
         let ports = RefCell::new(Mesh::ports::<Message>(cores).into_iter().map(Some).collect::<Vec<_>>());
-        let shape = self.shape;
         self.shared.note(|| format!("{:>14} ns  a server begins on {cores} cores", self.world.now_ns()));
         self.world.start_process(SERVER, cores, |reactor| {
             let port =
                 ports.borrow_mut()[usize::from(reactor.core().0)].take().expect("each core starts once");
-            let run = life.clone().run(reactor.clone(), port, shape, shared.clone());
+            let run = life.clone().run(reactor.clone(), port, shared.clone());
             reactor.spawn(Work::Control, run);
         });
         life
@@ -359,11 +401,11 @@ impl Run {
     fn stop(&self, life: &Rc<Life>) {
         life.stops.set(true);
         let deadline_ns = self.world.now_ns() + ANSWER_NS_MAX;
-        if !self.world.run_until(deadline_ns, || life.stopped.get() == 2 * life.cores.get()) {
+        if !self.world.run_until(deadline_ns, || life.stopped.get() == 2 * life.cores) {
             self.shared.violate("the server does not stop".to_owned());
         }
         self.world.kill(SERVER, false);
-        life.kept.borrow_mut().clear();
+        life.forget();
     }
 
     /// One life with clients, to its end.
@@ -381,8 +423,8 @@ impl Run {
         let for_ns = if dies_early { 1 + self.random.below(12_000_000) } else { ANSWER_NS_MAX };
         let deadline_ns = self.world.now_ns() + for_ns;
         let reached = self.world.run_until(deadline_ns, || {
-            let is_over = self.shared.answered.get() >= wanted || life.refusal.borrow().is_some();
-            is_over || self.shared.violation.borrow().is_some()
+            let is_enough = self.shared.answered.get() >= wanted || life.refusal.borrow().is_some();
+            is_enough || self.is_over()
         });
         if let Some(refusal) = life.refusal.borrow().clone() {
             if self.shape.rates.write_error_ppm == 0 && self.shape.rates.flush_error_ppm == 0 {
@@ -394,8 +436,8 @@ impl Run {
         let scale = self.random.range(10, 22);
         let further_ns = self.random.below(1 << scale);
         self.world.run_until(self.world.now_ns() + further_ns, || false);
-        let serves = life.serving.get() == life.cores.get();
-        if serves && self.random.chance_ppm(200_000) && self.shared.violation.borrow().is_none() {
+        let serves = life.serving.get() == life.cores;
+        if serves && self.random.chance_ppm(200_000) && !self.is_over() {
             self.stop(&life);
         } else {
             let power = self.random.chance_ppm(700_000);
@@ -404,7 +446,7 @@ impl Run {
             self.shared
                 .note(|| format!("{:>14} ns  the server dies, power is lost: {power}", self.world.now_ns()));
             self.world.kill(SERVER, power);
-            life.kept.borrow_mut().clear();
+            life.forget();
         }
         // Clients see that their connections are gone.
         self.world.run_until(self.world.now_ns() + 1_000_000, || false);
