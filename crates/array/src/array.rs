@@ -14,8 +14,8 @@
 //!
 //! Never: it keeps a map of keys. Where a key stands follows from its hash, what it is from its header.
 
-use crate::forms::{self, Forms};
-use crate::header::{Form, HEADER_BYTES};
+use crate::forms::Forms;
+use crate::header::HEADER_BYTES;
 use crate::journal::Journal;
 use crate::kept::Kept;
 use crate::member::{Member, MemberStatus};
@@ -29,7 +29,7 @@ use plimsoll_kv::key_locks::{KeyGuard, KeyId, KeyLocks};
 use plimsoll_kv::limits::KEY_BYTES_MAX;
 use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{
-    Completion, ContainerId, Device, Error, Expiry, LocalFuture, Op, Output, Request, Result, Slot,
+    Completion, ContainerId, Device, Error, Expiry, Form, LocalFuture, Op, Output, Request, Result, Slot,
     TransactionId, Version, WallClock,
 };
 use plimsoll_reactor::sync::WaitList;
@@ -263,9 +263,13 @@ impl Array {
         self.value_bytes_max
     }
 
-    /// What a value of so many bytes is made into.
-    pub(crate) fn form_for(&self, value_bytes: u64) -> Form {
-        forms::form(self.options.policy.mechanism(value_bytes))
+    /// What a value of so many bytes is made into, unless its client wishes something else that there is.
+    pub(crate) fn form_for(&self, wish: Option<Form>, value_bytes: u64) -> Result<Form> {
+        match wish {
+            None => Ok(self.options.policy.mechanism(value_bytes).form()),
+            Some(form) if self.forms.has(form) => Ok(form),
+            Some(_) => Err(Error::Invalid("a mechanism that the array does not have")),
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -366,6 +370,7 @@ impl Array {
                 self.retrieve(&self.place(container, &key)?, range, pin, &manner).await
             }
             Op::Exist { container, key } => self.exist(&self.place(container, &key)?, &manner).await,
+            Op::Describe { container, key } => self.describe(&self.place(container, &key)?, &manner).await,
             Op::Delete { container, key, condition } => {
                 self.delete(&self.place(container, &key)?, condition, &manner).await
             }

@@ -95,6 +95,15 @@ pub struct Coder {
 }
 
 impl Code {
+    /// What operators call it; nothing of no code.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Code::None => None,
+            Code::ReedSolomon => Some("Reed-Solomon, Cauchy"),
+        }
+    }
+
     /// The code that a stored byte names; `as u8` is the way back.
     ///
     /// # Errors

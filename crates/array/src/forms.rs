@@ -9,10 +9,9 @@
 //! * where there is one form, nothing has to be found out.
 
 use crate::code::{Code, CodeError, Coder};
-use crate::header::Form;
 use crate::mechanism::Mechanism;
 use crate::policy::Policy;
-use plimsoll_kv::{Error, Result};
+use plimsoll_kv::{Error, Form, Result};
 
 /// Forms of an array at most.
 pub(crate) const FORMS_MAX: usize = 32;
@@ -134,21 +133,10 @@ impl Forms {
     }
 }
 
-/// What a mechanism makes of a value.
-pub(crate) fn form(mechanism: Mechanism) -> Form {
-    match mechanism {
-        Mechanism::Splitting { data, parities } => {
-            Form::Shards { data: data as u8, parities: parities as u8 }
-        }
-        // Packing was refused when the array was opened.
-        copies => Form::Copies(copies.members() as u8),
-    }
-}
-
 /// The forms that a policy asks for, each once.
 pub(crate) fn forms(policy: &Policy) -> Vec<Form> {
     let mut forms = Vec::new();
-    for form in policy.mechanisms().map(form) {
+    for form in policy.mechanisms().map(Mechanism::form) {
         if !forms.contains(&form) {
             forms.push(form);
         }

@@ -11,13 +11,13 @@
 //!   may be half written hold them.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::{Form, HEADER_BYTES, Header};
+use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT, shifted};
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use plimsoll_kv::{Device, Error, Item, Output, Result};
+use plimsoll_kv::{Device, Error, Form, Item, Output, Result};
 use std::pin::pin;
 use std::rc::Rc;
 

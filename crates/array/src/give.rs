@@ -9,12 +9,12 @@
 //! * a value in parts is given part by part: no more of it is in memory than one part of each piece.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::{Form, HEADER_BYTES, Header};
+use crate::header::{HEADER_BYTES, Header};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::upload::unpin_op;
 use futures_util::future::try_join_all;
-use plimsoll_kv::{Condition, Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Item, Op, Output, Result, UploadId, Value};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
@@ -215,7 +215,7 @@ impl Array {
     ) -> Result<UploadId> {
         let (target, key) = (self.member_of(place, to), place.key.clone());
         let container = placement::container(place.container, to);
-        let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes: 0 };
+        let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes: 0, form: None };
         let Output::Upload(upload) = self.sent_one(target, begin).await? else { return Err(WRONG_OUTPUT) };
         for part in 0..length.div_ceil(self.member_part_bytes() as u64) as u32 {
             let given = match self.part_of(place, form, (sources, part), to).await {

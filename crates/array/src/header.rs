@@ -21,7 +21,7 @@
 use crate::code::Code;
 use crate::placement::ROLES_MAX;
 use crc_fast::{CrcAlgorithm, checksum};
-use plimsoll_kv::Version;
+use plimsoll_kv::{Form, Version};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 32;
@@ -37,69 +37,25 @@ const COPIES: u8 = 1;
 /// Shards.
 const SHARDS: u8 = 2;
 
-/// What an object was made into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Form {
-    /// So many whole copies.
-    Copies(u8),
-    /// Shards of data and of parity, by Reed and Solomon's code.
-    Shards {
-        /// Shards that the value is cut into.
-        data: u8,
-        /// Shards computed from them.
-        parities: u8,
-    },
+/// The start of a header, which says what the object was made into.
+pub(crate) fn encode_form(form: Form) -> [u8; FORM_BYTES] {
+    match form {
+        Form::Copies(copies) => [MAGIC, COPIES, 0, 0, copies, 0, 0, 0],
+        Form::Shards { data, parities } => [MAGIC, SHARDS, Code::ReedSolomon as u8, 0, data, parities, 0, 0],
+    }
 }
 
-impl Form {
-    /// Pieces in all: one on each of so many members.
-    pub(crate) fn roles(self) -> usize {
-        match self {
-            Form::Copies(copies) => copies.into(),
-            Form::Shards { data, parities } => usize::from(data) + usize::from(parities),
+/// What the start of a header says, if this version knows it.
+pub(crate) fn decode_form(bytes: &[u8; FORM_BYTES]) -> Option<Form> {
+    let [MAGIC, mechanism, code, 0, data, parities, 0, 0] = *bytes else { return None };
+    let form = match (mechanism, code, data, parities) {
+        (COPIES, 0, copies @ 1.., 0) => Form::Copies(copies),
+        (SHARDS, code, data @ 1.., parities @ 1..) if code == Code::ReedSolomon as u8 => {
+            Form::Shards { data, parities }
         }
-    }
-
-    /// Pieces that give the whole.
-    pub(crate) fn needed(self) -> usize {
-        match self {
-            Form::Copies(_) => 1,
-            Form::Shards { data, .. } => data.into(),
-        }
-    }
-
-    /// True if each piece is the value. One shard of data may be enough, and parities are something else.
-    pub(crate) fn is_copies(self) -> bool {
-        matches!(self, Form::Copies(_))
-    }
-
-    /// Bytes of each piece of a value of so many.
-    pub(crate) fn piece_bytes(self, value_bytes: u64) -> u64 {
-        value_bytes.div_ceil(self.needed() as u64)
-    }
-
-    /// The start of a header, which says it.
-    pub(crate) fn encode(self) -> [u8; FORM_BYTES] {
-        match self {
-            Form::Copies(copies) => [MAGIC, COPIES, 0, 0, copies, 0, 0, 0],
-            Form::Shards { data, parities } => {
-                [MAGIC, SHARDS, Code::ReedSolomon as u8, 0, data, parities, 0, 0]
-            }
-        }
-    }
-
-    /// What the start of a header says, if this version knows it.
-    pub(crate) fn decode(bytes: &[u8; FORM_BYTES]) -> Option<Form> {
-        let [MAGIC, mechanism, code, 0, data, parities, 0, 0] = *bytes else { return None };
-        let form = match (mechanism, code, data, parities) {
-            (COPIES, 0, copies @ 1.., 0) => Form::Copies(copies),
-            (SHARDS, code, data @ 1.., parities @ 1..) if code == Code::ReedSolomon as u8 => {
-                Form::Shards { data, parities }
-            }
-            _ => return None,
-        };
-        (form.roles() <= ROLES_MAX as usize).then_some(form)
-    }
+        _ => return None,
+    };
+    (form.roles() <= ROLES_MAX as usize).then_some(form)
 }
 
 /// What stands at the start of a stored value.
@@ -118,7 +74,7 @@ pub(crate) struct Header {
 impl Header {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[..FORM_BYTES].copy_from_slice(&self.form.encode());
+        bytes[..FORM_BYTES].copy_from_slice(&encode_form(self.form));
         bytes[ROLE_AT] = self.role;
         bytes[12..16].copy_from_slice(&self.version.epoch.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.version.clock.to_le_bytes());
@@ -144,7 +100,7 @@ impl Header {
         let u64_at = |at: usize| u64::from_le_bytes(found[at..at + 8].try_into().expect("eight bytes"));
         let mut of_all = *found.first_chunk().expect("longer");
         of_all[ROLE_AT] = 0;
-        let form = Form::decode(&of_all).ok_or("a mechanism that this version does not know")?;
+        let form = decode_form(&of_all).ok_or("a mechanism that this version does not know")?;
         let role = found[ROLE_AT];
         if usize::from(role) >= form.roles() {
             return Err("a role that its mechanism does not have");

@@ -69,6 +69,7 @@ impl Slot {
             expiry: Expiry::Never,
             retain: false,
             want_previous: false,
+            form: None,
         }
     }
 

@@ -11,14 +11,14 @@
 //! * what is kept is given up by who holds the key, or replaced by the next store;
 //! * where there are several forms, what is kept or left of an older version is gone before the newest one is
 //!   deleted or may expire: where that arrives late it would be all that is there of the key;
+//! * nobody reads what is left of an older version in roles that the newest one does not have;
 //! * no write waits for what is given up in the background: what waits for the write may hold that up.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::Form;
 use crate::journal::Slot;
 use crate::placement;
 use futures_util::future::join_all;
-use plimsoll_kv::{ContainerId, Error, Op, Result};
+use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -59,6 +59,16 @@ impl Array {
         self.kept.keys.borrow_mut().remove(&(place.container, place.key.clone()))
     }
 
+    /// The roles in which the newest version of a key stands: what is left in others is older.
+    pub(crate) fn roles_of_newest(&self, place: &Place) -> std::ops::Range<usize> {
+        let keys = self.kept.keys.borrow();
+        if keys.is_empty() || !self.forms.are_mixed() {
+            return 0..self.roles;
+        }
+        let kept = keys.get(&(place.container, place.key.clone()));
+        0..kept.map_or(self.roles, |kept| kept.form.roles())
+    }
+
     /// Before a write after which a held key may be gone: where versions have several forms nothing of it may
     /// be kept, as half of such a write would bring that back.
     pub(crate) async fn keep_nothing(self: &Rc<Self>, place: &Place) -> Result<()> {
@@ -79,9 +89,23 @@ impl Array {
         self.kept.keys.borrow_mut().extend(kept);
     }
 
-    /// The version before the one just written, of a held key, is kept: it goes in the background; at once if
-    /// too much is kept already.
-    pub(crate) async fn release_later(self: &Rc<Self>, place: &Place, form: Form, mut slot: Slot) {
+    /// The version before the one just written, of a held key, is kept. It goes in the background, but at
+    /// once where the new one may expire before that and leaves roles alone in which the old one may stand.
+    pub(crate) async fn release_before(
+        self: &Rc<Self>,
+        place: &Place,
+        (form, expiry): (Form, Expiry),
+        slot: Slot,
+    ) {
+        if expiry != Expiry::Never && form.roles() < self.roles {
+            self.finish(place, KeptKey { form, slot }).await;
+        } else {
+            self.release_later(place, form, slot).await;
+        }
+    }
+
+    /// What is kept of a held key goes in the background; at once if too much is kept already.
+    async fn release_later(self: &Rc<Self>, place: &Place, form: Form, mut slot: Slot) {
         let waits = self.kept.keys.borrow().len() < KEPT_MAX && slot.park();
         let kept = KeptKey { form, slot };
         if !waits {

@@ -15,6 +15,7 @@
 
 mod array;
 mod code;
+mod describe;
 mod forms;
 mod gather;
 mod give;
@@ -51,6 +52,6 @@ pub use header::HEADER_BYTES;
 pub use mechanism::{Cost, Mechanism, MechanismError, SET_MEMBERS_MAX, Stored};
 pub use member::{Joining, MemberStatus};
 pub use open::{OpenError, is_member};
-pub use policy::{Policy, PolicyError, RANGES_MAX, SizeRange};
+pub use policy::{CUSTOM_MAX, Policy, PolicyError, RANGES_MAX, SizeRange};
 pub use reliability::{Failures, set_mttdl_approximate_h, set_mttdl_h};
 pub use roster::{MEMBERS_MAX, MemberState};

@@ -45,6 +45,7 @@ impl Array {
                 expiry: Expiry::Never,
                 retain: false,
                 want_previous: false,
+                form: None,
             };
             (member, Manner::background().request(op))
         });

@@ -5,7 +5,9 @@
 //! Invariant: a mechanism that was checked against a number of devices has each member of a set on a device
 //! of its own.
 
+use plimsoll_kv::Form;
 use std::fmt;
+use std::str::FromStr;
 
 /// Members of a set at most: data and parities.
 pub const SET_MEMBERS_MAX: u32 = 32;
@@ -39,6 +41,9 @@ pub enum Mechanism {
 /// Why a mechanism is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MechanismError {
+    /// No name of one that values may be made into.
+    #[error("'{0}' is no mechanism: hashing, replication COPIES or splitting DATA+PARITIES is")]
+    Unknown(String),
     /// Nothing of what there has to be something of.
     #[error("{0} needs at least one of each of its parts")]
     Empty(Mechanism),
@@ -123,6 +128,18 @@ impl Mechanism {
         }
     }
 
+    /// What it makes of a value. Packing has no form: no array is opened with it.
+    #[must_use]
+    pub fn form(self) -> Form {
+        assert!(self.members() <= SET_MEMBERS_MAX, "checked against the number of devices");
+        match self {
+            Mechanism::Splitting { data, parities } => {
+                Form::Shards { data: data as u8, parities: parities as u8 }
+            }
+            copies => Form::Copies(copies.members() as u8),
+        }
+    }
+
     /// Members of a set, each on a device of its own: N of the model.
     #[must_use]
     pub fn members(self) -> u32 {
@@ -193,6 +210,25 @@ impl fmt::Display for Mechanism {
     }
 }
 
+/// As it is printed; packing has no values of its own.
+impl FromStr for Mechanism {
+    type Err = MechanismError;
+
+    fn from_str(name: &str) -> Result<Mechanism, MechanismError> {
+        let unknown = || MechanismError::Unknown(name.to_owned());
+        let number = |word: &str| word.parse::<u32>().map_err(|_| unknown());
+        match name.split_once(' ') {
+            None if name == "hashing" => Ok(Mechanism::Hashing),
+            Some(("replication", copies)) => Ok(Mechanism::Replication { copies: number(copies)? }),
+            Some(("splitting", shards)) => {
+                let (data, parities) = shards.split_once('+').ok_or_else(unknown)?;
+                Ok(Mechanism::Splitting { data: number(data)?, parities: number(parities)? })
+            }
+            _ => Err(unknown()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +247,18 @@ mod tests {
         assert_eq!(cost(REPLICATION), (3.0, 1.0, 1.0 / 3.0));
         assert_eq!(cost(SPLITTING), (6.0, 4.0, 4.0 / 6.0));
         assert_eq!(cost(PACKING), (14.0 / 4.0, 1.0, 4.0 / 6.0), "14 requests for four stores");
+    }
+
+    #[test]
+    fn a_name_that_is_printed_is_read_and_no_other() {
+        for mechanism in [Mechanism::Hashing, REPLICATION, SPLITTING] {
+            assert_eq!(mechanism.to_string().parse(), Ok(mechanism));
+            assert_eq!(mechanism.form().to_string(), mechanism.to_string());
+        }
+        for wrong in ["", "hash", "hashing 1", "replication", "replication x", "splitting 4", "packing 4+2"] {
+            let words = wrong.parse::<Mechanism>().unwrap_err().to_string();
+            assert!(words.starts_with(&format!("'{wrong}' is no mechanism: hashing")), "{words}");
+        }
     }
 
     #[test]

@@ -9,13 +9,12 @@
 //! * whoever left a member out waits here until the roster that says so is durable.
 
 use crate::array::{Array, Manner};
-use crate::header::Form;
 use crate::member::{Verdict, verdict};
 use crate::placement::{self, ROSTER};
 use crate::readers::Readers;
 use crate::roster::MemberState;
 use futures_util::future::join_all;
-use plimsoll_kv::{Condition, Error, Expiry, Op, Result, Value};
+use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Result, Value};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
@@ -165,6 +164,7 @@ pub(crate) fn roster_store(tag: &str, bytes: Vec<u8>) -> Op {
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 

@@ -65,7 +65,7 @@ impl Array {
 
     /// The version of the first piece of a held key that can be read; nothing if it is absent.
     async fn version_held(self: &Rc<Self>, place: &Place) -> Result<Option<Version>> {
-        for role in self.all_roles() {
+        for role in self.roles_of_newest(place) {
             let Some(device) = self.readable(self.member_of(place, role)) else { continue };
             match self.ask(&device, place, role, false).await? {
                 Told::Unreadable => {}
@@ -85,7 +85,7 @@ impl Array {
     ) -> Result<UploadId> {
         let (member, container) = (self.member_of(place, role), placement::container(place.container, role));
         let (key, length) = (place.key.clone(), self.stored_bytes(upload.form, upload.length));
-        let begin = Op::UploadBegin { container, key, length, shared_bytes: 0 };
+        let begin = Op::UploadBegin { container, key, length, shared_bytes: 0, form: None };
         let Output::Upload(copy) = self.sent_one(member, begin).await? else { return Err(WRONG_OUTPUT) };
         for part in 0..length.div_ceil(self.member_part_bytes() as u64) as u32 {
             if let Err(error) = self.copy_part(place, (member, from, copy), part, version).await {

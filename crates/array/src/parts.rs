@@ -12,12 +12,12 @@
 
 use crate::array::{Array, Manner, Place};
 use crate::give::Source;
-use crate::header::{Form, HEADER_BYTES, Header};
+use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
 use crate::upload::Upload;
 use futures_util::future::join_all;
-use plimsoll_kv::{Device, Error, Item, Op, Output, Result, UploadId};
+use plimsoll_kv::{Device, Error, Form, Item, Op, Output, Result, UploadId};
 use std::rc::Rc;
 
 impl Array {

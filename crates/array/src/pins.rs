@@ -16,11 +16,10 @@
 
 use crate::array::{Array, Manner, Place};
 use crate::give::Source;
-use crate::header::Form;
 use crate::member::{Verdict, verdict};
 use crate::parts::out;
 use crate::upload::{Upload, abort_op, unpin_op};
-use plimsoll_kv::{Error, Item, Op, Output, Result, UploadId, Version};
+use plimsoll_kv::{Error, Form, Item, Op, Output, Result, UploadId, Version};
 use std::rc::Rc;
 
 impl Array {

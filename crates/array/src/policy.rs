@@ -1,10 +1,12 @@
-//! The policy: by which mechanism a value is protected, by its size.
+//! The policy: by which mechanism a value is protected, by its size or as its client asks.
 //!
 //! Role: what a user chose, for every store. Place on the path: asked when a value is stored. What it was
 //! made into stands in its header, so that a policy may change while what was stored before stays readable.
-//! Source: KVMD (FAST'20): one range is its standalone mode, several are its hybrid mode.
+//! Source: KVMD (FAST'20): one range is its standalone mode, several are its hybrid mode, and what clients
+//! may ask for is its custom mode.
 //!
-//! Invariants: ranges ascend, and the last has no end: every size has one mechanism.
+//! Invariants: ranges ascend, and the last has no end: every size has one mechanism; what clients may ask for
+//! is known when the array is opened, so that no value is made into what its roster does not list.
 
 use crate::mechanism::{Mechanism, MechanismError};
 use std::fmt;
@@ -12,6 +14,8 @@ use std::sync::Arc;
 
 /// Ranges of a policy at most.
 pub const RANGES_MAX: usize = 8;
+/// Mechanisms that clients may ask for at most.
+pub const CUSTOM_MAX: usize = 8;
 
 /// Values of one range of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub struct SizeRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     ranges: Arc<[SizeRange]>,
+    /// Those of the ranges clients may ask for anyway.
+    custom: Arc<[Mechanism]>,
 }
 
 /// Why ranges are no policy.
@@ -37,6 +43,9 @@ pub enum PolicyError {
     /// Not in order.
     #[error("the range up to {0} bytes does not end above the one before it")]
     Order(u64),
+    /// Too much to choose from.
+    #[error("{0} mechanisms that clients may ask for; there are {CUSTOM_MAX} at most")]
+    Custom(usize),
     /// The last one ends.
     #[error("values above {0} bytes have no mechanism: the last range has no end")]
     Ends(u64),
@@ -56,9 +65,20 @@ impl Policy {
             return Err(PolicyError::Order(pair[1]));
         }
         match ends.last() {
-            Some(&u64::MAX) => Ok(Policy { ranges: ranges.into() }),
+            Some(&u64::MAX) => Ok(Policy { ranges: ranges.into(), custom: [].into() }),
             last => Err(PolicyError::Ends(*last.unwrap_or(&0))),
         }
+    }
+
+    /// The same, with mechanisms that clients may ask for, value by value.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn with_custom(self, custom: &[Mechanism]) -> Result<Policy, PolicyError> {
+        if custom.len() > CUSTOM_MAX {
+            return Err(PolicyError::Custom(custom.len()));
+        }
+        Ok(Policy { custom: custom.into(), ..self })
     }
 
     /// Whether all its mechanisms can be on so many devices.
@@ -76,16 +96,16 @@ impl Policy {
         self.ranges.iter().find(holds).expect("the last range has no end").mechanism
     }
 
-    /// The mechanisms of all ranges.
+    /// The mechanisms of all ranges, and those that clients may ask for.
     pub fn mechanisms(&self) -> impl Iterator<Item = Mechanism> {
-        self.ranges.iter().map(|range| range.mechanism)
+        self.ranges.iter().map(|range| range.mechanism).chain(self.custom.iter().copied())
     }
 }
 
 /// One mechanism for all sizes.
 impl From<Mechanism> for Policy {
     fn from(mechanism: Mechanism) -> Policy {
-        Policy { ranges: [SizeRange { value_bytes_max: u64::MAX, mechanism }].into() }
+        Policy { ranges: [SizeRange { value_bytes_max: u64::MAX, mechanism }].into(), custom: [].into() }
     }
 }
 
@@ -97,6 +117,9 @@ impl fmt::Display for Policy {
                 u64::MAX => write!(f, "{mechanism} above")?,
                 end => write!(f, "{mechanism} to {end} bytes, ")?,
             }
+        }
+        for (number, mechanism) in self.custom.iter().enumerate() {
+            write!(f, "{} {mechanism}", if number == 0 { ", when asked" } else { " or" })?;
         }
         Ok(())
     }
@@ -120,6 +143,11 @@ mod tests {
         assert_eq!(each, [REPLICATION, REPLICATION, SPLITTING, SPLITTING]);
         assert_eq!(policy.to_string(), "replication 3 to 16384 bytes, splitting 4+2 above");
         assert_eq!(Policy::from(REPLICATION).to_string(), "replication 3");
+        let custom = policy.clone().with_custom(&[Mechanism::Hashing, SPLITTING]).unwrap();
+        assert_eq!(custom.mechanism(16_384), REPLICATION);
+        assert_eq!(custom.mechanisms().count(), 4);
+        let text = "replication 3 to 16384 bytes, splitting 4+2 above, when asked hashing or splitting 4+2";
+        assert_eq!(custom.to_string(), text);
         let few = policy.check(5).unwrap_err();
         assert_eq!(few.to_string(), "splitting 4+2 needs 6 devices, there are 5");
     }
@@ -131,6 +159,8 @@ mod tests {
         assert_eq!(words(&[range(u64::MAX, SPLITTING); 9]), "9 ranges of sizes; there are 1 to 8");
         let falls = words(&[range(9, SPLITTING), range(9, REPLICATION), range(u64::MAX, SPLITTING)]);
         assert_eq!(falls, "the range up to 9 bytes does not end above the one before it");
+        let many = Policy::from(SPLITTING).with_custom(&[REPLICATION; 9]).unwrap_err();
+        assert_eq!(many.to_string(), "9 mechanisms that clients may ask for; there are 8 at most");
         let ends = words(&[range(9, SPLITTING)]);
         assert_eq!(ends, "values above 9 bytes have no mechanism: the last range has no end");
     }

@@ -10,10 +10,10 @@
 
 use crate::array::{Array, Manner, Place};
 use crate::gather::cut;
-use crate::header::{Form, HEADER_BYTES};
+use crate::header::HEADER_BYTES;
 use crate::roster::MemberState;
 use futures_util::future::{Either, select};
-use plimsoll_kv::{Completion, Device, Error, Item, Output, Request, Result};
+use plimsoll_kv::{Completion, Device, Error, Form, Item, Output, Request, Result};
 use plimsoll_reactor::Work;
 use std::pin::pin;
 use std::rc::Rc;
@@ -127,7 +127,7 @@ impl Array {
     /// The roles of a key, that of who answers for it first.
     fn reading_order(&self, place: &Place) -> Vec<usize> {
         let first = self.reader(place);
-        let others = (0..self.roles).filter(|role| *role != first);
+        let others = self.roles_of_newest(place).filter(|role| *role != first);
         std::iter::once(first).chain(others).collect()
     }
 

@@ -288,7 +288,11 @@ impl Array {
 
     async fn try_resync_key(self: &Rc<Self>, place: &Place, role: usize) -> Result<u64> {
         let Some(target) = self.writable(self.member_of(place, role)) else { return Ok(0) };
-        let others: Vec<usize> = self.all_roles().into_iter().filter(|other| *other != role).collect();
+        let others: Vec<usize> = self.roles_of_newest(place).filter(|other| *other != role).collect();
+        if others.is_empty() {
+            // What stands in one role no other can give.
+            return Ok(0);
+        }
         // Mostly it lacks the key, and the key can be read.
         let mut exists = false;
         if let Some(form) = self.forms.sole() {

@@ -13,13 +13,13 @@
 //! * the key is held from the first look to the last write.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::{Form, Header};
+use crate::header::Header;
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::roster::MemberState;
 use crate::write::Sent;
 use futures_util::future::join_all;
-use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, Result, Version};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Op, Output, Result, Version};
 use std::rc::Rc;
 
 /// A piece of a key, as a member tells it.

@@ -20,8 +20,9 @@
 //! ```
 
 use crate::forms::FORMS_MAX;
-use crate::header::{FORM_BYTES, Form};
+use crate::header::{FORM_BYTES, decode_form, encode_form};
 use crc_fast::{CrcAlgorithm, checksum};
+use plimsoll_kv::Form;
 
 const MAGIC: [u8; 8] = *b"PLIMARRY";
 const FORMAT: u32 = 2;
@@ -40,6 +41,18 @@ pub enum MemberState {
     Out,
     /// It takes all writes, and is being given what it lacks. It is not read.
     Resyncing,
+}
+
+impl MemberState {
+    /// What operators call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            MemberState::In => "in",
+            MemberState::Out => "out",
+            MemberState::Resyncing => "resyncing",
+        }
+    }
 }
 
 /// A member as the roster knows it.
@@ -80,7 +93,7 @@ impl Roster {
             bytes.push(member.state as u8);
             bytes.extend_from_slice(&[0; 7]);
         }
-        self.forms.iter().for_each(|form| bytes.extend_from_slice(&form.encode()));
+        self.forms.iter().for_each(|form| bytes.extend_from_slice(&encode_form(*form)));
         let crc = checksum(CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
         bytes[CRC_AT].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -107,7 +120,7 @@ impl Roster {
         }
         let members = bytes[HEAD_BYTES..members_end].chunks(MEMBER_BYTES).map(entry);
         let members = members.collect::<Option<Vec<Entry>>>();
-        let forms = bytes[members_end..].as_chunks().0.iter().map(Form::decode);
+        let forms = bytes[members_end..].as_chunks().0.iter().map(decode_form);
         let forms = forms.collect::<Option<Vec<Form>>>().filter(|forms| {
             forms.iter().enumerate().all(|(at, form)| form.roles() <= count && !forms[..at].contains(form))
         });

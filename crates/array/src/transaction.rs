@@ -289,11 +289,11 @@ impl Array {
     fn write_below(&self, place: &Place, write: &Op) -> Result<(usize, Vec<(usize, Op)>)> {
         let delete = |role| (role, self.delete_op(place, role));
         let (form, mut stores) = match write {
-            Op::Store { value: Value::Bytes(bytes), expiry, .. } => {
+            Op::Store { value: Value::Bytes(bytes), expiry, form, .. } => {
                 if bytes.len() > self.longest() {
                     return Err(Error::ValueTooLong);
                 }
-                let form = self.form_for(bytes.len() as u64);
+                let form = self.form_for(*form, bytes.len() as u64)?;
                 (form, self.stores(place, (form, bytes), *expiry))
             }
             Op::Store { value: Value::Upload(upload), expiry, .. } => {

@@ -8,11 +8,11 @@
 //! * a member that goes out takes its uploads with it, and no others.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::{Form, Header};
+use crate::header::Header;
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::write::{Change, Sent, retaining, stored_version};
-use plimsoll_kv::{Device, Error, Expiry, Op, Output, Result, UploadId, Value, Version};
+use plimsoll_kv::{Device, Error, Expiry, Form, Op, Output, Result, UploadId, Value, Version};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -132,8 +132,9 @@ impl Uploads {
 impl Array {
     pub(crate) async fn upload(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
         match op {
-            Op::UploadBegin { container, key, length, .. } => {
-                self.upload_begin(&self.place(container, &key)?, length, manner).await
+            Op::UploadBegin { container, key, length, form, .. } => {
+                let form = self.form_for(form, length)?;
+                self.upload_begin(&self.place(container, &key)?, (form, length), manner).await
             }
             Op::UploadPart { upload, key, bytes } => self.upload_part(upload, key, bytes, manner).await,
             Op::UploadShare { upload, key, from, parts } => {
@@ -149,12 +150,22 @@ impl Array {
         }
     }
 
-    async fn upload_begin(self: &Rc<Self>, place: &Place, length: u64, manner: &Manner) -> Result<Output> {
-        let form = self.form_for(length);
+    async fn upload_begin(
+        self: &Rc<Self>,
+        place: &Place,
+        (form, length): (Form, u64),
+        manner: &Manner,
+    ) -> Result<Output> {
         let stored = self.stored_bytes(form, length);
         let each = (0..form.roles()).map(|role| {
             let container = placement::container(place.container, role);
-            let op = Op::UploadBegin { container, key: place.key.clone(), length: stored, shared_bytes: 0 };
+            let op = Op::UploadBegin {
+                container,
+                key: place.key.clone(),
+                length: stored,
+                shared_bytes: 0,
+                form: None,
+            };
             (self.member_of(place, role), manner.request(op))
         });
         let sent = self.send(each.collect()).await?;
@@ -288,7 +299,7 @@ impl Array {
             }
         };
         if keeps {
-            self.release_later(place, upload.form, slot).await;
+            self.release_before(place, (upload.form, expiry), slot).await;
         }
         drop(before);
         self.upload_stored(id);

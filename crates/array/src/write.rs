@@ -11,14 +11,14 @@
 //! * the journal names every write that may be half done.
 
 use crate::array::{Array, Manner, Place, expiry_of};
-use crate::header::{Form, Header};
+use crate::header::Header;
 use crate::journal::Slot;
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
 use crate::roster::MemberState;
 use futures_util::future::join_all;
-use plimsoll_kv::{Condition, Device, Edit, Error, Expiry, Item, Op, Output, Request, Result, Value};
+use plimsoll_kv::{Condition, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value};
 use std::rc::Rc;
 
 /// What a write does to a key.
@@ -45,7 +45,7 @@ pub(crate) struct Sent {
 
 impl Array {
     pub(crate) async fn store(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
-        let Op::Store { container, key, value, condition, expiry, retain, want_previous } = op else {
+        let Op::Store { container, key, value, condition, expiry, retain, want_previous, form } = op else {
             unreachable!("dispatched by kind");
         };
         if retain {
@@ -72,13 +72,15 @@ impl Array {
         match value {
             Value::Upload(upload) => self.store_upload(&place, upload, expiry, manner).await,
             Value::Bytes(bytes) => {
-                let version = self.write_value(&place, &bytes, expiry, manner).await?;
+                let form = self.form_for(form, bytes.len() as u64)?;
+                let version = self.write_value(&place, (form, &bytes), expiry, manner).await?;
                 let previous = if want_previous { found } else { None };
                 Ok(Output::Stored { version, previous })
             }
             Value::Edit(edit) => {
                 let bytes = edited(&edit, found.as_ref(), longest)?;
-                let version = self.write_value(&place, &bytes, expiry, manner).await?;
+                let form = self.form_for(form, bytes.len() as u64)?;
+                let version = self.write_value(&place, (form, &bytes), expiry, manner).await?;
                 Ok(Output::Edited { version, bytes })
             }
         }
@@ -98,11 +100,11 @@ impl Array {
         }
     }
 
-    /// Writes the whole value of a held key; the version by which it is known from now on.
+    /// Writes the whole value of a held key, made into something; the version by which it is known then.
     async fn write_value(
         self: &Rc<Self>,
         place: &Place,
-        value: &[u8],
+        (form, value): (Form, &[u8]),
         expiry: Expiry,
         manner: &Manner,
     ) -> Result<plimsoll_kv::Version> {
@@ -111,7 +113,7 @@ impl Array {
         }
         let slot = self.journal.slot().await;
         let before = self.take_kept(place);
-        let (form, keeps) = (self.form_for(value.len() as u64), self.forms.keeps());
+        let keeps = self.forms.keeps();
         let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
             let store = if keeps { retaining(store, true) } else { store };
             let batch = Op::Batch(vec![store, slot.entry(place.container, &place.key)]);
@@ -127,7 +129,7 @@ impl Array {
             }
         };
         if keeps && (before.is_some() || done.iter().any(|(_, output)| has_replaced(output))) {
-            self.release_later(place, form, slot).await;
+            self.release_before(place, (form, expiry), slot).await;
         }
         drop(before);
         stored_version(self.first_of(place, done)?)
@@ -168,6 +170,7 @@ impl Array {
             expiry,
             retain: false,
             want_previous: false,
+            form: None,
         }
     }
 
@@ -409,8 +412,8 @@ impl Array {
 /// The same store, which keeps what it replaces, and says whether there was anything.
 pub(crate) fn retaining(store: Op, want_previous: bool) -> Op {
     match store {
-        Op::Store { container, key, value, condition, expiry, .. } => {
-            Op::Store { container, key, value, condition, expiry, retain: true, want_previous }
+        Op::Store { container, key, value, condition, expiry, form, .. } => {
+            Op::Store { container, key, value, condition, expiry, retain: true, want_previous, form }
         }
         other => other,
     }

@@ -279,6 +279,7 @@ impl Device for Cache {
             | Op::List { .. }
             | Op::Scan { .. }
             | Op::Stats { .. }
+            | Op::Describe { .. }
             | Op::Sync => self.below.clone().execute(request),
         }
     }

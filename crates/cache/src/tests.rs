@@ -108,6 +108,7 @@ fn store(container: ContainerId, key: &[u8], value: &[u8], expiry: Expiry) -> Op
         expiry,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 
@@ -231,6 +232,7 @@ fn every_change_forgets() {
             expiry: Expiry::Keep,
             retain: true,
             want_previous: false,
+            form: None,
         };
         let (place, clear) = (|| (DB, b"k".to_vec()), Op::Clear { container: DB });
         for change in [
@@ -257,10 +259,11 @@ fn every_change_forgets() {
         for retained in [true, false] {
             bench.warm(b"one").await;
             let two = store(DB, b"k", b"two", Expiry::Never);
-            let Op::Store { container, key, value, condition, expiry, want_previous, .. } = two else {
+            let Op::Store { container, key, value, condition, expiry, want_previous, form, .. } = two else {
                 panic!()
             };
-            let two = Op::Store { container, key, value, condition, expiry, retain: true, want_previous };
+            let two =
+                Op::Store { container, key, value, condition, expiry, retain: true, want_previous, form };
             bench.run(two).await.unwrap();
             assert_eq!(bench.value().await, some(b"two"));
             let (container, key) = place();

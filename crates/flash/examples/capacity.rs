@@ -35,6 +35,7 @@ fn store(number: u64, durability: Durability) -> Request {
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form: None,
     };
     Request::new(durability, op)
 }

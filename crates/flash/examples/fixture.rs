@@ -56,6 +56,7 @@ impl Writer {
             expiry: if expiry_ms == 0 { Expiry::Never } else { Expiry::At(expiry_ms) },
             retain,
             want_previous: false,
+            form: None,
         }
     }
 
@@ -96,6 +97,7 @@ impl Writer {
             key: key.as_bytes().to_vec(),
             length: length as u64,
             shared_bytes: 0,
+            form: None,
         };
         let Ok(Output::Upload(upload)) = self.execute(begin).await else { panic!("an upload begins") };
         for part in image::value(length, fill).chunks(self.partition.part_bytes()) {

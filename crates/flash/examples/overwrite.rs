@@ -23,6 +23,7 @@ fn store(number: u64) -> Request {
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form: None,
     };
     Request::new(Durability::Sync, op)
 }

@@ -60,6 +60,7 @@ fn right_intent() -> Vec<u8> {
         expiry: plimsoll_kv::Expiry::At(77),
         retain: false,
         want_previous: false,
+        form: None,
     };
     let delete = plimsoll_kv::Op::Delete { container, key: key("deleted"), condition };
     let writes = vec![store, delete];

@@ -25,8 +25,8 @@ use crate::transaction::Transactions;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::key_locks::KeyLocks;
 use plimsoll_kv::{
-    Above, Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Output, Request, Result,
-    Slot, Version, WallClock,
+    Above, Completion, ContainerId, Device, Durability, Error, LocalFuture, NO_PIECES, Op, Output, Request,
+    Result, Slot, Version, WallClock,
 };
 use plimsoll_reactor::sync::{Bell, WaitList};
 use plimsoll_reactor::{Buf, Reactor};
@@ -181,6 +181,7 @@ impl Partition {
                 self.delete(container, &key, condition, durability).await
             }
             Op::Exist { container, key } => self.exist(container, &key).await,
+            Op::Describe { .. } => Err(NO_PIECES),
             Op::SetExpiry { container, key, expiry, condition } => {
                 self.set_expiry(container, &key, expiry, condition, durability).await
             }
@@ -192,7 +193,7 @@ impl Partition {
             Op::Batch(ops) => self.batch(ops, request.lifetime, durability).await,
             Op::Release { container, key } => self.release(container, &key, durability).await,
             Op::Revert { container, key } => self.revert(container, &key, durability).await,
-            Op::UploadBegin { container, key, length, shared_bytes } => {
+            Op::UploadBegin { container, key, length, shared_bytes, .. } => {
                 self.upload_begin(container, &key, length, shared_bytes).await
             }
             Op::UploadPart { upload, key, bytes } => self.upload_part(upload, &key, &bytes).await,

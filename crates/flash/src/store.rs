@@ -76,7 +76,7 @@ impl Partition {
         lifetime: Lifetime,
         durability: Durability,
     ) -> Result<Output> {
-        let Op::Store { container, key, value, condition, expiry, retain, want_previous } = op else {
+        let Op::Store { container, key, value, condition, expiry, retain, want_previous, .. } = op else {
             unreachable!("dispatched by kind");
         };
         let asked = Asked { key: &key, condition, expiry, retain, want_previous };

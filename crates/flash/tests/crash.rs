@@ -82,6 +82,7 @@ async fn client(run: Rc<Run>, partition: Rc<Partition>, shape: Shape, number: u6
                     expiry: Expiry::Never,
                     retain: false,
                     want_previous: false,
+                    form: None,
                 };
                 match execute(op).await {
                     Ok(_) => {

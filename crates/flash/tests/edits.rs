@@ -22,6 +22,7 @@ fn edit(key: &str, edit: Edit) -> Op {
         expiry: Expiry::Keep,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 

@@ -24,7 +24,16 @@ async fn open(reactor: &Reactor) -> Rc<Partition> {
 
 fn store(key: &str, value: Value, expiry: Expiry, retain: bool) -> Op {
     let (key, want_previous) = (key.as_bytes().to_vec(), false);
-    Op::Store { container: DATABASE, key, value, condition: Condition::None, expiry, retain, want_previous }
+    Op::Store {
+        container: DATABASE,
+        key,
+        value,
+        condition: Condition::None,
+        expiry,
+        retain,
+        want_previous,
+        form: None,
+    }
 }
 
 async fn put(partition: &Rc<Partition>, key: &str) {
@@ -188,7 +197,8 @@ async fn long_value(partition: &Rc<Partition>, key: &str, parts: usize) -> Uploa
     let part_bytes = plimsoll_kv::Device::part_bytes(&**partition);
     let name = key.as_bytes().to_vec();
     let length = (parts * part_bytes) as u64;
-    let begin = Op::UploadBegin { container: DATABASE, key: name.clone(), length, shared_bytes: 0 };
+    let begin =
+        Op::UploadBegin { container: DATABASE, key: name.clone(), length, shared_bytes: 0, form: None };
     let Ok(Output::Upload(upload)) = run(partition, begin).await else { panic!("an upload begins") };
     for _ in 0..parts {
         let part = Op::UploadPart { upload, key: name.clone(), bytes: vec![3; part_bytes] };
@@ -253,8 +263,13 @@ fn more_than_can_be_made_free_is_refused_at_once() {
     live(&world(DISK_BYTES), |reactor| async move {
         let partition = open(&reactor).await;
         press(&partition, "k", 500).await;
-        let begin =
-            |length| Op::UploadBegin { container: DATABASE, key: b"huge".to_vec(), length, shared_bytes: 0 };
+        let begin = |length| Op::UploadBegin {
+            container: DATABASE,
+            key: b"huge".to_vec(),
+            length,
+            shared_bytes: 0,
+            form: None,
+        };
         assert_eq!(run(&partition, begin(8 << 20)).await, Err(Error::NoSpace));
         assert_eq!(partition.metrics().evicted, 0);
         // What fits when all else is gone is let in.

@@ -88,7 +88,13 @@ async fn store(partition: &Rc<Partition>, durability: Durability, key: usize, by
     let value = if bytes.len() <= partition.value_bytes_max() {
         Value::Bytes(bytes)
     } else {
-        let op = Op::UploadBegin { container, key: name(key), length: bytes.len() as u64, shared_bytes: 0 };
+        let op = Op::UploadBegin {
+            container,
+            key: name(key),
+            length: bytes.len() as u64,
+            shared_bytes: 0,
+            form: None,
+        };
         let Output::Upload(upload) = execute(partition, durability, op).await?.output else {
             panic!("an upload begins with its name")
         };
@@ -109,6 +115,7 @@ async fn store(partition: &Rc<Partition>, durability: Durability, key: usize, by
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form: None,
     };
     execute(partition, durability, op).await.map(|_| ())
 }

@@ -122,8 +122,13 @@ fn values_in_parts_are_not_replaced_unread() {
     live(&world(DISK_BYTES), |reactor| async move {
         let partition = open(&reactor, 64 << 10).await;
         let bytes = vec![9; 20_000];
-        let begin =
-            Op::UploadBegin { container: DATABASE, key: key(1), length: bytes.len() as u64, shared_bytes: 0 };
+        let begin = Op::UploadBegin {
+            container: DATABASE,
+            key: key(1),
+            length: bytes.len() as u64,
+            shared_bytes: 0,
+            form: None,
+        };
         let Ok(Output::Upload(UploadId(upload))) = run(&partition, begin).await else { panic!("begun") };
         for part in bytes.chunks(SEGMENT_BYTES as usize / 8) {
             let op = Op::UploadPart { upload: UploadId(upload), key: key(1), bytes: part.to_vec() };

@@ -73,6 +73,7 @@ fn store(container: ContainerId, key: &[u8], value: Vec<u8>, expiry: Expiry) -> 
         expiry,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 

@@ -92,6 +92,7 @@ async fn change(partition: &Rc<Partition>, keys: impl Iterator<Item = Vec<u8>>, 
             expiry: Expiry::Never,
             retain: false,
             want_previous: false,
+            form: None,
         },
     });
     loop {

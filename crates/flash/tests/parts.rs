@@ -19,7 +19,7 @@ fn content(seed: u64, length: usize) -> Vec<u8> {
 
 async fn begin(partition: &Rc<Partition>, length: usize, shared_bytes: usize) -> UploadId {
     let (length, shared_bytes) = (length as u64, shared_bytes as u64);
-    let op = Op::UploadBegin { container: DB, key: KEY.to_vec(), length, shared_bytes };
+    let op = Op::UploadBegin { container: DB, key: KEY.to_vec(), length, shared_bytes, form: None };
     let Ok(Output::Upload(upload)) = run(partition, op).await else { panic!("an upload begins") };
     upload
 }
@@ -41,6 +41,7 @@ async fn store(partition: &Rc<Partition>, upload: UploadId) {
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form: None,
     };
     run(partition, op).await.unwrap();
 }
@@ -243,6 +244,7 @@ async fn fill(partition: &Rc<Partition>, reactor: &Reactor, round: u64) {
             expiry: Expiry::Never,
             retain: false,
             want_previous: false,
+            form: None,
         };
         run(partition, op).await.unwrap();
         if number % 100 == 0 {

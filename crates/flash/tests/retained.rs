@@ -175,7 +175,8 @@ async fn churn(partition: &Rc<Partition>) {
         let op = store(format!("churn:{}", round % 3), Value::Bytes(vec![3; 15_000]), Expiry::Never);
         let other = plimsoll_kv::ContainerId(9);
         let Op::Store { key, value, condition, expiry, retain, want_previous, .. } = op else { continue };
-        let op = Op::Store { container: other, key, value, condition, expiry, retain, want_previous };
+        let op =
+            Op::Store { container: other, key, value, condition, expiry, retain, want_previous, form: None };
         partition.clone().execute(Request::new(Durability::Group, op)).await.unwrap();
     }
 }

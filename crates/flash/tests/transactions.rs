@@ -29,6 +29,7 @@ fn store(container: ContainerId, name: &str, value: Value) -> Op {
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 
@@ -77,7 +78,13 @@ async fn value(partition: &Rc<Partition>, container: ContainerId, name: &str) ->
 }
 
 async fn upload(partition: &Rc<Partition>, container: ContainerId, name: &str, bytes: &[u8]) -> UploadId {
-    let begin = Op::UploadBegin { container, key: key(name), length: bytes.len() as u64, shared_bytes: 0 };
+    let begin = Op::UploadBegin {
+        container,
+        key: key(name),
+        length: bytes.len() as u64,
+        shared_bytes: 0,
+        form: None,
+    };
     let Ok(Output::Upload(upload)) = run(partition, begin).await else { panic!("an upload begins") };
     let part_bytes = plimsoll_kv::Device::part_bytes(&**partition);
     for part in bytes.chunks(part_bytes) {

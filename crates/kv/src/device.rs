@@ -1,7 +1,8 @@
 //! The KV device trait.
 
+use crate::completion::Completion;
 use crate::error::Result;
-use crate::request::{Completion, ContainerId, Request};
+use crate::request::{ContainerId, Request};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;

@@ -14,12 +14,14 @@
 
 pub mod block;
 mod clock;
+mod completion;
 pub mod delay;
 mod device;
 pub mod edit;
 mod error;
 mod eviction;
 pub mod fault;
+mod form;
 pub mod key_locks;
 pub mod limits;
 pub mod memory;
@@ -33,13 +35,16 @@ mod version;
 
 pub use block::Block;
 pub use clock::WallClock;
+pub use completion::{
+    Completion, Description, Item, ListPage, NO_PIECES, Output, Piece, PieceRead, ScanPage, Stats,
+};
 pub use device::{Device, LocalFuture};
 pub use edit::{Edit, EditError};
 pub use error::{Error, Result};
 pub use eviction::Above;
+pub use form::Form;
 pub use request::{
-    Class, Completion, Condition, ContainerId, Durability, Expiry, Item, Lifetime, ListPage, Op, Output,
-    Request, ScanPage, Stats, Tenant, UploadId, Value,
+    Class, Condition, ContainerId, Durability, Expiry, Lifetime, Op, Request, Tenant, UploadId, Value,
 };
 pub use slot::{SLOTS, Slot};
 pub use transaction::TransactionId;

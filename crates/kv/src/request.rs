@@ -1,7 +1,8 @@
-//! Requests to a KV device and their completions.
+//! Requests to a KV device; what they give is in `completion`.
 
 use crate::edit::Edit;
-use crate::transaction::{Action, Outstanding, Status, TransactionId};
+use crate::form::Form;
+use crate::transaction::{Action, TransactionId};
 use crate::version::Version;
 
 /// Who asks: the unit of fairness at the gate.
@@ -115,6 +116,9 @@ pub enum Op {
         retain: bool,
         /// Give the replaced value back in the completion.
         want_previous: bool,
+        /// What an array is to make of the value; nothing: as its policy says. Of an upload it was said when
+        /// that began. A device that keeps a value at one place ignores it.
+        form: Option<Form>,
     },
     /// Reads a key, or a range of its value: as much of it as there is. A value in parts is not
     /// read whole: its completion names the upload, whose parts `RetrievePart` reads.
@@ -165,6 +169,14 @@ pub enum Op {
     },
     /// Looks whether a key exists, with its version, length and expiry.
     Exist {
+        /// Where.
+        container: ContainerId,
+        /// Which key.
+        key: Vec<u8>,
+    },
+    /// Reads every piece of a key's value, to tell where they stand and whether they are sound. Arrays alone
+    /// have pieces.
+    Describe {
         /// Where.
         container: ContainerId,
         /// Which key.
@@ -233,6 +245,8 @@ pub enum Op {
         length: u64,
         /// Bytes of these that `UploadShare` will bring: no space is asked for them.
         shared_bytes: u64,
+        /// As of `Store`.
+        form: Option<Form>,
     },
     /// The next part: [`crate::Device::part_bytes`] bytes, the last one what remains.
     UploadPart {
@@ -311,6 +325,7 @@ impl Op {
             | Op::Pin { key, .. }
             | Op::Unpin { key, .. }
             | Op::Exist { key, .. }
+            | Op::Describe { key, .. }
             | Op::SetExpiry { key, .. }
             | Op::Release { key, .. }
             | Op::Revert { key, .. }
@@ -359,131 +374,5 @@ impl Request {
             lifetime: Lifetime::Unknown,
             op,
         }
-    }
-}
-
-/// What a key holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Item {
-    /// Its version.
-    pub version: Version,
-    /// Bytes of the whole value.
-    pub length: u64,
-    /// When it expires, in wall-clock milliseconds.
-    pub expiry_ms: Option<u64>,
-    /// The bytes asked for; empty if none were.
-    pub bytes: Vec<u8>,
-    /// Bytes on flash behind this key, headers and padding included.
-    pub stored_bytes: u64,
-    /// If the value stands in parts: the upload that holds them.
-    pub upload: Option<UploadId>,
-}
-
-/// A page of keys in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListPage {
-    /// The keys.
-    pub keys: Vec<Vec<u8>>,
-    /// True if there are more after the last one.
-    pub more: bool,
-}
-
-impl ListPage {
-    /// The first `limit` keys of several pages in order, of which each goes on from the same key.
-    #[must_use]
-    pub fn merge(pages: Vec<ListPage>, limit: usize) -> ListPage {
-        let more_below = pages.iter().any(|page| page.more);
-        // A page may end early; of what follows its last key, nothing is known yet.
-        let unfinished = pages.iter().filter(|page| page.more);
-        let known = unfinished.filter_map(|page| page.keys.last()).min().cloned();
-        let mut keys: Vec<Vec<u8>> = pages.into_iter().flat_map(|page| page.keys).collect();
-        keys.retain(|key| known.as_ref().is_none_or(|known| key <= known));
-        keys.sort_unstable();
-        keys.dedup();
-        let more = more_below || keys.len() > limit;
-        keys.truncate(limit);
-        ListPage { keys, more }
-    }
-}
-
-/// A page of a scan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScanPage {
-    /// The keys.
-    pub keys: Vec<Vec<u8>>,
-    /// Where the next page begins; 0 at the end.
-    pub cursor: u64,
-}
-
-/// Exact counters of a container.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Keys, those that have expired and were not yet reclaimed included, as in Redis.
-    pub keys: u64,
-    /// Keys with an expiry time.
-    pub expiring_keys: u64,
-    /// Bytes of the records behind them.
-    pub bytes: u64,
-}
-
-/// What an operation gives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// `Store`: the new version, and what it replaced.
-    Stored {
-        /// The version of this store.
-        version: Version,
-        /// What the key held, if that was asked for.
-        previous: Option<Item>,
-    },
-    /// `Store` of an edit.
-    Edited {
-        /// The version of this store.
-        version: Version,
-        /// The new value.
-        bytes: Vec<u8>,
-    },
-    /// `Retrieve` and `Exist`.
-    Found(Item),
-    /// `Delete`: the version that was deleted.
-    Deleted(Version),
-    /// `SetExpiry`: what the key holds now.
-    ExpirySet(Item),
-    /// `List`.
-    Listed(ListPage),
-    /// `Scan`.
-    Scanned(ScanPage),
-    /// `Stats`.
-    Stats(Stats),
-    /// `UploadBegin`.
-    Upload(UploadId),
-    /// `Batch`: one output for each operation.
-    Batch(Vec<Output>),
-    /// `Transaction`: what is asked for is held, and this names it.
-    Held(TransactionId),
-    /// `Transaction`: how far one is.
-    Status(Status),
-    /// `Transaction`: those that are known.
-    Outstanding(Vec<Outstanding>),
-    /// Nothing but success.
-    Done,
-}
-
-/// A request that succeeded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// What it gives.
-    pub output: Output,
-    /// Nanoseconds spent at the device.
-    pub device_ns: u64,
-    /// Operations the tenant may have outstanding; 0: no limit is known.
-    pub credit: u32,
-}
-
-impl Completion {
-    /// A completion that took no device time.
-    #[must_use]
-    pub fn new(output: Output) -> Completion {
-        Completion { output, device_ns: 0, credit: 0 }
     }
 }

@@ -1,8 +1,7 @@
 //! What the unit tests of this crate share: one simulated core, and requests in one line.
 
-use crate::request::{
-    Completion, Condition, ContainerId, Durability, Expiry, Item, Op, Output, Request, Value,
-};
+use crate::completion::{Completion, Item, Output};
+use crate::request::{Condition, ContainerId, Durability, Expiry, Op, Request, Value};
 use crate::{Device, Result};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Reactor, Work};
@@ -40,6 +39,7 @@ pub(crate) fn store_op(key: &[u8], value: &[u8]) -> Op {
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 

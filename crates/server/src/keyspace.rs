@@ -65,11 +65,11 @@ impl Keyspace {
 
     /// Writes a value in parts and stores it.
     async fn store_long(self, mut op: Op) -> Result<Output> {
-        let Op::Store { container, key, value, .. } = &mut op else { unreachable!("looked at before") };
+        let Op::Store { container, key, value, form, .. } = &mut op else { unreachable!("looked at before") };
         let Value::Bytes(bytes) = std::mem::replace(value, Value::Bytes(Vec::new())) else {
             unreachable!("looked at before")
         };
-        let upload = Upload::begin(&self, *container, key, bytes.len() as u64).await?;
+        let upload = Upload::begin(&self, *container, key, bytes.len() as u64, *form).await?;
         for part in bytes.chunks(self.core.volume.geometry().part_bytes) {
             upload.write(part.to_vec()).await?;
         }

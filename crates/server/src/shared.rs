@@ -13,6 +13,7 @@ use crate::counters::{CoreCounters, Gauges};
 use crate::parameters::{Parameter, Parameters, Spec, Values};
 use crate::tls::Tls;
 use crate::volume::Geometry;
+use plimsoll_array::Policy;
 use plimsoll_flash::OnFull;
 use plimsoll_kv::Durability;
 use plimsoll_reactor::{CoreId, DriverKind, Load};
@@ -26,6 +27,10 @@ pub struct Settings {
     pub durability: Durability,
     /// What becomes of stores when the device is full.
     pub on_full: OnFull,
+    /// The paths of the devices.
+    pub devices: Vec<String>,
+    /// How several of them protect what they hold; nothing of one.
+    pub policy: Option<Policy>,
     /// What may be held in memory.
     pub budget: Budget,
     /// The values of the parameters at the start.

@@ -4,7 +4,7 @@ use crate::{Array, ArrayOptions, Joining, Mechanism, MemberState, OpenError, Pol
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{
-    Completion, Condition, ContainerId, Device, Durability, Edit, Error, Expiry, Item, LocalFuture, Op,
+    Completion, Condition, ContainerId, Device, Durability, Edit, Error, Expiry, Form, Item, LocalFuture, Op,
     Output, Request, Result, Value,
 };
 use plimsoll_reactor::sim::{ProcessId, World};
@@ -207,6 +207,15 @@ pub(super) fn store_op(key: &str, value: Value) -> Op {
 }
 
 pub(super) fn store_in(container: ContainerId, key: &str, value: Value) -> Op {
+    wish_in(container, key, value, None)
+}
+
+/// A store of what is to be made into something.
+pub(super) fn wish_op(key: &str, value: Value, form: Option<Form>) -> Op {
+    wish_in(DB, key, value, form)
+}
+
+fn wish_in(container: ContainerId, key: &str, value: Value, form: Option<Form>) -> Op {
     Op::Store {
         container,
         key: key.as_bytes().to_vec(),
@@ -215,6 +224,7 @@ pub(super) fn store_in(container: ContainerId, key: &str, value: Value) -> Op {
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form,
     }
 }
 

@@ -2,11 +2,13 @@
 //! device that does the same.
 
 mod bench;
+mod custom;
 mod failures;
 mod model;
 mod opening;
 mod parts;
 mod pins;
+mod scripts;
 mod shards;
 mod sizes;
 mod slow;
@@ -57,9 +59,16 @@ fn what_a_device_does_the_array_does() {
         assert!(edit(&array, "k", Edit::Append(b"!".to_vec())).await.is_ok());
         assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"42!"[..]));
         let conditional = |condition| match store_op("k", Value::Bytes(b"new".to_vec())) {
-            Op::Store { container, key, value, expiry, retain, .. } => {
-                Op::Store { container, key, value, condition, expiry, retain, want_previous: true }
-            }
+            Op::Store { container, key, value, expiry, retain, .. } => Op::Store {
+                container,
+                key,
+                value,
+                condition,
+                expiry,
+                retain,
+                want_previous: true,
+                form: None,
+            },
             _ => unreachable!(),
         };
         assert_eq!(execute(&array, conditional(Condition::MustNotExist)).await, Err(Error::Exists));

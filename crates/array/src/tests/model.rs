@@ -1,18 +1,19 @@
 //! The array beside one device: any operations, with members that fail, come back and are replaced, give what
 //! the one device gives.
 
-use super::bench::{Bench, bytes, del, edit, execute, get, keys, run, set};
+use super::bench::{Bench, bytes, del, edit, execute, get, keys, run, set, wish_op};
 use crate::{Array, Mechanism, MemberState, Policy, SizeRange};
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::memory::{Memory, MemoryOptions};
-use plimsoll_kv::{Edit, Error, Op};
+use plimsoll_kv::{Edit, Error, Op, Value};
 use plimsoll_reactor::Reactor;
 use proptest::prelude::*;
 use std::rc::Rc;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Set(u8, Vec<u8>),
+    /// With a wish, of those mechanisms that there are, or without one.
+    Set(u8, Vec<u8>, Option<usize>),
     Append(u8, Vec<u8>),
     Delete(u8),
     Get(u8),
@@ -27,7 +28,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let key = 0_u8..12;
     let value = || proptest::collection::vec(any::<u8>(), 0..40);
     let step = prop_oneof![
-        6 => (key.clone(), value()).prop_map(|(key, value)| Step::Set(key, value)),
+        6 => (key.clone(), value(), proptest::option::of(0_usize..8))
+            .prop_map(|(key, value, wish)| Step::Set(key, value, wish)),
         3 => (key.clone(), value()).prop_map(|(key, value)| Step::Append(key, value)),
         3 => key.clone().prop_map(Step::Delete),
         4 => key.prop_map(Step::Get),
@@ -59,9 +61,11 @@ impl Pair {
     async fn take(&mut self, step: Step) {
         let name = |key: u8| format!("key:{key}");
         match step {
-            Step::Set(key, value) => {
+            Step::Set(key, value, wish) => {
                 set(&self.model, &name(key), &value).await.unwrap();
-                set(&self.array, &name(key), &value).await.unwrap();
+                let mechanisms: Vec<Mechanism> = self.bench.options.policy.mechanisms().collect();
+                let form = wish.map(|wish| mechanisms[wish % mechanisms.len()].form());
+                execute(&self.array, wish_op(&name(key), Value::Bytes(value), form)).await.unwrap();
             }
             Step::Append(key, value) => {
                 edit(&self.model, &name(key), Edit::Append(value.clone())).await.unwrap();
@@ -140,13 +144,14 @@ fn mechanism() -> impl Strategy<Value = Mechanism> {
     ]
 }
 
-/// One to three ranges of the sizes that are stored.
+/// One to three ranges of the sizes that are stored, and what may be wished for beside them.
 fn policy() -> impl Strategy<Value = Policy> {
-    proptest::collection::vec(mechanism(), 1..=3).prop_map(|mechanisms| {
+    let custom = proptest::collection::vec(mechanism(), 0..=2);
+    (proptest::collection::vec(mechanism(), 1..=3), custom).prop_map(|(mechanisms, custom)| {
         let ends = [8, 24, u64::MAX].into_iter().skip(3 - mechanisms.len());
         let range = |(value_bytes_max, mechanism)| SizeRange { value_bytes_max, mechanism };
         let ranges: Vec<SizeRange> = ends.zip(mechanisms).map(range).collect();
-        Policy::by_size(&ranges).expect("they ascend")
+        Policy::by_size(&ranges).and_then(|policy| policy.with_custom(&custom)).expect("they ascend")
     })
 }
 

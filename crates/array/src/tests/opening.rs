@@ -1,11 +1,11 @@
 //! Opening: who belongs to an array, who is missing, and what was half done.
 
 use super::bench::{Bench, DB, bytes, execute, run, set, store_in};
-use crate::header::{Form, Header};
+use crate::header::Header;
 use crate::journal::Journal;
 use crate::placement::{self, container};
 use crate::{ArrayOptions, Mechanism, MemberState, OpenError, is_member};
-use plimsoll_kv::{Device, Error, Op, Value, Version};
+use plimsoll_kv::{Device, Error, Form, Op, Value, Version};
 use std::rc::Rc;
 
 #[test]

@@ -3,12 +3,16 @@
 use super::bench::{Bench, DB, del, execute, get, run, store_op};
 use crate::Array;
 use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::{Device, Error, Item, Op, Output, UploadId, Value};
+use plimsoll_kv::{Device, Error, Form, Item, Op, Output, UploadId, Value};
 use std::rc::Rc;
 
 pub(super) async fn upload(array: &Rc<Array>, key: &str, value: &[u8]) -> UploadId {
+    upload_as(array, key, value, None).await
+}
+
+pub(super) async fn upload_as(array: &Rc<Array>, key: &str, value: &[u8], form: Option<Form>) -> UploadId {
     let (key, length) = (key.as_bytes().to_vec(), value.len() as u64);
-    let begin = Op::UploadBegin { container: DB, key: key.clone(), length, shared_bytes: 0 };
+    let begin = Op::UploadBegin { container: DB, key: key.clone(), length, shared_bytes: 0, form };
     let Ok(Output::Upload(upload)) = execute(array, begin).await else { panic!("begun") };
     for part in value.chunks(array.part_bytes()) {
         let op = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
@@ -85,7 +89,8 @@ fn parts_are_shared_with_the_version_before() {
         execute(&array, store_op("k", Value::Upload(id))).await.unwrap();
         let old = pin(&array, "k").await;
         let key = b"k".to_vec();
-        let begin = Op::UploadBegin { container: DB, key: key.clone(), length: 252, shared_bytes: 192 };
+        let begin =
+            Op::UploadBegin { container: DB, key: key.clone(), length: 252, shared_bytes: 192, form: None };
         let Ok(Output::Upload(next)) = execute(&array, begin).await else { panic!("begun") };
         let share = Op::UploadShare { upload: next, key: key.clone(), from: old.upload.unwrap(), parts: 2 };
         execute(&array, share).await.unwrap();

@@ -2,13 +2,13 @@
 
 use super::bench::{Bench, DB, bytes, execute, get, keys, retrieve_op, run, set, store_in, store_op};
 use super::parts::{long, pin, read, upload};
-use crate::header::{Form, Header};
+use crate::header::Header;
 use crate::journal::Journal;
 use crate::placement::{self, container};
 use crate::{Array, MemberState};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
-use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, Value, Version};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Op, Output, Value, Version};
 use std::rc::Rc;
 
 async fn fill(array: &Rc<Array>, generation: u8) {

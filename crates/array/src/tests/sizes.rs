@@ -1,16 +1,17 @@
 //! Values of different sizes by different mechanisms (KVMD's hybrid mode), and policies that change.
 
-use super::bench::{Bench, DB, bytes, del, execute, get, keys, retrieve_op, run, set, store_op};
+use super::bench::{Bench, DB, bytes, del, execute, get, keys, run, set, store_op};
 use super::parts::{long, pin, read, upload};
+use super::scripts::Step::{Delete, Set};
+use super::scripts::{Leavings, Script, crash, held, roles_of, settled};
 use super::together::{delete, hold, step, write};
-use crate::placement::{self, container};
-use crate::{Array, Mechanism, MemberState, Policy, SizeRange};
-use futures_util::future::{Either, join_all, select};
+use crate::placement;
+use crate::{Mechanism, MemberState, Policy, SizeRange};
+use futures_util::future::{join_all, select};
 use plimsoll_kv::transaction::Action;
-use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, Value};
+use plimsoll_kv::{Condition, Expiry, Op, Output, Value};
 use plimsoll_reactor::Reactor;
 use std::pin::pin;
-use std::rc::Rc;
 
 const HASHING: Mechanism = Mechanism::Hashing;
 const TWO: Mechanism = Mechanism::Replication { copies: 2 };
@@ -25,24 +26,6 @@ fn policy(small: Mechanism, large: Mechanism) -> Policy {
 
 fn bench(reactor: &Reactor, small: Mechanism, large: Mechanism) -> Bench {
     Bench::by_size(reactor, 6, &[policy(small, large)])
-}
-
-/// Which roles hold a piece of a key.
-async fn roles_of(bench: &Bench, key: &str) -> Vec<usize> {
-    let primary = placement::primary(key.as_bytes(), 6);
-    let mut roles = Vec::new();
-    for role in 0..6 {
-        let asked = retrieve_op(container(DB, role), key);
-        match execute(&bench.below[(primary + role) % 6], asked).await {
-            Ok(_) => roles.push(role),
-            Err(error) => assert_eq!(error, Error::NotFound),
-        }
-    }
-    roles
-}
-
-async fn settled(reactor: &Reactor) {
-    reactor.sleep_ns(50_000_000).await;
 }
 
 #[test]
@@ -189,115 +172,12 @@ fn a_policy_that_changes_leaves_what_is_there_as_it_is() {
     });
 }
 
-/// A value of so many bytes, or a delete.
-type Script = [Option<usize>];
-
-/// When what a store has left behind goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leavings {
-    GoBetween,
-    GoBeside,
-    Wait,
-}
-
-/// Does what the script says until the server dies; the values that may be there then.
-async fn play(
-    array: &Rc<Array>,
-    reactor: &Reactor,
-    script: &Script,
-    leavings: Leavings,
-) -> (Vec<Option<Vec<u8>>>, bool) {
-    let mut last = None;
-    if leavings == Leavings::Wait {
-        array.kept.waits();
-    }
-    for (number, length) in script.iter().enumerate() {
-        let value = length.map(|length| long(length, number as u8));
-        let change = pin!(change(array, value.clone()));
-        // What takes longer was not heard by a member.
-        let done = match select(change, pin!(reactor.sleep_ns(20_000_000))).await {
-            Either::Left((done, _)) => done,
-            Either::Right(_) => Err(Error::ShuttingDown),
-        };
-        match done {
-            Ok(_) | Err(Error::NotFound) => last = value,
-            Err(_) => return (vec![last, value], true),
-        }
-        if leavings == Leavings::GoBetween {
-            settled(reactor).await;
-        }
-    }
-    (vec![last], false)
-}
-
-async fn change(array: &Rc<Array>, value: Option<Vec<u8>>) -> plimsoll_kv::Result<Output> {
-    let key = b"k".to_vec();
-    match value {
-        Some(value) if value.len() > 1000 => {
-            let begin = Op::UploadBegin {
-                container: DB,
-                key: key.clone(),
-                length: value.len() as u64,
-                shared_bytes: 0,
-            };
-            let Output::Upload(upload) = execute(array, begin).await? else { panic!("begun") };
-            for part in value.chunks(array.part_bytes()) {
-                let op = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
-                execute(array, op).await?;
-            }
-            execute(array, store_op("k", Value::Upload(upload))).await
-        }
-        Some(value) => set(array, "k", &value).await,
-        None => del(array, "k").await,
-    }
-}
-
-async fn held(array: &Rc<Array>) -> Option<Vec<u8>> {
-    match get(array, "k").await {
-        Ok(item) if item.upload.is_some() => {
-            let item = pin(array, "k").await;
-            let value = read(array, "k", &item).await;
-            execute(array, Op::Unpin { upload: item.upload.unwrap(), key: b"k".to_vec() }).await.unwrap();
-            Some(value)
-        }
-        Ok(item) => Some(item.bytes),
-        Err(Error::NotFound) => None,
-        Err(error) => panic!("{error}"),
-    }
-}
-
 const SCRIPTS: [&Script; 4] = [
-    &[Some(5), Some(300), Some(6), None, Some(301), Some(7)],
-    &[Some(300), Some(5), None, Some(8), Some(1200), Some(9)],
-    &[Some(1200), Some(5), Some(1300), None],
-    &[Some(300), Some(5), None],
+    &[Set(5), Set(300), Set(6), Delete, Set(301), Set(7)],
+    &[Set(300), Set(5), Delete, Set(8), Set(1200), Set(9)],
+    &[Set(1200), Set(5), Set(1300), Delete],
+    &[Set(300), Set(5), Delete],
 ];
-
-/// The server dies as it is told: what was acknowledged is there, also when a member is lost, and nothing
-/// else is. False if it did not.
-async fn crash(
-    reactor: &Reactor,
-    (small, large): (Mechanism, Mechanism),
-    (script, leavings): (&Script, Leavings),
-    dies: impl Fn(&Bench),
-) -> bool {
-    let bench = bench(reactor, small, large);
-    let array = bench.open().await;
-    dies(&bench);
-    let (expected, died) = play(&array, reactor, script, leavings).await;
-    let array = bench.open().await;
-    let given = held(&array).await;
-    assert!(expected.contains(&given), "{small}, {large}, {script:?}, {leavings:?}: {given:?}");
-    if small != HASHING {
-        array.take_out(placement::primary(b"k", 6), "for a test");
-        settled(reactor).await;
-        assert_eq!(held(&array).await, given, "{small}, {large}, {script:?}, {leavings:?}");
-    }
-    assert_eq!(keys(&array).await, u64::from(given.is_some()));
-    let _ = del(&array, "k").await;
-    assert_eq!(held(&array).await, None);
-    died
-}
 
 const PAIRS: [(Mechanism, Mechanism); 4] = [(TWO, SPLIT), (SPLIT, TWO), (THREE, TWO), (HASHING, THREE)];
 
@@ -307,7 +187,8 @@ fn a_crash_between_any_two_requests_leaves_one_whole_version() {
         for (pair, script) in PAIRS.into_iter().flat_map(|pair| SCRIPTS.map(|script| (pair, script))) {
             for leavings in [Leavings::GoBetween, Leavings::GoBeside, Leavings::Wait] {
                 let mut nth = 1;
-                while crash(&reactor, pair, (script, leavings), |bench| bench.dies_at(nth, |_| true)).await {
+                let bench = || bench(&reactor, pair.0, pair.1);
+                while crash(bench(), (script, leavings), |bench| bench.dies_at(nth, |_| true)).await {
                     nth += 1;
                 }
             }
@@ -331,7 +212,8 @@ fn a_crash_of_which_some_members_heard_nothing_leaves_one_whole_version() {
                 let lost: Vec<usize> = lost.into_iter().map(|role| (primary + role) % 6).collect();
                 let mut nth = 1;
                 let dies = |bench: &Bench, nth| bench.loses_touch_at(nth, &lost);
-                while crash(&reactor, pair, (script, leavings), |bench| dies(bench, nth)).await {
+                let bench = || bench(&reactor, pair.0, pair.1);
+                while crash(bench(), (script, leavings), |bench| dies(bench, nth)).await {
                     nth += 1;
                 }
             }
@@ -357,7 +239,8 @@ fn what_an_expired_value_had_replaced_does_not_bring_back_what_it_had_replaced_i
                 let Op::Store { container, key, condition, .. } = write("k", b"") else { panic!("a store") };
                 let (value, expiry) = (Value::Bytes(long(lengths[2], 3)), Expiry::At(reactor.wall_ms() + 10));
                 let (retain, want_previous) = (false, false);
-                let op = Op::Store { container, key, value, condition, expiry, retain, want_previous };
+                let op =
+                    Op::Store { container, key, value, condition, expiry, retain, want_previous, form: None };
                 select(pin!(execute(&array, op)), pin!(reactor.sleep_ns(20_000_000))).await;
                 settled(&reactor).await;
                 let array = bench.open().await;
@@ -390,7 +273,8 @@ fn a_condition_is_judged_by_the_version_that_was_read() {
                 let Op::Store { container, key, expiry, .. } = write(&name, b"") else { panic!("a store") };
                 let value = Value::Bytes(long(length, 2));
                 let (retain, want_previous) = (false, false);
-                let op = Op::Store { container, key, value, condition, expiry, retain, want_previous };
+                let op =
+                    Op::Store { container, key, value, condition, expiry, retain, want_previous, form: None };
                 assert!(execute(&array, op).await.is_ok(), "{name} without {out}");
             }
         }

@@ -1,12 +1,12 @@
 //! What worlds of arrays found (`plimsoll sim fuzz --arrays`): a named test for each.
 
 use super::bench::{Bench, DB, bytes, execute, keys, retrieve_op, run, set, store_in};
-use crate::header::{Form, Header};
+use crate::header::Header;
 use crate::placement::container;
 use crate::{Array, MemberState};
 use futures_util::future::{Either, select};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
-use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Request, Value, Version};
+use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Request, Value, Version};
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -16,7 +16,8 @@ fn a_previous_value_in_parts_is_refused_and_nothing_is_done() {
         let bench = Bench::new(&reactor, 3, 2);
         let array = bench.open().await;
         let key = b"k".to_vec();
-        let begin = Op::UploadBegin { container: DB, key: key.clone(), length: 150, shared_bytes: 0 };
+        let begin =
+            Op::UploadBegin { container: DB, key: key.clone(), length: 150, shared_bytes: 0, form: None };
         let Ok(Output::Upload(upload)) = execute(&array, begin).await else { panic!("an upload") };
         for length in [96, 54] {
             let part = Op::UploadPart { upload, key: key.clone(), bytes: vec![7; length] };
@@ -31,6 +32,7 @@ fn a_previous_value_in_parts_is_refused_and_nothing_is_done() {
             expiry: Expiry::Never,
             retain: false,
             want_previous: true,
+            form: None,
         };
         assert!(matches!(execute(&array, swap).await, Err(Error::Invalid(_))));
         let Ok(Output::Found(item)) = execute(&array, retrieve_op(DB, "k")).await else { panic!("it stays") };
@@ -133,12 +135,12 @@ fn a_key_that_is_made_whole_is_so_on_members_that_are_being_resynchronised() {
         let array = bench.open().await;
         until(&bench, &array, 3, MemberState::Resyncing).await;
         let (new, gone) = (array.place(DB, b"new").unwrap(), array.place(DB, b"gone").unwrap());
-        let stores = array.stores(&new, (array.form_for(0), b"half written"), Expiry::Never);
+        let stores = array.stores(&new, (array.form_for(None, 0).unwrap(), b"half written"), Expiry::Never);
         for (role, store) in stores.into_iter().filter(|(role, _)| array.member_of(&new, *role) < 2) {
             execute(&bench.below[array.member_of(&new, role)], store).await.unwrap();
         }
         // One shard of two that it takes, and one that was copied from there.
-        let stores = array.stores(&gone, (array.form_for(0), b"half written"), Expiry::Never);
+        let stores = array.stores(&gone, (array.form_for(None, 0).unwrap(), b"half written"), Expiry::Never);
         for (role, store) in stores.into_iter().filter(|(role, _)| array.member_of(&gone, *role) > 1) {
             execute(&bench.below[array.member_of(&gone, role)], store).await.unwrap();
         }

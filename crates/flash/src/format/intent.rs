@@ -196,7 +196,16 @@ impl<'a> Reader<'a> {
                 } else {
                     Value::Upload(UploadId(self.u64()?))
                 };
-                Op::Store { container, key, value, condition, expiry, retain: false, want_previous: false }
+                Op::Store {
+                    container,
+                    key,
+                    value,
+                    condition,
+                    expiry,
+                    retain: false,
+                    want_previous: false,
+                    form: None,
+                }
             }
             DELETE => Op::Delete { container, key, condition },
             SET_EXPIRY => Op::SetExpiry { container, key, expiry: self.expiry()?, condition },
@@ -212,7 +221,16 @@ mod tests {
     fn store(key: &str, value: Value, expiry: Expiry) -> Op {
         let (container, key) = (ContainerId(3), key.as_bytes().to_vec());
         let condition = Condition::None;
-        Op::Store { container, key, value, condition, expiry, retain: false, want_previous: false }
+        Op::Store {
+            container,
+            key,
+            value,
+            condition,
+            expiry,
+            retain: false,
+            want_previous: false,
+            form: None,
+        }
     }
 
     fn every_write() -> Intent {

@@ -91,6 +91,7 @@ pub fn store(key: impl Into<Vec<u8>>, value: Value, expiry: Expiry) -> Op {
         expiry,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 

@@ -35,6 +35,7 @@ impl<'a> Store<'a> {
             expiry: self.expiry,
             retain: self.retain,
             want_previous: false,
+            form: None,
         }
     }
 
@@ -154,6 +155,7 @@ async fn upload(partition: &Rc<Partition>, key: &[u8], length: usize) -> Result<
         key: key.to_vec(),
         length: length as u64,
         shared_bytes: 0,
+        form: None,
     };
     let Output::Upload(upload) = run(partition, begin).await? else { panic!("no upload") };
     for part in vec![3_u8; length].chunks(partition.part_bytes()) {
@@ -418,6 +420,7 @@ fn a_full_device_takes_the_books_of_a_layer_above() {
             expiry: Expiry::Never,
             retain: false,
             want_previous: false,
+            form: None,
         };
         let mut stored = 0;
         let fill = |number: u32| Store::of(format!("k{number}").as_bytes()).bytes(&[7; 9000]);

@@ -12,9 +12,10 @@
 mod tests;
 
 use crate::block::{Block, IoFuture, Origin};
+use crate::completion::{Completion, Output};
 use crate::device::{Device, LocalFuture};
 use crate::error::Result;
-use crate::request::{Completion, Op, Output, Request, Value};
+use crate::request::{Op, Request, Value};
 use plimsoll_reactor::{Buf, Reactor};
 use std::rc::Rc;
 

@@ -12,9 +12,10 @@
 mod tests;
 
 use crate::block::{Block, IoFuture, Origin};
+use crate::completion::Completion;
 use crate::device::{Device, LocalFuture};
 use crate::error::{Error, Result};
-use crate::request::{Completion, Request};
+use crate::request::Request;
 use plimsoll_reactor::Buf;
 use std::cell::{Cell, RefCell};
 use std::io;

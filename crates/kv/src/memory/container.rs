@@ -5,7 +5,8 @@
 //! Never: it knows conditions or time; that is the store's part.
 
 use super::upload::Parts;
-use crate::request::{Item, Stats, UploadId};
+use crate::completion::{Item, Stats};
+use crate::request::UploadId;
 use crate::slot::Slot;
 use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};

@@ -22,10 +22,11 @@ mod transaction;
 mod upload;
 
 use crate::clock::WallClock;
+use crate::completion::{Completion, NO_PIECES, Output};
 use crate::device::{Device, LocalFuture};
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_OPS_MAX, KEY_BYTES_MAX, LIST_KEYS_MAX, PART_BYTES_MAX, RECORD_VALUE_BYTES_MAX};
-use crate::request::{Completion, ContainerId, Op, Output, Request, UploadId};
+use crate::request::{ContainerId, Op, Request, UploadId};
 use crate::transaction::TransactionId;
 use crate::version::Version;
 use container::Container;
@@ -151,6 +152,7 @@ impl Memory {
                 self.drop_slowly(cleared);
                 Ok(Output::Done)
             }
+            Op::Describe { .. } => Err(NO_PIECES),
             Op::Batch(ops) => state.batch(ops, &self.options),
             Op::Release { container, key } => state.release(container, &key),
             Op::Revert { container, key } => state.revert(container, &key),

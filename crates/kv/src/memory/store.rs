@@ -5,9 +5,10 @@
 
 use super::container::{Container, Current, Entry, Stored};
 use super::{MemoryOptions, State};
+use crate::completion::{Item, ListPage, Output, ScanPage, Stats};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
-use crate::request::{Condition, ContainerId, Expiry, Item, ListPage, Op, Output, ScanPage, Stats, Value};
+use crate::request::{Condition, ContainerId, Expiry, Op, Value};
 use crate::version::Version;
 
 /// The key is there, and only its current version.
@@ -59,7 +60,7 @@ impl State {
                     _ => unreachable!("a store gives what it stored"),
                 }
             }
-            Op::Store { container, key, value, condition, expiry, retain, want_previous } => {
+            Op::Store { container, key, value, condition, expiry, retain, want_previous, .. } => {
                 self.check(container, &key, condition)?;
                 let stored = self.stored(&key, value, options)?;
                 Ok(self.store(container, &key, stored, expiry, (retain, want_previous)))

@@ -112,8 +112,13 @@ fn a_batch_happens_whole_or_not_at_all() {
 }
 
 async fn upload(m: &Rc<Memory>, key: &[u8], value: &[u8]) -> UploadId {
-    let begin =
-        Op::UploadBegin { container: DB, key: key.to_vec(), length: value.len() as u64, shared_bytes: 0 };
+    let begin = Op::UploadBegin {
+        container: DB,
+        key: key.to_vec(),
+        length: value.len() as u64,
+        shared_bytes: 0,
+        form: None,
+    };
     let Ok(Output::Upload(upload)) = execute(m, begin).await else { panic!() };
     for part in value.chunks(16) {
         let op = Op::UploadPart { upload, key: key.to_vec(), bytes: part.to_vec() };
@@ -183,7 +188,8 @@ fn ranges_give_as_much_as_there_is() {
 fn uploads_keep_their_rules() {
     run(|reactor, _| async move {
         let m = small(&reactor);
-        let begin = Op::UploadBegin { container: DB, key: b"k".to_vec(), length: 20, shared_bytes: 0 };
+        let begin =
+            Op::UploadBegin { container: DB, key: b"k".to_vec(), length: 20, shared_bytes: 0, form: None };
         let Ok(Output::Upload(id)) = execute(&m, begin).await else { panic!() };
         let part = |key: &[u8], bytes: usize| Op::UploadPart {
             upload: id,
@@ -201,7 +207,13 @@ fn uploads_keep_their_rules() {
         execute(&m, Op::UploadAbort { upload: id, key: b"k".to_vec() }).await.unwrap();
         assert!(execute(&m, store_upload(b"k", id)).await.is_err());
         assert_eq!((m.uploading(), m.state.borrow().used_bytes), (0, 0));
-        let long = Op::UploadBegin { container: DB, key: b"k".to_vec(), length: u64::MAX, shared_bytes: 0 };
+        let long = Op::UploadBegin {
+            container: DB,
+            key: b"k".to_vec(),
+            length: u64::MAX,
+            shared_bytes: 0,
+            form: None,
+        };
         assert_eq!(execute(&m, long).await, Err(Error::ValueTooLong));
     });
 }

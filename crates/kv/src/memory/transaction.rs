@@ -3,8 +3,9 @@
 //! Invariants: what one holds nobody else touches; what it writes it writes in one instant.
 
 use super::{Memory, State};
+use crate::completion::Output;
 use crate::error::{Error, Result};
-use crate::request::{ContainerId, Op, Output};
+use crate::request::{ContainerId, Op};
 use crate::transaction::{Action, Held, Status, TransactionId};
 
 /// What a transaction holds.

@@ -4,9 +4,10 @@
 //! until the last pin is given up, whatever happens to its key.
 
 use super::{MemoryOptions, State};
+use crate::completion::Output;
 use crate::error::{Error, Result};
 use crate::limits::VALUE_BYTES_MAX;
-use crate::request::{Output, UploadId};
+use crate::request::UploadId;
 use std::rc::Rc;
 
 /// The parts of a stored value.
@@ -160,6 +161,6 @@ impl State {
         let part = parts.get(part as usize).ok_or(Error::Invalid("no such part"))?;
         let (first, count) = range.unwrap_or((0, u64::MAX));
         let bytes = part.iter().skip(first as usize).take(count as usize).copied().collect();
-        Ok(Output::Found(crate::request::Item { length, bytes, ..Default::default() }))
+        Ok(Output::Found(crate::completion::Item { length, bytes, ..Default::default() }))
     }
 }

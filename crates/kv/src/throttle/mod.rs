@@ -12,10 +12,11 @@
 mod tests;
 
 use crate::block::{Block, IoFuture, Origin};
+use crate::completion::Completion;
 use crate::delay::{completion_bytes, request_bytes};
 use crate::device::{Device, LocalFuture};
 use crate::error::Result;
-use crate::request::{Completion, Request};
+use crate::request::Request;
 use plimsoll_reactor::sync::Permits;
 use plimsoll_reactor::{Buf, Reactor};
 use std::cell::Cell;

@@ -5,7 +5,7 @@
 /// What is told of a command.
 pub(super) struct Doc {
     name: &'static str,
-    /// The version of Redis, or of Valkey, that had it first.
+    /// The version of Redis, or of Valkey, that had it first; of what they have not, the version of Plimsoll.
     pub(super) since: &'static str,
     pub(super) group: &'static str,
     pub(super) complexity: &'static str,
@@ -65,6 +65,14 @@ static DOCS: &[Doc] = &[
     row("incrbyfloat", "2.6.0", "string", "O(1)", "Add a number to the number of a key."),
     row("info", "1.0.0", "server", "O(1)", "Tell how the server is."),
     row("keys", "1.0.0", "generic", "O(N)", "List the keys that match a pattern."),
+    row("kv.meta", "0.1.0", "string", "O(N)", "Tell where the pieces of a value stand, and read them all."),
+    row(
+        "kv.store",
+        "0.1.0",
+        "string",
+        "O(1)",
+        "Set the value of a key, protected by a mechanism of its own.",
+    ),
     row("lastsave", "1.0.0", "server", "O(1)", "Tell when everything was on stable media last."),
     row("latency", "2.8.13", "server", "O(N)", "Tell of latencies."),
     row("lolwut", "5.0.0", "server", "O(1)", "Show a ship, and the version."),
@@ -130,7 +138,7 @@ pub(super) fn of(name: &str) -> Option<&'static Doc> {
 pub(super) fn key_flags(name: &str) -> &'static [&'static str] {
     match name {
         "append" => &["RW", "insert"],
-        "set" | "setex" | "psetex" | "mset" => &["OW", "update"],
+        "set" | "setex" | "psetex" | "mset" | "kv.store" => &["OW", "update"],
         "setnx" | "msetnx" => &["OW", "insert"],
         "setrange" | "expire" | "expireat" | "pexpire" | "pexpireat" | "persist" => &["RW", "update"],
         "del" | "unlink" => &["RM", "delete"],

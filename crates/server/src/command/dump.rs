@@ -290,7 +290,16 @@ pub(super) fn restore(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         } else {
             let condition = if options.replaces { Condition::None } else { Condition::MustNotExist };
             let expiry = options.at_ms.map_or(Expiry::Never, Expiry::At);
-            Op::Store { container, key, value, condition, expiry, retain: false, want_previous: false }
+            Op::Store {
+                container,
+                key,
+                value,
+                condition,
+                expiry,
+                retain: false,
+                want_previous: false,
+                form: None,
+            }
         };
         match keyspace.execute(op).await {
             Ok(_) => Reply::Ok,

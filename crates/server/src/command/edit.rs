@@ -102,6 +102,7 @@ fn edit_op(container: ContainerId, key: Vec<u8>, edit: Edit) -> Op {
         expiry: Expiry::Keep,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 

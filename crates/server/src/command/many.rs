@@ -65,6 +65,7 @@ async fn store(keyspace: &Keyspace, pairs: Pairs) -> Result<()> {
             expiry: Expiry::Never,
             retain: false,
             want_previous: false,
+            form: None,
         };
         keyspace.execute(op).await?;
     }

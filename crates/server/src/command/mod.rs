@@ -15,6 +15,7 @@ mod client;
 mod compare;
 mod config;
 mod connection;
+mod custom;
 mod debug;
 mod docs;
 mod dump;
@@ -304,5 +305,6 @@ fn only_subcommands(_: &Rc<Connection>, _: &Args<'_>) -> Run {
 /// Whether a long argument at this place is a value to be uploaded.
 pub(crate) fn takes_upload(connection: &Connection, name: &[u8], index: usize) -> bool {
     let waits_for_exec = connection.multi.borrow().is_some();
-    connection.authenticated.get() && !waits_for_exec && name.eq_ignore_ascii_case(b"set") && index == 2
+    let stores = ["set", custom::STORE].iter().any(|store| name.eq_ignore_ascii_case(store.as_bytes()));
+    connection.authenticated.get() && !waits_for_exec && stores && index == 2
 }

@@ -124,7 +124,16 @@ async fn copied(keyspace: &Keyspace, from: Key, to: Key, plan: Plan) -> Result<C
     };
     let condition = Condition::None;
     let (container, key) = to;
-    let store = Op::Store { container, key, value, condition, expiry, retain: false, want_previous: false };
+    let store = Op::Store {
+        container,
+        key,
+        value,
+        condition,
+        expiry,
+        retain: false,
+        want_previous: false,
+        form: None,
+    };
     keyspace.execute(store).await?;
     if let Some(upload) = upload {
         upload.stored();
@@ -137,7 +146,7 @@ async fn copied(keyspace: &Keyspace, from: Key, to: Key, plan: Plan) -> Result<C
 
 /// Writes the parts of a value anew, for another key.
 async fn copy_parts(keyspace: &Keyspace, from: &Pinned, to: &Key) -> Result<Upload> {
-    let upload = Upload::begin(keyspace, to.0, &to.1, from.length).await?;
+    let upload = Upload::begin(keyspace, to.0, &to.1, from.length, None).await?;
     let part_bytes = keyspace.core().volume.geometry().part_bytes as u64;
     for part in 0..from.length.div_ceil(part_bytes) {
         upload.write(keyspace.part(from, part as u32).await?).await?;

@@ -11,7 +11,7 @@ use plimsoll_kv::{Condition, Error, Expiry, LocalFuture, Op, Output};
 use plimsoll_resp::{Args, CommandName};
 use std::rc::Rc;
 
-const PLAIN: Options = Options { condition: Condition::None, expiry: Expiry::Never, get: false };
+const PLAIN: Options = Options { condition: Condition::None, expiry: Expiry::Never, get: false, form: None };
 
 pub(super) fn getset(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     set::store(connection, &args[1], &args[2], Options { get: true, ..PLAIN })

@@ -116,6 +116,7 @@ async fn write(
         expiry: Expiry::Keep,
         retain: false,
         want_previous: false,
+        form: None,
     };
     keyspace.execute(store).await?;
     upload.stored();

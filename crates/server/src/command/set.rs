@@ -1,14 +1,15 @@
-//! SET with all its options, for values that fit memory and for uploads.
+//! SET with all its options, for values that fit memory and for uploads; KV.STORE is SET with a mechanism.
 //!
 //! Invariants: without GET one conditional store does it. With GET the old value is read under a
 //! pin first and the store asks for its version, again until nobody came between: so the value
 //! returned is exactly the one replaced, however long it is.
 
-use super::{Run, number, syntax_error};
+use super::{Run, custom, number, syntax_error};
+use crate::core::Core;
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::session::{Connection, Upload};
-use plimsoll_kv::{Condition, ContainerId, Error, Expiry, LocalFuture, Op, Output, Value};
+use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Form, LocalFuture, Op, Output, Value};
 use plimsoll_resp::{Args, CommandName};
 use std::rc::Rc;
 
@@ -19,6 +20,8 @@ pub(super) struct Options {
     pub(super) expiry: Expiry,
     /// Whether the old value is the reply.
     pub(super) get: bool,
+    /// What the value is to be made into, if its client wishes something.
+    pub(super) form: Option<Form>,
 }
 
 /// An expiry option: how many of which unit from when.
@@ -28,7 +31,7 @@ struct When<'a> {
 }
 
 pub(super) fn set(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    match parse(connection.core.reactor.wall_ms(), args.iter().skip(3)) {
+    match parse(&connection.core, &args[0], args.iter().skip(3)) {
         Ok(options) => run(connection, args[1].to_vec(), Source::Bytes(args[2].to_vec()), options),
         Err(reply) => Run::Now(reply),
     }
@@ -39,9 +42,14 @@ pub(super) fn store(connection: &Rc<Connection>, key: &[u8], value: &[u8], optio
     run(connection, key.to_vec(), Source::Bytes(value.to_vec()), options)
 }
 
-/// A SET whose value has been uploaded; `options` are the arguments after it.
-pub(crate) fn set_uploaded(connection: &Rc<Connection>, upload: Upload, options: &[Vec<u8>]) -> Run {
-    match parse(connection.core.reactor.wall_ms(), options.iter().map(Vec::as_slice)) {
+/// A command whose value has been uploaded; `options` are the arguments after it.
+pub(crate) fn set_uploaded(
+    connection: &Rc<Connection>,
+    name: &[u8],
+    upload: Upload,
+    options: &[Vec<u8>],
+) -> Run {
+    match parse(&connection.core, name, options.iter().map(Vec::as_slice)) {
         Ok(options) => run(connection, upload.key.clone(), Source::Upload(upload), options),
         Err(reply) => Run::Now(reply),
     }
@@ -53,8 +61,10 @@ enum Source {
     Upload(Upload),
 }
 
-fn parse<'a>(wall_ms: u64, mut words: impl Iterator<Item = &'a [u8]>) -> Result<Options, Reply> {
-    let mut options = Options { condition: Condition::None, expiry: Expiry::Never, get: false };
+fn parse<'a>(core: &Core, name: &[u8], words: impl Iterator<Item = &'a [u8]>) -> Result<Options, Reply> {
+    let is_custom = name.eq_ignore_ascii_case(custom::STORE.as_bytes());
+    let mut words = words.peekable();
+    let mut options = Options { condition: Condition::None, expiry: Expiry::Never, get: false, form: None };
     let mut when: Option<When<'a>> = None;
     while let Some(word) = words.next() {
         let name = CommandName::fold(word).ok_or_else(syntax_error)?;
@@ -64,6 +74,9 @@ fn parse<'a>(wall_ms: u64, mut words: impl Iterator<Item = &'a [u8]>) -> Result<
             }
             (b"XX", Condition::None | Condition::MustExist, _) => options.condition = Condition::MustExist,
             (b"GET", ..) => options.get = true,
+            (b"MECHANISM", ..) if is_custom && options.form.is_none() => {
+                options.form = Some(custom::wished(&core.shared.settings, &mut words)?);
+            }
             (b"KEEPTTL", _, None) => options.expiry = Expiry::Keep,
             (unit @ (b"EX" | b"PX" | b"EXAT" | b"PXAT"), _, before) if options.expiry != Expiry::Keep => {
                 let unit: &'static [u8] = match unit {
@@ -81,16 +94,17 @@ fn parse<'a>(wall_ms: u64, mut words: impl Iterator<Item = &'a [u8]>) -> Result<
         }
     }
     if let Some(when) = when {
-        options.expiry = Expiry::At(when.expiry_ms(wall_ms)?);
+        let command = if is_custom { custom::STORE } else { "set" };
+        options.expiry = Expiry::At(when.expiry_ms(command, core.reactor.wall_ms())?);
     }
     Ok(options)
 }
 
 impl When<'_> {
-    fn expiry_ms(&self, wall_ms: u64) -> Result<u64, Reply> {
+    fn expiry_ms(&self, command: &str, wall_ms: u64) -> Result<u64, Reply> {
         let unit_ms = if matches!(self.name, b"EX" | b"EXAT") { 1000 } else { 1 };
         let base_ms = if matches!(self.name, b"EX" | b"PX") { wall_ms } else { 0 };
-        expiry_ms("set", self.amount, unit_ms, base_ms)
+        expiry_ms(command, self.amount, unit_ms, base_ms)
     }
 }
 
@@ -109,9 +123,16 @@ fn run(connection: &Rc<Connection>, key: Vec<u8>, source: Source, options: Optio
         return Run::Alone(set_and_get(connection.clone(), place, source, options));
     }
     let keyspace = connection.keyspace();
-    let is_long = matches!(&source, Source::Bytes(bytes) if keyspace.is_long_value(bytes.len()));
+    let is_long = match &source {
+        Source::Bytes(bytes) => keyspace.is_long_value(bytes.len()),
+        Source::Upload(_) => options.form.is_some(),
+    };
     let stored = Box::pin(async move {
-        match place.store(keyspace, source.into_value(), options, options.condition).await {
+        let kept = match source.into_value(&keyspace, options.form).await {
+            Ok(kept) => kept,
+            Err(error) => return Reply::failed(&error),
+        };
+        match place.store(keyspace, kept, options, options.condition).await {
             Ok(kept) => {
                 kept.stored();
                 Reply::Ok
@@ -135,11 +156,19 @@ impl Kept {
 }
 
 impl Source {
-    fn into_value(self) -> Kept {
-        match self {
-            Source::Bytes(bytes) => Kept(Value::Bytes(bytes), None),
-            Source::Upload(upload) => Kept(Value::Upload(upload.id), Some(upload)),
-        }
+    /// The value; of an upload that is to be made into something else than it was, another upload.
+    async fn into_value(self, keyspace: &Keyspace, wish: Option<Form>) -> Result<Kept, Error> {
+        let upload = match self {
+            Source::Bytes(bytes) => return Ok(Kept(Value::Bytes(bytes), None)),
+            Source::Upload(upload) => upload,
+        };
+        let policy = keyspace.core().shared.settings.policy.as_ref();
+        let made = policy.map(|policy| policy.mechanism(upload.length).form());
+        let upload = match wish {
+            Some(form) if made != wish => upload.made_into(form).await?,
+            _ => upload,
+        };
+        Ok(Kept(Value::Upload(upload.id), Some(upload)))
     }
 }
 
@@ -171,6 +200,7 @@ impl Place {
             expiry: options.expiry,
             retain: false,
             want_previous: false,
+            form: options.form,
         }
     }
 }
@@ -181,9 +211,12 @@ fn set_and_get(
     source: Source,
     options: Options,
 ) -> LocalFuture<Reply> {
-    let Kept(value, upload) = source.into_value();
     Box::pin(async move {
         let keyspace = connection.keyspace();
+        let Kept(value, upload) = match source.into_value(&keyspace, options.form).await {
+            Ok(kept) => kept,
+            Err(error) => return Reply::failed(&error),
+        };
         loop {
             let read =
                 Op::Retrieve { container: place.container, key: place.key.clone(), range: None, pin: true };

@@ -6,7 +6,7 @@ use super::subcommands::{
     SLOWLOG,
 };
 use super::{
-    absent, compare, connection, dump, edit, exec, expire, info, introspect, keys, many, monitor,
+    absent, compare, connection, custom, dump, edit, exec, expire, info, introspect, keys, many, monitor,
     only_subcommands, pubsub, range, rename, replace, replication, scan, script, server, set, shutdown,
     string, transaction,
 };
@@ -105,6 +105,8 @@ pub static TABLE: &[Spec] = &[
     spec!("incrbyfloat", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::incrbyfloat),
     spec!("info", -1, &["loading", "stale"], &["@slow", "@dangerous"], NO_KEYS, info::info),
     spec!("keys", 2, &["readonly"], &["@keyspace", "@read", "@slow", "@dangerous"], NO_KEYS, scan::keys),
+    spec!("kv.meta", 2, &["readonly"], STRING_READ_SLOW, ONE_KEY, custom::meta),
+    spec!("kv.store", -3, WRITE_MEMORY, STRING_WRITE, ONE_KEY, set::set),
     spec!(
         "lastsave",
         1,

@@ -40,10 +40,10 @@ const NOT_QUEUED: [&str; 6] = ["discard", "exec", "multi", "quit", "reset", "wat
 /// what they look at waits for nobody.
 pub(super) const OF_A_DATABASE: [&str; 6] = ["dbsize", "flushall", "flushdb", "keys", "randomkey", "scan"];
 
-/// Commands that have no place in a transaction: their replies are no elements of its array, or they end
-/// what is under way.
-const NOT_INSIDE: [&str; 7] =
-    ["monitor", "psubscribe", "punsubscribe", "save", "shutdown", "subscribe", "unsubscribe"];
+/// Commands that have no place in a transaction: their replies are no elements of its array, they end what is
+/// under way, or they tell of what is on devices, where nothing of it is yet.
+const NOT_INSIDE: [&str; 8] =
+    ["kv.meta", "monitor", "psubscribe", "punsubscribe", "save", "shutdown", "subscribe", "unsubscribe"];
 
 /// Does several things as one. Inside of EXEC everything is held already.
 pub(super) fn atomically<F: Future<Output = Result<Reply>> + 'static>(

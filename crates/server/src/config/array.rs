@@ -5,7 +5,7 @@
 
 use super::{ConfigError, OnFullName, Size};
 use plimsoll_array::{Mechanism, Policy, SizeRange};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +45,8 @@ pub struct ArrayLayer {
     pub degraded: Option<bool>,
     /// See [`ArrayConfig::rebuild_rate`].
     pub rebuild_rate: Option<Size>,
+    /// See [`ArrayConfig::custom`].
+    pub custom: Option<Vec<String>>,
     /// See [`ArrayConfig::sizes`].
     pub sizes: Option<Vec<SizeLayer>>,
 }
@@ -76,6 +78,9 @@ pub struct ArrayConfig {
     pub degraded: bool,
     /// Bytes a second at which a device is rebuilt at most; nothing: as fast as it goes.
     pub rebuild_rate: Option<Size>,
+    /// What clients may ask for, object by object, beside what the configuration says.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "by_name")]
+    pub custom: Vec<Mechanism>,
     /// How objects are protected by their sizes, in ascending order, instead.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<SizeConfig>,
@@ -134,8 +139,15 @@ impl ArrayConfig {
             ));
         }
         let degraded = layer.degraded.unwrap_or(false);
-        let mut config =
-            ArrayConfig { all: None, degraded, rebuild_rate: layer.rebuild_rate, sizes: Vec::new() };
+        let custom = layer.custom.unwrap_or_default();
+        let custom: Result<Vec<Mechanism>, _> = custom.iter().map(|name| name.parse()).collect();
+        let mut config = ArrayConfig {
+            all: None,
+            degraded,
+            rebuild_rate: layer.rebuild_rate,
+            custom: custom.map_err(|error| ConfigError(format!("array.custom: {error}")))?,
+            sizes: Vec::new(),
+        };
         let ArrayLayer { mechanism, copies, data, parities, .. } = layer;
         let all = SizeLayer { to: None, mechanism, copies, data, parities };
         match layer.sizes {
@@ -158,11 +170,13 @@ impl ArrayConfig {
     }
 
     fn checked(self, devices: u32) -> Result<ArrayConfig, ConfigError> {
-        let policy = match self.all {
-            Some(_) => self.policy(),
+        let by_size = match self.all {
+            Some(all) => all.mechanism().into(),
             None => Policy::by_size(&self.ranges())
                 .map_err(|error| ConfigError(format!("array.sizes: {error}")))?,
         };
+        let policy = by_size.with_custom(&self.custom);
+        let policy = policy.map_err(|error| ConfigError(format!("array.custom: {error}")))?;
         policy.check(devices).map_err(|error| ConfigError(format!("array: {error}")))?;
         Ok(self)
     }
@@ -175,13 +189,14 @@ impl ArrayConfig {
         self.sizes.iter().map(range).collect()
     }
 
-    /// By which mechanism each size is protected.
+    /// By which mechanism each size is protected, and what clients may ask for instead.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        match self.all {
-            Some(all) => all.mechanism().into(),
-            None => Policy::by_size(&self.ranges()).expect("checked when it was read"),
-        }
+        let by_size = match self.all {
+            Some(all) => Ok(all.mechanism().into()),
+            None => Policy::by_size(&self.ranges()),
+        };
+        by_size.and_then(|policy| policy.with_custom(&self.custom)).expect("checked when it was read")
     }
 }
 
@@ -233,6 +248,10 @@ impl Protection {
             }
         }
     }
+}
+
+fn by_name<S: Serializer>(mechanisms: &[Mechanism], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(mechanisms.iter().map(Mechanism::to_string))
 }
 
 fn refusal(words: &str) -> ConfigError {

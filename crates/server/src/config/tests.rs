@@ -202,12 +202,27 @@ fn sizes_have_mechanisms_of_their_own() {
 }
 
 #[test]
+fn clients_may_ask_for_what_is_named() {
+    let custom = |names: &str| config(&format!("{THREE}[array]\ncopies = 2\ncustom = [{names}]"));
+    let policy = custom("'hashing', 'splitting 2+1'").unwrap().array.unwrap().policy();
+    assert_eq!(policy.to_string(), "replication 2, when asked hashing or splitting 2+1");
+    let by_size = config(&format!("{THREE}[array]\ncustom = ['hashing']\n[[array.sizes]]\ncopies = 2"));
+    assert_eq!(by_size.unwrap().array.unwrap().policy().mechanisms().count(), 2);
+    let refused = |names: &str| custom(names).unwrap_err();
+    assert!(refused("'copies'").starts_with("array.custom: 'copies' is no mechanism: hashing, replication"));
+    assert_eq!(refused("'replication 4'"), "array: replication 4 needs 4 devices, there are 3");
+    let many = refused(&["'hashing'"; 9].join(", "));
+    assert_eq!(many, "array.custom: 9 mechanisms that clients may ask for; there are 8 at most");
+}
+
+#[test]
 fn an_array_that_is_printed_can_be_read() {
     let split = "[array]\nmechanism = 'splitting'\ndata = 2";
     let sizes = SIZES.split_once('\n').unwrap().1;
     let sizes = sizes.replace("'splitting'", "'hashing'");
     let rate = "[array]\ncopies = 2\nrebuild-rate = '1MiB'";
-    for of_array in ["", "[array]\nmechanism = 'hashing'", rate, split, &sizes] {
+    let custom = format!("[array]\ncustom = ['splitting 2+1', 'hashing']\n{sizes}");
+    for of_array in ["", "[array]\nmechanism = 'hashing'", rate, split, &sizes, &custom] {
         let printed = config(&format!("{THREE}{of_array}")).unwrap().print();
         assert_eq!(config(&printed).unwrap().print(), printed);
         assert!(

@@ -126,6 +126,8 @@ fn settings(
     Ok(Settings {
         durability: config.durability.into(),
         on_full: config.on_full.into(),
+        devices: devices.0.iter().map(|found| found.path.clone()).collect(),
+        policy: config.array.as_ref().map(|array| array.policy()),
         budget: Budget::divide(config.memory, config.cache, &machine).map_err(ConfigError)?,
         parameters: config.parameters(),
         debug_command: config.enable_debug_command,

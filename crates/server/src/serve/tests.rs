@@ -9,6 +9,8 @@ fn shared() -> Shared {
     let settings = Settings {
         durability: Durability::Sync,
         on_full: plimsoll_flash::OnFull::Error,
+        devices: Vec::new(),
+        policy: None,
         parameters: crate::parameters::Values::default(),
         budget: crate::budget::Budget::NOT_GIVEN,
         debug_command: crate::config::DebugCommand::No,

@@ -6,8 +6,8 @@
 //!
 //! Invariants: of a value of SET at most two parts, one on its way in and one to the device, and a receive
 //! are in memory; an upload that is not stored, for whatever reason, is given up. Long arguments of other
-//! commands than SET, and of SET after MULTI, are kept in memory; above its bound they are skipped and
-//! refused, and the connection goes on.
+//! commands than SET and KV.STORE, and of these after MULTI, are kept in memory; above its bound they are
+//! skipped and refused, and the connection goes on.
 
 use super::reader::Input;
 use super::{Account, Connection};
@@ -17,7 +17,7 @@ use crate::limits::QUERY_BUFFER_BYTES_MAX;
 use crate::reply::Reply;
 use crate::slow_log;
 use futures_util::future::join;
-use plimsoll_kv::{ContainerId, Op, Output, Result, UploadId};
+use plimsoll_kv::{ContainerId, Form, Op, Output, Result, UploadId};
 use plimsoll_reactor::Work;
 use plimsoll_resp::{LargeArg, OwnedArgs, Step};
 use std::rc::Rc;
@@ -39,20 +39,24 @@ impl Head {
 /// A value in parts that is not stored yet. Dropping it gives it up.
 pub(crate) struct Upload {
     keyspace: Keyspace,
+    container: ContainerId,
     pub(crate) id: UploadId,
     pub(crate) key: Vec<u8>,
+    pub(crate) length: u64,
     open: bool,
 }
 
 impl Upload {
-    /// Begins a value in parts, of so many bytes.
+    /// Begins a value in parts, of so many bytes, to be made into something if that is wished for.
     pub(crate) async fn begin(
         keyspace: &Keyspace,
         container: ContainerId,
         key: &[u8],
         length: u64,
+        form: Option<Form>,
     ) -> Result<Upload> {
-        Upload::begin_shared(keyspace, container, key, length, 0).await
+        let op = Op::UploadBegin { container, key: key.to_vec(), length, shared_bytes: 0, form };
+        Upload::begun(keyspace, (container, key, length), op).await
     }
 
     /// Begins a value in parts, of so many bytes, of which a pinned value of the key brings some.
@@ -63,13 +67,28 @@ impl Upload {
         length: u64,
         shared_bytes: u64,
     ) -> Result<Upload> {
-        let begin = Op::UploadBegin { container, key: key.to_vec(), length, shared_bytes };
-        match keyspace.execute(begin).await? {
-            Output::Upload(id) => {
-                Ok(Upload { keyspace: keyspace.clone(), id, key: key.to_vec(), open: true })
-            }
-            _ => unreachable!("the beginning of an upload gives an upload"),
-        }
+        let op = Op::UploadBegin { container, key: key.to_vec(), length, shared_bytes, form: None };
+        Upload::begun(keyspace, (container, key, length), op).await
+    }
+
+    async fn begun(
+        keyspace: &Keyspace,
+        (container, key, length): (ContainerId, &[u8], u64),
+        begin: Op,
+    ) -> Result<Upload> {
+        let Output::Upload(id) = keyspace.execute(begin).await? else {
+            unreachable!("the beginning of an upload gives an upload")
+        };
+        Ok(Upload { keyspace: keyspace.clone(), container, id, key: key.to_vec(), length, open: true })
+    }
+
+    /// The same value made into something else: what its client wished for came after it. Its parts are
+    /// written once more.
+    pub(crate) async fn made_into(self, form: Form) -> Result<Upload> {
+        let other = Upload::begin(&self.keyspace, self.container, &self.key, self.length, Some(form)).await?;
+        let part_bytes = self.keyspace.core().volume.geometry().part_bytes as u64;
+        other.share(self.id, self.length.div_ceil(part_bytes) as u32).await?;
+        Ok(other)
     }
 
     /// Writes the next part.
@@ -192,7 +211,7 @@ pub(super) async fn receive(
         }
         Fate::Uploaded(upload) => {
             connection.runs(command::slot_of(index));
-            let run = command::set_uploaded(connection, upload, &args[3..]);
+            let run = command::set_uploaded(connection, &name, upload, &args[3..]);
             args[head.index] = format!("... ({} bytes)", head.length).into_bytes();
             (Some(command::slot_of(index)), run)
         }
@@ -280,14 +299,21 @@ async fn skip(input: &mut Input, connection: &Connection, mut length: usize) -> 
 /// Receives a value as an upload. If the device refuses, the rest is dropped and its error kept.
 async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], length: usize) -> Option<Fate> {
     let core = &connection.core;
-    let upload =
-        match Upload::begin(&connection.keyspace(), connection.database.get(), key, length as u64).await {
-            Ok(upload) => upload,
-            Err(error) => {
-                skip(input, connection, length).await?;
-                return Some(Fate::Failed(Reply::failed(&error)));
-            }
-        };
+    let upload = match Upload::begin(
+        &connection.keyspace(),
+        connection.database.get(),
+        key,
+        length as u64,
+        None,
+    )
+    .await
+    {
+        Ok(upload) => upload,
+        Err(error) => {
+            skip(input, connection, length).await?;
+            return Some(Fate::Failed(Reply::failed(&error)));
+        }
+    };
     let part_bytes = core.volume.geometry().part_bytes;
     let mut counted = Counted { connection, bytes: 0 };
     counted.add(2 * part_bytes);

@@ -10,7 +10,7 @@ use super::{Key, Transaction, is_left_to_the_next_start};
 use crate::limits::STEP_RETRY_NS;
 use futures_util::future::join_all;
 use plimsoll_kv::transaction::Action;
-use plimsoll_kv::{Op, Output, Result, UploadId, Value};
+use plimsoll_kv::{Form, Op, Output, Result, UploadId, Value};
 use std::collections::BTreeMap;
 
 impl Transaction {
@@ -46,8 +46,8 @@ impl Transaction {
         }
         for mut write in writes {
             let key = write.key().expect("every write has a key").to_vec();
-            if let Op::Store { container, value, .. } = &mut write {
-                self.shorten((*container, key.clone()), value).await?;
+            if let Op::Store { container, value, form, .. } = &mut write {
+                self.shorten((*container, key.clone()), value, *form).await?;
             }
             shares.entry(self.partition_of(&key)).or_default().push(write);
             self.pacer.step().await;
@@ -56,14 +56,19 @@ impl Transaction {
     }
 
     /// Writes a value in parts, if it is longer than a record.
-    async fn shorten(&self, (container, key): Key, value: &mut Value) -> Result<()> {
+    async fn shorten(&self, (container, key): Key, value: &mut Value, form: Option<Form>) -> Result<()> {
         let geometry = self.core.volume.geometry();
         let bytes = match value {
             Value::Bytes(bytes) if bytes.len() > geometry.value_bytes_max => std::mem::take(bytes),
             _ => return Ok(()),
         };
-        let begin =
-            Op::UploadBegin { container, key: key.clone(), length: bytes.len() as u64, shared_bytes: 0 };
+        let begin = Op::UploadBegin {
+            container,
+            key: key.clone(),
+            length: bytes.len() as u64,
+            shared_bytes: 0,
+            form,
+        };
         let Output::Upload(upload) = self.perform(begin).await? else {
             unreachable!("the beginning of an upload gives an upload")
         };

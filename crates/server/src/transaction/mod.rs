@@ -149,7 +149,7 @@ impl Transaction {
 
     async fn perform(&self, op: Op) -> Result<Output> {
         match op {
-            Op::Store { container, key, value, condition, expiry, want_previous, .. } => {
+            Op::Store { container, key, value, condition, expiry, want_previous, form, .. } => {
                 if want_previous {
                     return Err(Error::Unsupported("the previous value of a store in a transaction"));
                 }
@@ -165,7 +165,7 @@ impl Transaction {
                     self.failure.borrow_mut().get_or_insert(error.clone());
                     return Err(error);
                 }
-                let version = overlay.store(place, value, expiry);
+                let version = overlay.store(place, (value, form), expiry);
                 Ok(match edited {
                     Some(bytes) => Output::Edited { version, bytes },
                     None => Output::Stored { version, previous: None },
@@ -197,8 +197,8 @@ impl Transaction {
             Op::Stats { container } => self.stats(container).await,
             Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit).await,
             Op::List { container, prefix, after, limit } => self.list(container, prefix, after, limit).await,
-            Op::UploadBegin { container, key, length, shared_bytes } => {
-                let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes };
+            Op::UploadBegin { container, key, length, shared_bytes, form } => {
+                let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes, form };
                 let begun = self.aside(begin).await?;
                 if let Output::Upload(upload) = begun {
                     let place = (self.partition_of(&key), upload);
@@ -213,9 +213,11 @@ impl Transaction {
             | Op::Pin { .. }
             | Op::Unpin { .. }
             | Op::Sync => self.aside(op).await,
-            Op::Batch(_) | Op::Release { .. } | Op::Revert { .. } | Op::Transaction { .. } => {
-                Err(Error::Unsupported("this operation in a transaction"))
-            }
+            Op::Batch(_)
+            | Op::Describe { .. }
+            | Op::Release { .. }
+            | Op::Revert { .. }
+            | Op::Transaction { .. } => Err(Error::Unsupported("this operation in a transaction")),
         }
     }
 

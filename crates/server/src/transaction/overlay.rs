@@ -6,7 +6,7 @@
 //! Never: no I/O.
 
 use super::Key;
-use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Item, Op, Result, UploadId, Value, Version};
+use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Form, Item, Op, Result, UploadId, Value, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The epoch of versions that no partition has given.
@@ -41,6 +41,8 @@ enum Now {
     Absent,
     Value {
         written: Written,
+        /// What it is to be made into, if its client wishes something.
+        form: Option<Form>,
         expiry_ms: Option<u64>,
         version: Version,
     },
@@ -140,7 +142,12 @@ impl Overlay {
         std::mem::take(&mut self.superseded)
     }
 
-    pub(super) fn store(&mut self, place: Key, written: Written, expiry: Expiry) -> Version {
+    pub(super) fn store(
+        &mut self,
+        place: Key,
+        (written, form): (Written, Option<Form>),
+        expiry: Expiry,
+    ) -> Version {
         let expiry_ms = match expiry {
             Expiry::Never => None,
             Expiry::At(at_ms) => Some(at_ms),
@@ -148,7 +155,7 @@ impl Overlay {
         };
         let version = self.next_version();
         let bytes = written.held_bytes();
-        self.replaced(place).now = Now::Value { written, expiry_ms, version };
+        self.replaced(place).now = Now::Value { written, form, expiry_ms, version };
         self.written_bytes += bytes;
         version
     }
@@ -223,7 +230,7 @@ impl Overlay {
                 Now::Expiry { expiry_ms, .. } => {
                     Some(Op::SetExpiry { container, key, expiry: expiry(expiry_ms), condition })
                 }
-                Now::Value { written, expiry_ms, .. } => Some(Op::Store {
+                Now::Value { written, form, expiry_ms, .. } => Some(Op::Store {
                     container,
                     key,
                     value: match written {
@@ -234,6 +241,7 @@ impl Overlay {
                     expiry: expiry(expiry_ms),
                     retain: false,
                     want_previous: false,
+                    form,
                 }),
             }
         };
@@ -247,7 +255,7 @@ impl Entry {
         match &self.now {
             Now::Same => self.base.clone(),
             Now::Absent => Some(None),
-            Now::Value { written, expiry_ms, version } => Some(Some(Item {
+            Now::Value { written, expiry_ms, version, .. } => Some(Some(Item {
                 version: *version,
                 length: written.length(),
                 expiry_ms: *expiry_ms,
@@ -272,8 +280,8 @@ mod tests {
         (DATABASE, name.as_bytes().to_vec())
     }
 
-    fn bytes(text: &str) -> Written {
-        Written::Bytes(text.as_bytes().to_vec())
+    fn bytes(text: &str) -> (Written, Option<Form>) {
+        (Written::Bytes(text.as_bytes().to_vec()), None)
     }
 
     fn item(clock: u64) -> Item {
@@ -298,6 +306,21 @@ mod tests {
         assert_eq!(overlay.judge(&place("a"), Condition::MustExist), Err(Error::NotFound));
         assert_eq!(overlay.judge(&place("a"), Condition::MustNotExist), Ok(()));
         assert_eq!(overlay.written_bytes(), 0);
+    }
+
+    #[test]
+    fn what_a_value_is_to_be_made_into_goes_with_it() {
+        let mut overlay = Overlay::default();
+        overlay.store(place("a"), (bytes("1").0, Some(Form::Copies(2))), Expiry::Never);
+        overlay.set_expiry(&place("a"), Expiry::At(9));
+        overlay.store(place("b"), (bytes("1").0, Some(Form::Copies(2))), Expiry::Never);
+        overlay.store(place("b"), bytes("2"), Expiry::Never);
+        let (_, writes) = overlay.into_writes();
+        let forms = writes.iter().map(|write| match write {
+            Op::Store { form, .. } => *form,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(forms.collect::<Vec<_>>(), [Some(Form::Copies(2)), None]);
     }
 
     #[test]

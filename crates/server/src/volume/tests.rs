@@ -52,6 +52,7 @@ fn store(key: &str, value: &[u8]) -> Op {
         expiry: Expiry::Never,
         retain: false,
         want_previous: false,
+        form: None,
     }
 }
 

@@ -83,6 +83,8 @@ fn settings(setup: &Setup) -> Settings {
     Settings {
         durability: Durability::Sync,
         on_full: setup.on_full,
+        devices: vec!["/data/device".to_owned()],
+        policy: None,
         parameters: Values::default().with(Parameter::ClientsMax, setup.clients_max),
         budget: setup.budget,
         debug_command: setup.debug_command,

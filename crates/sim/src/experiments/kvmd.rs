@@ -133,6 +133,7 @@ impl Keys {
             expiry: Expiry::Never,
             retain: false,
             want_previous: false,
+            form: None,
         }
     }
 

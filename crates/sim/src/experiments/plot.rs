@@ -13,6 +13,8 @@ const WIDTH: u32 = 900;
 const HEIGHT: u32 = 260;
 /// Room above the highest bar, for the names of the groups.
 const HEADROOM: f64 = 1.25;
+/// Room to the right of the last bar, for the legend.
+const LEGEND: f64 = 1.25;
 /// Colours that are told apart by those who do not see all of them, too (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 4] =
     [RGBColor(0, 114, 178), RGBColor(230, 159, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
@@ -38,13 +40,13 @@ fn draw<'a>(table: &Table, area: &DrawingArea<SVGBackend<'a>, Shift>) -> Drawn<'
     let numbers =
         |(_, row): &(String, Vec<f64>)| table.plotted.iter().map(|column| row[*column]).collect::<Vec<f64>>();
     let highest = table.rows.iter().flat_map(numbers).fold(0.0, f64::max) * HEADROOM;
-    let end = (table.rows.len() * (bars + 1)) as f64;
+    let end = (table.rows.len() * (bars + 1)) as f64 * LEGEND;
     let mut chart = ChartBuilder::on(area)
         .caption(&table.title, ("sans-serif", 13))
         .margin(10)
         .y_label_area_size(40)
         .build_cartesian_2d(0.0..end, 0.0..highest)?;
-    chart.configure_mesh().disable_x_mesh().disable_x_axis().y_labels(6).draw()?;
+    chart.configure_mesh().disable_x_mesh().disable_x_axis().y_labels(6).max_light_lines(0).draw()?;
     for (place, column) in table.plotted.iter().enumerate() {
         let colour = COLOURS[place % COLOURS.len()];
         let bar = |(group, (_, row)): (usize, &(String, Vec<f64>))| {

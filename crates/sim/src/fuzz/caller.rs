@@ -6,14 +6,15 @@
 //! Invariants: one command at a time; what is sent is in the journal before it is sent.
 
 mod long;
+mod look;
 
 use super::journal::{Asked, Journal, ScanSeen, Trouble, VersionSeen};
 use super::shape::Shape;
 use super::workload::{Command, Key, Workload};
-use crate::checker::{self, Input, Lifetime, ValueId};
+use crate::checker::{self, Input, ValueId};
 use futures_util::future::{Either, select};
 use plimsoll_kv::{
-    Condition, ContainerId, Device, Durability, Error, Expiry, Item, Op, Output, Request, Value, Version,
+    Condition, ContainerId, Device, Durability, Error, Expiry, Form, Op, Output, Request, Value, Version,
 };
 use plimsoll_reactor::Reactor;
 use std::cell::RefCell;
@@ -146,6 +147,7 @@ impl Caller {
         let input = Input::Set { value, condition: when, expiry: until, get_old };
         let asked = self.begin(key, input);
         let op = store(key, Value::Bytes(bytes), condition(when), expiry(until), get_old);
+        let op = wishing(op, self.shape.wish(value));
         let called = self.call_or_leave(self.shape.durability(key.number), op).await;
         self.stored(key, &asked, value, called, get_old);
     }
@@ -272,41 +274,6 @@ impl Caller {
             Some(Ok(other)) => self.journal.violate("answers", format!("a delete gave {other:?}")),
             Some(Err(error)) => self.failed(&asked, Some(&error), false),
             None => self.failed(&asked, None, false),
-        }
-    }
-
-    async fn look(&self, key: &Key) -> Result<Option<Item>, Error> {
-        let op = Op::Exist { container: container(key), key: key.name.1.clone() };
-        match self.call(Durability::Sync, op).await {
-            Ok(Output::Found(item)) => Ok(Some(item)),
-            Err(Error::NotFound) => Ok(None),
-            Ok(_) => Err(Error::Unsupported("a look gave something else")),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn exists(&self, key: &Key) {
-        let asked = self.begin(key, Input::Exists);
-        match self.look(key).await {
-            Ok(item) => {
-                let ended = self.journal.answer(&asked, checker::Output::Flag(item.is_some()));
-                if let Some(item) = item {
-                    self.see(key, &asked, ended, item.version, None);
-                }
-            }
-            Err(error) => self.failed(&asked, Some(&error), false),
-        }
-    }
-
-    async fn ttl(&self, key: &Key) {
-        let asked = self.begin(key, Input::Ttl);
-        match self.look(key).await {
-            Ok(item) => {
-                let until = |item: &Item| item.expiry_ms.map_or(Lifetime::Unlimited, Lifetime::Until);
-                let lifetime = item.as_ref().map_or(Lifetime::Absent, until);
-                self.journal.answer(&asked, checker::Output::Lifetime(lifetime));
-            }
-            Err(error) => self.failed(&asked, Some(&error), false),
         }
     }
 
@@ -453,6 +420,7 @@ impl Caller {
         let (value, bytes) = self.new_value(key, length);
         let asked = self.begin(key, Input::set(value.0));
         let op = store(key, Value::Bytes(bytes), Condition::IfVersion(seen.0), Expiry::Never, false);
+        let op = wishing(op, self.shape.wish(value));
         let called = self.call_or_leave(self.shape.durability(key.number), op).await;
         self.swapped(key, &asked, (seen, value), called);
     }
@@ -490,5 +458,14 @@ fn store(key: &Key, value: Value, condition: Condition, expiry: Expiry, want_pre
         expiry,
         retain: false,
         want_previous,
+        form: None,
     }
+}
+
+/// The same store, of what is to be made into something.
+fn wishing(mut store: Op, wish: Option<Form>) -> Op {
+    if let Op::Store { form, .. } = &mut store {
+        *form = wish;
+    }
+    store
 }

@@ -112,7 +112,7 @@ impl Client {
 
     /// One pipeline, or one scan; false if the connection is gone.
     async fn converse(&self, line: &mut Line) -> bool {
-        let mut pipeline = Pipeline::new(&self.life.journal, self.number, line.database);
+        let mut pipeline = Pipeline::new(&self.life.journal, self.life.shape, (self.number, line.database));
         let mut scans = None;
         {
             let workload = &mut self.workload.borrow_mut();
@@ -237,7 +237,7 @@ impl Client {
     /// Scans a database from end to end; false if the connection is gone.
     async fn scan(&self, line: &mut Line, container: u32) -> bool {
         let journal = &self.life.journal;
-        let mut select = Pipeline::new(journal, self.number, line.database);
+        let mut select = Pipeline::new(journal, self.life.shape, (self.number, line.database));
         select.select(container);
         if !self.exchange(line, select).await {
             return false;

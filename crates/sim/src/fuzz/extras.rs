@@ -85,6 +85,7 @@ fn store(key: Vec<u8>, number: u64, length: usize, retain: bool) -> Op {
         expiry: Expiry::Never,
         retain,
         want_previous: false,
+        form: None,
     }
 }
 

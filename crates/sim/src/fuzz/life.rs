@@ -137,10 +137,12 @@ fn on_full(shape: &Shape) -> OnFull {
     if shape.evicts { OnFull::Evict } else { OnFull::Error }
 }
 
-fn settings(shape: &Shape) -> Settings {
+fn settings(shape: &Shape, life: u64) -> Settings {
     Settings {
         durability: shape.durability(0),
         on_full: on_full(shape),
+        devices: Vec::new(),
+        policy: shape.is_array().then(|| shape.policy(life)),
         parameters: Values::default(),
         budget: Budget::NOT_GIVEN,
         debug_command: DebugCommand::No,
@@ -199,7 +201,7 @@ impl Life {
             false => (segment_bytes / 4, segment_bytes / 8),
         };
         let geometry = Geometry { partitions: self.shape.partitions, value_bytes_max, part_bytes };
-        let shared = Arc::new(Shared::new(settings(&self.shape), geometry, self.cores));
+        let shared = Arc::new(Shared::new(settings(&self.shape, self.number), geometry, self.cores));
         let some = |ports: Vec<Port<_>>| RefCell::new(ports.into_iter().map(Some).collect::<Vec<_>>());
         let ports = some(Mesh::ports::<Message>(self.cores));
         let orders = RefCell::new(Mesh::ports::<Order>(self.cores).into_iter().map(Some).collect::<Vec<_>>());

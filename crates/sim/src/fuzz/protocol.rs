@@ -40,6 +40,7 @@ pub(super) enum Expected {
 /// Commands sent together.
 pub(super) struct Pipeline {
     journal: Rc<Journal>,
+    shape: Shape,
     client: u32,
     /// The database that is selected after what was encoded.
     database: u32,
@@ -49,9 +50,9 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     /// An empty one, for a connection on which a database is selected.
-    pub(super) fn new(journal: &Rc<Journal>, client: u32, database: u32) -> Pipeline {
+    pub(super) fn new(journal: &Rc<Journal>, shape: Shape, (client, database): (u32, u32)) -> Pipeline {
         let (bytes, expected) = (Vec::new(), Vec::new());
-        Pipeline { journal: journal.clone(), client, database, bytes, expected }
+        Pipeline { journal: journal.clone(), shape, client, database, bytes, expected }
     }
 
     /// The database that is selected when all of it was executed.
@@ -137,7 +138,9 @@ impl Pipeline {
         let (value, bytes) = self.journal.values.borrow_mut().write(&key.name, length);
         let (expiry, words) = expiry_words(expiry, random);
         let asked = self.begin(key, Input::Set { value, condition, expiry, get_old });
+        let wish = self.shape.wish(value).map(|form| format!("MECHANISM {form}"));
         let mut options: Vec<&str> = words.iter().map(String::as_str).collect();
+        options.extend(wish.iter().flat_map(|wish| wish.split(' ')));
         match condition {
             Condition::Always => {}
             Condition::IfAbsent => options.push("NX"),
@@ -146,7 +149,8 @@ impl Pipeline {
         if get_old {
             options.push("GET");
         }
-        let mut args = vec![b"SET".as_slice(), &key.name.1, &bytes];
+        let name = if wish.is_some() { "KV.STORE" } else { "SET" };
+        let mut args = vec![name.as_bytes(), &key.name.1, &bytes];
         args.extend(options.iter().map(|word| word.as_bytes()));
         let expected =
             if get_old { Expected::Value(key.clone(), asked, true) } else { Expected::Flag(asked, true) };

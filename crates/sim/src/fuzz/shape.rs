@@ -7,8 +7,9 @@
 //! Never: it changes during a run.
 
 use super::paths::{PATHS, RARE};
+use crate::checker::ValueId;
 use plimsoll_array::{Mechanism, Policy, SizeRange};
-use plimsoll_kv::Durability;
+use plimsoll_kv::{Durability, Form};
 use plimsoll_reactor::sim::{FaultRates, Random};
 
 /// What goes wrong in a world, besides crashes.
@@ -76,6 +77,8 @@ pub(super) struct Shape {
     /// Values of up to so many bytes are kept in the other way: copies instead of shards, or shards instead
     /// of copies. What is longer is kept so in every other life.
     pub(super) mixed_bytes: Option<u64>,
+    /// Clients of an array ask for mechanisms, value by value.
+    pub(super) wishes: bool,
     pub(super) partitions: u16,
     pub(super) segments: u64,
     pub(super) segment_bytes: u64,
@@ -180,6 +183,7 @@ impl Shape {
             data: 1,
             losses: 0,
             mixed_bytes: None,
+            wishes: false,
             partitions,
             segments,
             segment_bytes,
@@ -228,6 +232,9 @@ impl Shape {
         let held = u64::from(data + losses) * u64::from(data.min(2));
         let spread = single.value_bytes_max * members as u64 * u64::from(data) / held;
         let value_bytes_max = if FILLS { spread } else { (spread / 3).max(40) };
+        // What may be asked for are more copies than all have.
+        let wishes = Random::stream(seed, "wishes").chance_ppm(400_000);
+        let value_bytes_max = if wishes { (value_bytes_max / 2).max(40) } else { value_bytes_max };
         let value_bytes_max = value_bytes_max.min(single.segment_bytes / 5);
         let mixed_bytes = (seed % 3 == 1).then(|| value_bytes_max / pick(r, &[2, 4, 16]));
         Shape {
@@ -241,6 +248,7 @@ impl Shape {
             data,
             losses,
             mixed_bytes,
+            wishes,
             value_bytes_max,
             segments: if FILLS { single.segments } else { single.segments * 7 / 4 },
             // Batches and retained versions are operations on one device.
@@ -256,8 +264,29 @@ impl Shape {
         self.members > 1
     }
 
-    /// How an array keeps what it is given in a life.
+    /// How an array keeps what it is given in a life, and what its clients may ask for.
     pub(super) fn policy(&self, life: u64) -> Policy {
+        self.by_size(life).with_custom(&self.custom()).expect("they are few")
+    }
+
+    /// What may be asked for: as many members may be lost of each.
+    fn custom(&self) -> Vec<Mechanism> {
+        let copies = |copies| Mechanism::Replication { copies };
+        let shards = Mechanism::Splitting { data: self.data.max(2), parities: self.losses.max(1) };
+        let all = [copies(self.losses + 1), copies(self.losses + 2), shards];
+        let fits = |mechanism: &Mechanism| mechanism.checked(self.members as u32).is_ok();
+        all.into_iter().filter(|it| self.wishes && fits(it)).collect()
+    }
+
+    /// What the client of a value wishes that it is made into: nothing of every other one.
+    pub(super) fn wish(&self, value: ValueId) -> Option<Form> {
+        let custom = self.custom();
+        let wished = (value.0 / 2) as usize;
+        let wishes = value.0.is_multiple_of(2) && !custom.is_empty();
+        wishes.then(|| custom[wished % custom.len()].form())
+    }
+
+    fn by_size(&self, life: u64) -> Policy {
         let copies = match self.losses {
             0 => Mechanism::Hashing,
             losses => Mechanism::Replication { copies: losses + 1 },

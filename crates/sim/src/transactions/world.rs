@@ -334,6 +334,8 @@ impl Run {
         let settings = Settings {
             durability: self.shape.durability,
             on_full: self.shape.on_full,
+            devices: Vec::new(),
+            policy: None,
             parameters: Values::default(),
             budget: Budget::NOT_GIVEN,
             debug_command: DebugCommand::No,

@@ -49,17 +49,8 @@ pub(in crate::serve) struct MemberView {
     pub(in crate::serve) failed_requests: u64,
 }
 
-/// A state's name, as operators see it.
-pub(in crate::serve) fn name(state: MemberState) -> &'static str {
-    match state {
-        MemberState::In => "in",
-        MemberState::Out => "out",
-        MemberState::Resyncing => "resyncing",
-    }
-}
-
 fn by_name<S: Serializer>(state: &MemberState, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(name(*state))
+    serializer.serialize_str(state.name())
 }
 
 /// The worse of two states.

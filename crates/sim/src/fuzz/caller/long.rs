@@ -5,14 +5,24 @@
 use super::{Caller, condition, container, expiry, store};
 use crate::checker::{self, Input, ValueId};
 use crate::fuzz::workload::Key;
-use plimsoll_kv::{Condition, Durability, Error, Expiry, Item, Op, Output, UploadId, Value};
+use plimsoll_kv::{Condition, Durability, Error, Expiry, Form, Item, Op, Output, UploadId, Value};
 
 impl Caller {
     /// Uploads a value part by part.
-    async fn upload(&self, key: &Key, bytes: &[u8], parts: usize) -> Result<UploadId, Error> {
+    async fn upload(
+        &self,
+        key: &Key,
+        (bytes, form): (&[u8], Option<Form>),
+        parts: usize,
+    ) -> Result<UploadId, Error> {
         let (container, name) = (container(key), key.name.1.clone());
-        let begin =
-            Op::UploadBegin { container, key: name.clone(), length: bytes.len() as u64, shared_bytes: 0 };
+        let begin = Op::UploadBegin {
+            container,
+            key: name.clone(),
+            length: bytes.len() as u64,
+            shared_bytes: 0,
+            form,
+        };
         let Output::Upload(upload) = self.call(Durability::Sync, begin).await? else {
             return Err(Error::Unsupported("an upload was begun and has no number"));
         };
@@ -38,7 +48,7 @@ impl Caller {
         let (value, bytes) = self.new_value(key, length);
         let input = Input::Set { value, condition: when, expiry: until, get_old: false };
         let asked = self.begin(key, input);
-        let upload = match self.upload(key, &bytes, usize::MAX).await {
+        let upload = match self.upload(key, (&bytes, self.shape.wish(value)), usize::MAX).await {
             Ok(upload) => upload,
             Err(error) => return self.failed(&asked, Some(&error), true),
         };
@@ -55,7 +65,7 @@ impl Caller {
     pub(super) async fn abandon(&self, key: &Key, length: usize) {
         let asked = self.journal.watch(|| format!("client {} abandons an upload", self.client));
         let bytes = vec![7; length.max(1)];
-        match self.upload(key, &bytes, 2).await {
+        match self.upload(key, (&bytes, None), 2).await {
             Ok(upload) => {
                 let op = Op::UploadAbort { upload, key: key.name.1.clone() };
                 match self.call(Durability::Sync, op).await {
@@ -146,7 +156,7 @@ impl Caller {
             let (start, end) = (part * part_bytes, length.min((part + 1) * part_bytes));
             end == old.min((part + 1) * part_bytes) && (end <= changed.start || start >= changed.end)
         };
-        let upload = match self.upload_changed(key, item, &bytes, alike).await {
+        let upload = match self.upload_changed(key, item, (&bytes, self.shape.wish(value)), alike).await {
             Ok(upload) => upload,
             Err(error) => return self.failed(&asked, Some(&error), true),
         };
@@ -165,12 +175,12 @@ impl Caller {
         &self,
         key: &Key,
         item: &Item,
-        bytes: &[u8],
+        (bytes, form): (&[u8], Option<Form>),
         alike: impl Fn(usize) -> bool,
     ) -> Result<UploadId, Error> {
         let (container, name) = (container(key), key.name.1.clone());
         let length = bytes.len() as u64;
-        let begin = Op::UploadBegin { container, key: name.clone(), length, shared_bytes: length };
+        let begin = Op::UploadBegin { container, key: name.clone(), length, shared_bytes: length, form };
         let Output::Upload(upload) = self.call(Durability::Sync, begin).await? else {
             return Err(Error::Unsupported("an upload was begun and has no number"));
         };

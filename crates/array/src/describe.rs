@@ -1,0 +1,95 @@
+//! Describing: what a value was made into, where each of its pieces stands, and what is read of it there.
+//!
+//! Role: answers whoever asks about one key. Place on the path: none; it reads every piece, whole.
+//!
+//! Invariants: the key is held meanwhile, so pieces differ in version only where they were not made whole
+//! yet; of a value in parts no more is in memory than a part of each piece.
+//!
+//! Never: it mends. A piece that cannot be read is told as it is found.
+
+use crate::array::{Array, Manner, Place};
+use crate::code::Code;
+use crate::header::{HEADER_BYTES, Header};
+use crate::read::WRONG_OUTPUT;
+use crc_fast::{CrcAlgorithm, Digest};
+use futures_util::future::join_all;
+use plimsoll_kv::{Description, Device, Error, Op, Output, Piece, PieceRead, Result, UploadId};
+use std::rc::Rc;
+
+impl Array {
+    pub(crate) async fn describe(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Output> {
+        let _guard = self.hold_full(place).await?;
+        let (_, form) = self.read(place, Some((0, 0)), manner).await?;
+        let proved = join_all((0..form.roles()).map(|role| self.prove(place, role, manner))).await;
+        let found = proved.iter().flatten().map(|(header, _)| *header);
+        let newest = found.max_by_key(|header| header.version).ok_or_else(|| self.unreadable(place, &[]))?;
+        let pieces = proved.into_iter().enumerate().map(|(role, proved)| {
+            let member = self.member_of(place, role);
+            let read = proved.and_then(|(header, read)| match header.version == newest.version {
+                true => Ok(read),
+                false => Err(Error::Unreadable("it is of an older version".to_owned())),
+            });
+            Piece { device: self.name(member), state: self.state(member).name(), read }
+        });
+        let code = if form.is_copies() { Code::None } else { Code::ReedSolomon };
+        Ok(Output::Described(Description {
+            version: newest.version,
+            length: newest.value_bytes,
+            form,
+            code: code.name(),
+            pieces: pieces.collect(),
+        }))
+    }
+
+    /// Reads the piece in a role from its first byte to its last.
+    async fn prove(
+        self: &Rc<Self>,
+        place: &Place,
+        role: usize,
+        manner: &Manner,
+    ) -> Result<(Header, PieceRead)> {
+        let device = self.readable(self.member_of(place, role));
+        let device = device.ok_or_else(|| Error::Unreadable("its device is not in".to_owned()))?;
+        let piece = self.read_piece(&device, place, role, None, manner).await?;
+        if piece.item.upload.is_none() {
+            let mut digest = digest();
+            digest.update(&piece.item.bytes);
+            return Ok((piece.header.ok_or(WRONG_OUTPUT)?, told(&digest)));
+        }
+        let (item, upload) = self.pin_piece(&device, place, role, manner).await?;
+        let parts = item.length.div_ceil(self.member_part_bytes() as u64) as u32;
+        let proved = self.prove_parts(&device, place, (upload, parts), manner).await;
+        self.unpin_piece(&device, place, upload).await;
+        proved
+    }
+
+    async fn prove_parts(
+        &self,
+        device: &Rc<dyn Device>,
+        place: &Place,
+        (upload, parts): (UploadId, u32),
+        manner: &Manner,
+    ) -> Result<(Header, PieceRead)> {
+        let (mut digest, mut first) = (digest(), None);
+        for part in 0..parts {
+            let op = Op::RetrievePart { upload, key: place.key.clone(), part, range: None };
+            let Output::Found(item) = device.clone().execute(manner.request(op)).await?.output else {
+                return Err(WRONG_OUTPUT);
+            };
+            let header = Header::decode(&item.bytes).map_err(|what| Error::Unreadable(what.to_owned()))?;
+            if *first.get_or_insert(header) != header {
+                return Err(Error::Unreadable("parts of different versions".to_owned()));
+            }
+            digest.update(&item.bytes[HEADER_BYTES..]);
+        }
+        Ok((first.ok_or(WRONG_OUTPUT)?, told(&digest)))
+    }
+}
+
+fn digest() -> Digest {
+    Digest::new(CrcAlgorithm::Crc32Iscsi)
+}
+
+fn told(digest: &Digest) -> PieceRead {
+    PieceRead { bytes: digest.get_amount(), checksum: digest.finalize() as u32 }
+}

@@ -1,0 +1,173 @@
+//! What requests to a KV device give.
+
+use crate::error::{Error, Result};
+use crate::form::Form;
+use crate::request::UploadId;
+use crate::transaction::{Outstanding, Status, TransactionId};
+use crate::version::Version;
+
+/// What a key holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Item {
+    /// Its version.
+    pub version: Version,
+    /// Bytes of the whole value.
+    pub length: u64,
+    /// When it expires, in wall-clock milliseconds.
+    pub expiry_ms: Option<u64>,
+    /// The bytes asked for; empty if none were.
+    pub bytes: Vec<u8>,
+    /// Bytes on flash behind this key, headers and padding included.
+    pub stored_bytes: u64,
+    /// If the value stands in parts: the upload that holds them.
+    pub upload: Option<UploadId>,
+}
+
+/// What a value was made into, and where its pieces stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The version that the pieces name: it was given to one write alone.
+    pub version: Version,
+    /// Bytes of the whole value.
+    pub length: u64,
+    /// What it was made into.
+    pub form: Form,
+    /// The code by which parities are computed; nothing if there are none.
+    pub code: Option<&'static str>,
+    /// By role.
+    pub pieces: Vec<Piece>,
+}
+
+/// A piece of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The name of the device that it belongs on.
+    pub device: String,
+    /// What an operator calls the state of that device.
+    pub state: &'static str,
+    /// What it holds of the value, or why that cannot be read.
+    pub read: Result<PieceRead>,
+}
+
+/// What was read of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PieceRead {
+    /// Bytes, headers left out.
+    pub bytes: u64,
+    /// CRC-32C of them.
+    pub checksum: u32,
+}
+
+/// A page of keys in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListPage {
+    /// The keys.
+    pub keys: Vec<Vec<u8>>,
+    /// True if there are more after the last one.
+    pub more: bool,
+}
+
+impl ListPage {
+    /// The first `limit` keys of several pages in order, of which each goes on from the same key.
+    #[must_use]
+    pub fn merge(pages: Vec<ListPage>, limit: usize) -> ListPage {
+        let more_below = pages.iter().any(|page| page.more);
+        // A page may end early; of what follows its last key, nothing is known yet.
+        let unfinished = pages.iter().filter(|page| page.more);
+        let known = unfinished.filter_map(|page| page.keys.last()).min().cloned();
+        let mut keys: Vec<Vec<u8>> = pages.into_iter().flat_map(|page| page.keys).collect();
+        keys.retain(|key| known.as_ref().is_none_or(|known| key <= known));
+        keys.sort_unstable();
+        keys.dedup();
+        let more = more_below || keys.len() > limit;
+        keys.truncate(limit);
+        ListPage { keys, more }
+    }
+}
+
+/// A page of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanPage {
+    /// The keys.
+    pub keys: Vec<Vec<u8>>,
+    /// Where the next page begins; 0 at the end.
+    pub cursor: u64,
+}
+
+/// Exact counters of a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys, those that have expired and were not yet reclaimed included, as in Redis.
+    pub keys: u64,
+    /// Keys with an expiry time.
+    pub expiring_keys: u64,
+    /// Bytes of the records behind them.
+    pub bytes: u64,
+}
+
+/// What a device says that keeps a value at one place, whole.
+pub const NO_PIECES: Error = Error::Unsupported("pieces of a value: it stands at one place");
+
+/// What an operation gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// `Store`: the new version, and what it replaced.
+    Stored {
+        /// The version of this store.
+        version: Version,
+        /// What the key held, if that was asked for.
+        previous: Option<Item>,
+    },
+    /// `Store` of an edit.
+    Edited {
+        /// The version of this store.
+        version: Version,
+        /// The new value.
+        bytes: Vec<u8>,
+    },
+    /// `Retrieve` and `Exist`.
+    Found(Item),
+    /// `Describe`.
+    Described(Description),
+    /// `Delete`: the version that was deleted.
+    Deleted(Version),
+    /// `SetExpiry`: what the key holds now.
+    ExpirySet(Item),
+    /// `List`.
+    Listed(ListPage),
+    /// `Scan`.
+    Scanned(ScanPage),
+    /// `Stats`.
+    Stats(Stats),
+    /// `UploadBegin`.
+    Upload(UploadId),
+    /// `Batch`: one output for each operation.
+    Batch(Vec<Output>),
+    /// `Transaction`: what is asked for is held, and this names it.
+    Held(TransactionId),
+    /// `Transaction`: how far one is.
+    Status(Status),
+    /// `Transaction`: those that are known.
+    Outstanding(Vec<Outstanding>),
+    /// Nothing but success.
+    Done,
+}
+
+/// A request that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// What it gives.
+    pub output: Output,
+    /// Nanoseconds spent at the device.
+    pub device_ns: u64,
+    /// Operations the tenant may have outstanding; 0: no limit is known.
+    pub credit: u32,
+}
+
+impl Completion {
+    /// A completion that took no device time.
+    #[must_use]
+    pub fn new(output: Output) -> Completion {
+        Completion { output, device_ns: 0, credit: 0 }
+    }
+}
