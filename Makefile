@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 RELEASED = $${CARGO_TARGET_DIR:-target}/release/plimsoll
 
 .DEFAULT_GOAL := help
-.PHONY: help run test prepare build deb fmt lint unit bench bench-quick bench-test sim fuzz clean
+.PHONY: help run test prepare build deb fmt lint unit experiments bench bench-quick bench-test sim fuzz clean
 
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -53,6 +53,10 @@ unit: ## Run all tests
 	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --locked -p plimsoll --test clients -- \
 		matrix::redis_py redis_py_users redis_py_tests::redis_py_commands redis_cli like_redis
 	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted
+
+experiments: build ## Run the simulated experiments, 1 minute; writes their plots and numbers into docs
+	for name in $$($(RELEASED) sim list | cut -d' ' -f1); do \
+		$(RELEASED) sim run $$name --out docs/plots/simulated || exit 1; done
 
 bench: build ## Measure beside Redis, memcached, RocksDB and fio, 30 minutes; writes README's and docs' tables and plots
 	python3 bench/side_by_side $(RELEASED) --pages . $(BENCH)

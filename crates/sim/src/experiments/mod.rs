@@ -9,7 +9,7 @@ mod load;
 mod plot;
 
 use device::Model;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub struct Experiment {
 }
 
 /// What an experiment gave.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Which keys there were.
     pub seed: u64,
@@ -34,7 +34,7 @@ pub struct Report {
 }
 
 /// Numbers with names.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Table {
     /// What it shows.
     pub title: String,
@@ -43,7 +43,6 @@ pub struct Table {
     /// Each with its name, and a number for each further column.
     pub rows: Vec<(String, Vec<f64>)>,
     /// The columns of numbers that have one scale, for the plot.
-    #[serde(skip)]
     pub plotted: Vec<usize>,
 }
 

@@ -95,6 +95,20 @@ mod tests {
         assert!((bars[1] / bars[0] - 2.0).abs() < 0.05, "{bars:?}");
     }
 
+    /// `make experiments` writes them together.
+    #[test]
+    fn plots_in_the_docs_show_the_numbers_beside_them() {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/plots/simulated");
+        for experiment in crate::experiments::list() {
+            let read = |kind: &str| {
+                let file = dir.join(format!("{}.{kind}", experiment.name));
+                std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+            };
+            let report: Report = serde_json::from_str(&read("json")).expect("it was written as one");
+            assert!(!report.tables.is_empty() && svg(&report) == read("svg"), "{}", experiment.name);
+        }
+    }
+
     fn height(line: &str) -> Option<f64> {
         line.split("height=\"").nth(1)?.split('"').next()?.parse().ok()
     }
