@@ -1,12 +1,12 @@
 //! Values in parts that are read while members go out and come in.
 
-use super::bench::{Bench, del, execute, run, store_op};
+use super::bench::{Bench, bytes, del, execute, run, set, store_op};
 use super::parts::{long, pin, read, upload};
 use super::slow;
 use crate::{Array, MemberState};
 use futures_util::future::join;
 use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::{Item, Op, Value};
+use plimsoll_kv::{Expiry, Item, Op, Value};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
@@ -161,6 +161,32 @@ fn readers_of_every_version_go_on_while_members_are_rebuilt() {
             }
             reactor.sleep_ns(1_000_000_000).await;
             assert_nothing_left(&bench, &array);
+        }
+    });
+}
+
+/// Found by the simulator, seed 1647: such a store was told that there is no such key.
+#[test]
+fn a_value_that_expires_while_it_is_stored_leaves_nothing_older_on_who_came_in() {
+    run(async |reactor| {
+        for mut bench in benches(&reactor) {
+            let array = bench.open().await;
+            set(&array, "k", b"older").await.unwrap();
+            take_out(&array, &reactor, &[0]).await;
+            let id = upload(&array, "k", &long(1234, 1)).await;
+            let fresh = bench.fresh(0, 50);
+            array.replace(0, fresh).await.unwrap();
+            bench.whole(&array).await;
+            let Op::Store { container, key, value, condition, retain, want_previous, form, .. } =
+                store_op("k", Value::Upload(id))
+            else {
+                unreachable!("a store")
+            };
+            let expiry = Expiry::At(1);
+            let op = Op::Store { container, key, value, condition, expiry, retain, want_previous, form };
+            execute(&array, op).await.expect("it was stored, and has expired");
+            take_out(&array, &reactor, &[2, 3]).await;
+            assert_eq!(bytes(&array, "k").await, None);
         }
     });
 }
