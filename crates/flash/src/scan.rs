@@ -90,12 +90,20 @@ impl Partition {
                     continue;
                 }
                 let key = record::key(&found.bytes, &found.header);
-                // A transaction that holds it may be the one that scans: it is there until that has ended.
-                let kept = self.locks.is_kept(place.slot.0, place.fingerprint);
-                if !found.is_expired(self.now_ms()) || kept {
+                if !found.is_expired(self.now_ms()) {
                     keys.push(key.to_vec());
-                } else if !self.expire(&place, key).await? {
-                    continue 'changed;
+                    continue;
+                }
+                match self.transactions.holds_since_ms(place.lock_id()) {
+                    None => {
+                        if !self.expire(&place, key).await? {
+                            continue 'changed;
+                        }
+                    }
+                    // The transaction may be the one that scans: what had not expired when it began is there
+                    // until it has ended.
+                    Some(since_ms) if !found.is_expired(since_ms) => keys.push(key.to_vec()),
+                    Some(_) => {}
                 }
             }
             return Ok(keys);

@@ -123,6 +123,13 @@ impl Transactions {
         self.all_stale.get() || self.stale.borrow().contains(&id)
     }
 
+    /// Since when a key has been held, if a transaction holds it.
+    pub(crate) fn holds_since_ms(&self, id: KeyId) -> Option<u64> {
+        let open = self.open.borrow();
+        let holds = |holding: &&Holding| holding.everything.is_some() || holding.ids.contains(&id);
+        open.values().find(holds).map(|holding| holding.since_ms)
+    }
+
     /// Looks at what a transaction has prepared.
     fn with_promise<T>(&self, id: TransactionId, look: impl FnOnce(&mut Promise) -> T) -> Option<T> {
         self.open.borrow_mut().get_mut(&id)?.prepared.as_mut().map(look)

@@ -392,3 +392,40 @@ fn a_transaction_that_changes_nothing_ends() {
         assert_eq!(value(&partition, DATABASE, "kept").await, Some(b"1".to_vec()));
     });
 }
+
+/// A transaction goes on to see a key that expires while it is held; one that had expired before nobody sees
+/// (seeds 473 and 654 of the simulator: whatever was held was told).
+#[test]
+fn a_scan_beside_a_transaction_tells_only_what_had_not_expired_when_it_began() {
+    for held_keys in
+        [Held::everything(), Held::keys(vec![(DATABASE, key("before")), (DATABASE, key("within"))])]
+    {
+        live(&world(opening::DISK_BYTES), move |reactor| {
+            let held_keys = held_keys.clone();
+            async move {
+                let partition = open(&reactor).await;
+                let start_ms = reactor.wall_ms();
+                for (name, at_ms) in [("before", start_ms + 1000), ("within", start_ms + 3000)] {
+                    run(&partition, put(name, b"v")).await.unwrap();
+                    let (container, condition) = (DATABASE, Condition::None);
+                    let expiry = Expiry::At(at_ms);
+                    let expires = Op::SetExpiry { container, key: key(name), expiry, condition };
+                    run(&partition, expires).await.unwrap();
+                }
+                reactor.sleep_ns(2_000_000_000).await;
+                let id = held(&partition, held_keys).await;
+                reactor.sleep_ns(2_000_000_000).await;
+                assert_eq!(scanned(&partition).await, [key("within")]);
+                step(&partition, Some(id), Action::Release).await.unwrap();
+                assert!(scanned(&partition).await.is_empty());
+            }
+        });
+    }
+}
+
+async fn scanned(partition: &Rc<Partition>) -> Vec<Vec<u8>> {
+    match run(partition, Op::Scan { container: DATABASE, cursor: 0, limit: 10 }).await {
+        Ok(Output::Scanned(page)) => page.keys,
+        other => panic!("{other:?}"),
+    }
+}
