@@ -90,21 +90,29 @@ impl Forms {
         self.known.iter().find(|(form, _)| *form == wanted).and_then(|(_, coder)| coder.as_ref())
     }
 
-    /// What each member is to store of a value, without headers: whole copies, or shards of one length.
-    pub(crate) fn pieces(&self, form: Form, value: &[u8]) -> Vec<Vec<u8>> {
-        let Some(coder) = self.coder(form) else { return vec![value.to_vec(); form.roles()] };
+    /// What each member is to store of a value: whole copies, or shards of one length, each behind so many
+    /// bytes that are left for what the caller puts before it.
+    pub(crate) fn pieces(&self, form: Form, value: &[u8], bytes_before: usize) -> Vec<Vec<u8>> {
         let piece_bytes = form.piece_bytes(value.len() as u64) as usize;
-        let shard = |number: usize| {
-            let first = (number * piece_bytes).min(value.len());
-            let mut shard = value[first..(first + piece_bytes).min(value.len())].to_vec();
-            shard.resize(piece_bytes, 0);
-            shard
+        let behind = |bytes: &[u8]| {
+            let mut piece = Vec::with_capacity(bytes_before + piece_bytes);
+            piece.resize(bytes_before, 0);
+            piece.extend_from_slice(bytes);
+            piece.resize(bytes_before + piece_bytes, 0);
+            piece
         };
-        let mut shards: Vec<Vec<u8>> = (0..form.needed()).map(shard).collect();
-        let data: Vec<&[u8]> = shards.iter().map(Vec::as_slice).collect();
-        let parities = coder.encode(&data).expect("as many shards as the set has");
-        shards.extend(parities);
-        shards
+        let Some(coder) = self.coder(form) else { return vec![behind(value); form.roles()] };
+        let data: Vec<&[u8]> = (0..form.needed())
+            .map(|number| {
+                let first = (number * piece_bytes).min(value.len());
+                &value[first..(first + piece_bytes).min(value.len())]
+            })
+            .collect();
+        let mut pieces: Vec<Vec<u8>> = data.iter().map(|shard| behind(shard)).collect();
+        pieces.resize_with(form.roles(), || behind(&[]));
+        let parities = pieces[form.needed()..].iter_mut().map(|piece| &mut piece[bytes_before..]);
+        coder.encode_into(&data, &mut parities.collect::<Vec<_>>()).expect("as many shards as the set has");
+        pieces
     }
 
     /// The shards of data one after the other; those that are lost are computed.

@@ -18,6 +18,7 @@ use crate::read::{Range, WRONG_OUTPUT, shifted};
 use crate::upload::Upload;
 use futures_util::future::join_all;
 use plimsoll_kv::{Device, Error, Form, Item, Op, Output, Result, UploadId};
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 impl Array {
@@ -57,13 +58,20 @@ impl Array {
         form.piece_bytes(self.part_bytes() as u64)
     }
 
-    /// Adds a part to what does not fill a part of a member yet; what is to be written, by role, if it does.
+    /// Adds a part to what does not fill a part of a member yet; what is to be written, by role and behind the
+    /// room for its header, if it does.
     pub(crate) fn fill(&self, id: UploadId, upload: &Upload, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
         let form = upload.form;
         let mut halves = self.uploads.halves.borrow_mut();
-        let half = halves.entry(id.0).or_insert_with(|| vec![Vec::new(); form.roles()]);
-        for (half, piece) in half.iter_mut().zip(self.forms.pieces(form, bytes)) {
-            half.extend_from_slice(&piece);
+        match halves.entry(id.0) {
+            Entry::Vacant(none) => {
+                none.insert(self.forms.pieces(form, bytes, HEADER_BYTES));
+            }
+            Entry::Occupied(mut half) => {
+                for (half, piece) in half.get_mut().iter_mut().zip(self.forms.pieces(form, bytes, 0)) {
+                    half.extend_from_slice(&piece);
+                }
+            }
         }
         let written = u64::from(upload.parts) + 1;
         let is_last = written >= self.parts_of(upload.length);
@@ -72,8 +80,7 @@ impl Array {
         }
         let mut pieces = halves.remove(&id.0)?;
         if !is_last {
-            let whole = self.member_part_bytes() - HEADER_BYTES;
-            pieces.iter_mut().for_each(|piece| piece.resize(whole, 0));
+            pieces.iter_mut().for_each(|piece| piece.resize(self.member_part_bytes(), 0));
         }
         Some(pieces)
     }
@@ -161,6 +168,7 @@ impl Array {
             return None;
         }
         let (first, bytes) = self.piece_range(upload, part);
+        let first = HEADER_BYTES + first;
         let pieces = half.iter().take(upload.form.needed()).map(|half| half.get(first..first + bytes));
         let mut whole = pieces.collect::<Option<Vec<&[u8]>>>()?.concat();
         whole.truncate(self.part_length(upload.length, part.into()) as usize);

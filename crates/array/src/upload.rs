@@ -8,7 +8,7 @@
 //! * a member that goes out takes its uploads with it, and no others.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::Header;
+use crate::header::{HEADER_BYTES, Header};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::write::{Change, Sent, retaining, stored_version};
@@ -203,7 +203,7 @@ impl Array {
         place: &Place,
         upload: &Upload,
         manner: &Manner,
-        op: impl Fn(usize, UploadId) -> Op,
+        mut op: impl FnMut(usize, UploadId) -> Op,
     ) -> Result<Sent> {
         let each =
             upload.at.iter().map(|(role, of)| (self.member_of(place, *role), manner.request(op(*role, *of))));
@@ -223,11 +223,13 @@ impl Array {
         }
         let place = self.place(upload.place.container, &key)?;
         self.uploads.change(id, |upload| upload.parts += 1)?;
-        let Some(pieces) = self.fill(id, &upload, &bytes) else { return Ok(Output::Done) };
+        let Some(mut pieces) = self.fill(id, &upload, &bytes) else { return Ok(Output::Done) };
         let sent = self.send_to_upload(&place, &upload, manner, |role, of| {
             let (version, value_bytes) = (upload.version, upload.length);
             let header = Header { form: upload.form, role: role as u8, version, value_bytes };
-            Op::UploadPart { upload: of, key: key.clone(), bytes: header.before(&pieces[role]) }
+            let mut bytes = std::mem::take(&mut pieces[role]);
+            bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
+            Op::UploadPart { upload: of, key: key.clone(), bytes }
         });
         let sent = sent.await?;
         if let Some(error) = sent.refused {

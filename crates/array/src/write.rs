@@ -11,7 +11,7 @@
 //! * the journal names every write that may be half done.
 
 use crate::array::{Array, Manner, Place, expiry_of};
-use crate::header::Header;
+use crate::header::{HEADER_BYTES, Header};
 use crate::journal::Slot;
 use crate::member::{Verdict, verdict};
 use crate::placement;
@@ -143,10 +143,11 @@ impl Array {
         expiry: Expiry,
     ) -> Vec<(usize, Op)> {
         let (version, value_bytes) = (self.next_version(), value.len() as u64);
-        let pieces = self.forms.pieces(form, value).into_iter().enumerate();
-        let stores = pieces.map(|(role, piece)| {
+        let pieces = self.forms.pieces(form, value, HEADER_BYTES).into_iter().enumerate();
+        let stores = pieces.map(|(role, mut piece)| {
             let header = Header { form, role: role as u8, version, value_bytes };
-            (role, self.store_op(place, role, Value::Bytes(header.before(&piece)), expiry))
+            piece[..HEADER_BYTES].copy_from_slice(&header.encode());
+            (role, self.store_op(place, role, Value::Bytes(piece), expiry))
         });
         stores.collect()
     }
