@@ -137,7 +137,10 @@ pub(crate) struct Manner {
 
 impl Manner {
     pub(crate) fn of(request: &Request) -> Manner {
-        Manner { request: Request { op: Op::Sync, ..request.clone() }, within: None, partition: 0 }
+        // Not a clone of all of it: its operation may bring a long value.
+        let Request { tenant, class, deadline_ns, durability, lifetime, op: _ } = *request;
+        let request = Request { tenant, class, deadline_ns, durability, lifetime, op: Op::Sync };
+        Manner { request, within: None, partition: 0 }
     }
 
     /// The same, of a transaction.
