@@ -44,7 +44,7 @@ pub(super) enum Level {
 }
 
 const LEVELS: [(&str, Level); 5] = [
-    ("striping", Level::Striping),
+    ("raid0", Level::Striping),
     ("mirror", Level::Mirror),
     ("raid4", Level::Raid4),
     ("raid5", Level::Raid5),
