@@ -42,9 +42,11 @@ MECHANISMS = {
     "replication 3": ['mechanism = "replication"', "copies = 3"],
     "splitting 4+2": ['mechanism = "splitting"', "data = 4", "parities = 2"],
 }
-ROUNDS, STORED_BYTES, SECONDS, MEMORY_KEYS = 3, 24 * MIB, 4, 120_000
-QUICK_ROUNDS, QUICK_STORED_BYTES, QUICK_SECONDS, QUICK_MEMORY_KEYS = 1, 2 * MIB, 0.5, 20_000
+ROUNDS, STORED_BYTES, SECONDS, MEMORY_RECORDS = 3, 24 * MIB, 4, 100_000
+QUICK_ROUNDS, QUICK_STORED_BYTES, QUICK_SECONDS, QUICK_MEMORY_RECORDS = 1, 2 * MIB, 0.5, 5000
 MEMORY_VALUE_BYTES = 16
+# Records of a key; of one device the same.
+PIECES = {None: 1, "hashing": 1, "replication 3": 3, "splitting 4+2": 6}
 
 
 class Run:
@@ -58,7 +60,7 @@ class Run:
         self.is_quick, self.rounds = said.quick, said.rounds
         self.stored_bytes = QUICK_STORED_BYTES if said.quick else STORED_BYTES
         self.seconds = QUICK_SECONDS if said.quick else SECONDS
-        self.memory_keys = QUICK_MEMORY_KEYS if said.quick else MEMORY_KEYS
+        self.memory_records = QUICK_MEMORY_RECORDS if said.quick else MEMORY_RECORDS
 
     def say(self, words):
         print(f"[{time.monotonic() - self.begun:6.1f} s] {words}", file=sys.stderr, flush=True)
@@ -131,26 +133,21 @@ def measure_all(run, paths):
 
 
 def memory(run, paths, mechanism):
-    """Memory for each key and for a further one: by the index's account, and by what the process grew."""
+    """Memory for each key, by the index's account: as many records on each device by any mechanism."""
     served = paths[:DEVICES] if mechanism else paths[:1]
+    keys = run.memory_records * len(served) // PIECES[mechanism]
     # Known keys are a cache of bounded size: they are no part of what a key costs.
     server = server_of(run, served, mechanism, ['known-keys = "0B"'])
-
-    def filled(keys):
-        load.fill(run, server, keys, MEMORY_VALUE_BYTES)
-        time.sleep(METRICS_SECONDS)
-        objects = server.metric("plimsoll_partition_objects")
-        return objects, server.metric("plimsoll_partition_index_bytes"), server.child.resident_bytes()
-
-    keys, few = run.memory_keys, run.memory_keys // 4
-    (_, few_index, few_resident), (objects, index, resident) = filled(few), filled(keys)
-    server.stop()
-    return {
-        "records": objects / keys,
-        "index_bytes": index / keys,
-        "further_bytes": (index - few_index) / (keys - few),
-        "grown_bytes": (resident - few_resident) / (keys - few),
+    load.fill(run, server, keys, MEMORY_VALUE_BYTES)
+    time.sleep(METRICS_SECONDS)
+    told = {
+        "keys": keys,
+        "records": server.metric("plimsoll_partition_objects") / keys,
+        "index_bytes": server.metric("plimsoll_partition_index_bytes") / keys,
+        "resident_bytes": server.child.resident_bytes(),
     }
+    server.stop()
+    return told
 
 
 def result(run, taken, kept):
@@ -168,7 +165,7 @@ def result(run, taken, kept):
             "storing": STORING,
             "retrieving": RETRIEVING,
             "rebuilt": REBUILT,
-            "memory_keys": run.memory_keys,
+            "memory_records": run.memory_records,
             "memory_value_bytes": MEMORY_VALUE_BYTES,
             "minutes": round((time.monotonic() - run.begun) / 60, 1),
         },

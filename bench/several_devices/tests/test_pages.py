@@ -65,8 +65,8 @@ class Shares(unittest.TestCase):
         self.assertEqual((ours["share"], ours["per_second"]), ([0.3, 0.3, 0.5], [50, 30, 60]))
 
     def test_memory_that_is_more_than_its_records_is_told(self):
-        def fields(records, further):
-            return {"records": records, "further_bytes": further, "index_bytes": 99, "grown_bytes": 99}
+        def fields(records, index_bytes):
+            return {"keys": 9, "records": records, "index_bytes": index_bytes, "resident_bytes": 99}
 
         told = {
             "memory": {
@@ -75,7 +75,7 @@ class Shares(unittest.TestCase):
                 "replication 3": fields(3, 64),
             }
         }
-        self.assertEqual([line.split("|")[-2].strip() for line in pages.memory(told)[3:]], [
+        self.assertEqual([line.split("|")[-3].strip() for line in pages.memory(told)[3:]], [
             "20.0: met",
             "60.0: **not met**",
         ])
