@@ -198,8 +198,8 @@ def block(told):
         *rebuilds(told),
         "",
         f"Memory, {settings['memory_records']:,} records on each device (an index has a part that does "
-        f"not grow), keys of 16 bytes, values of {settings['memory_value_bytes']}, known keys off; met: within "
-        "a hundredth, as keys do not fall evenly on devices:",
+        f"not grow), keys of 16 bytes, values of {settings['memory_value_bytes']}, known keys off; met: "
+        "within a hundredth, as keys do not fall evenly on devices:",
         "",
         *memory(told),
     ]
