@@ -23,9 +23,9 @@ const COMPARED_BYTES: u64 = 60_000 * 4 * KIB;
 /// Copies that fill a device, of which the shares are taken.
 const COPIES: u64 = 3;
 const FILLS: [u64; 4] = [100, 50, 25, 10];
-/// Keys, and operations without a rebuild, of what clients feel.
+/// Keys of what clients feel, and operations of each without a rebuild.
 const KEYS: u64 = 20_000;
-const ALONE: u64 = 60_000;
+const ALONE: u64 = 3;
 /// Rates of a rebuild, in hundredths of what one device writes.
 const RATES: [u64; 3] = [10, 25, 0];
 
@@ -117,7 +117,7 @@ fn load_table(model: Model, name: &str, policy: &Policy, seed: u64) -> Table {
     let device_bytes_per_s = 4.0 * KIB as f64 * 1e9 / model.cost_ns(1.0, 4.0 * KIB as f64);
     let row = |percent: u64| {
         let rate = (device_bytes_per_s * percent as f64 / 100.0) as u64;
-        let row = run(|reactor| loaded(reactor, model, (policy.clone(), rate), Keys { seed }));
+        let row = run(|reactor| loaded(reactor, model, (policy.clone(), rate), (Keys { seed }, KEYS)));
         let limit = if percent == 0 { "no limit".to_owned() } else { format!("limit {percent} %") };
         (limit, row)
     };
@@ -131,27 +131,32 @@ fn load_table(model: Model, name: &str, policy: &Policy, seed: u64) -> Table {
     }
 }
 
-async fn loaded(reactor: Reactor, model: Model, (policy, rate): (Policy, u64), keys: Keys) -> Vec<f64> {
+async fn loaded(
+    reactor: Reactor,
+    model: Model,
+    (policy, rate): (Policy, u64),
+    (keys, count): (Keys, u64),
+) -> Vec<f64> {
     let mut setup = Setup::new(&reactor, model, Some((policy, rate))).await;
-    setup.measure(KEYS, |number| keys.store(number, 4 * KIB)).await;
+    setup.measure(count, |number| keys.store(number, 4 * KIB)).await;
     let op = move |number: u64| match number % 2 {
-        0 => keys.retrieve(scattered(number / 2, KEYS)),
-        _ => keys.store(scattered(number * 31, KEYS), 4 * KIB),
+        0 => keys.retrieve(scattered(number / 2, count)),
+        _ => keys.store(scattered(number * 31, count), 4 * KIB),
     };
-    let per_s = setup.measure(KEYS, op).await.per_s / 2.0;
+    let per_s = setup.measure(count, op).await.per_s / 2.0;
     let arrivals = RefCell::new(Xoshiro256PlusPlus::seed_from_u64(keys.seed));
     let gap_ns = || {
         let share = (arrivals.borrow_mut().next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         (-(1.0 - share).ln() * 1e9 / per_s) as u64
     };
-    let alone = setup.open_loop(gap_ns, op, |number| number < ALONE).await;
+    let alone = setup.open_loop(gap_ns, op, |number| number < ALONE * count).await;
     let start_ns = reactor.now_ns();
     setup.replace(model, 0).await;
     let beside = setup.open_loop(gap_ns, op, |_| !setup.is_in(0)).await;
     let took_ns = reactor.now_ns() - start_ns;
     setup.array().take_out(1, "for the experiment");
     reactor.sleep_ns(1_000_000_000).await;
-    let out = setup.open_loop(gap_ns, op, |number| number < ALONE).await;
+    let out = setup.open_loop(gap_ns, op, |number| number < ALONE * count).await;
     let us = |times: &[u64], hundredth: usize| times[times.len() * hundredth / 100] as f64 / 1000.0;
     let (p99_alone, p99_beside) = (us(&alone, 99), us(&beside, 99));
     let medians = us(&beside, 50) / us(&alone, 50);
@@ -184,5 +189,21 @@ impl Setup {
         let mut times = times.take();
         times.sort_unstable();
         times
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bar of a rebuild beside clients.
+    #[test]
+    fn a_rebuild_of_a_tenth_is_hardly_felt() {
+        for (name, policy) in policies().into_iter().skip(1) {
+            let model = MODELS[1];
+            let rate = (0.1 * 4.0 * KIB as f64 * 1e9 / model.cost_ns(1.0, 4.0 * KIB as f64)) as u64;
+            let row = run(|reactor| loaded(reactor, model, (policy.clone(), rate), (Keys { seed: 1 }, 3000)));
+            assert!(row[2] < 1.5, "{name}: {row:?}");
+        }
     }
 }
