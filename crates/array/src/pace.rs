@@ -43,8 +43,8 @@ impl Pace {
         expected
     }
 
-    /// Notes what was copied of a key that was taken to have so much. If nothing was, it had to be looked at all
-    /// the same, and devices had as much to do.
+    /// Notes what was copied of a key that was taken to have so much. If nothing was, it had to be looked at
+    /// all the same, and devices had as much to do.
     pub(crate) fn end(&self, expected: u64, bytes: u64) {
         if self.rate > 0 && bytes > 0 {
             let free_ns = self.free_ns.get().saturating_add(self.cost_ns(bytes));

@@ -4,14 +4,14 @@
 //! `plimsoll sim run kvmd-raid`, and what rebuilding an array is compared with.
 //!
 //! The model. Striping lays chunks over all six. The mirror lays them over two sets of three copies; a read
-//! goes to the copy with least to do. RAID 4 has its parity on the last device; of RAID 5 and 6 it goes around
-//! (left symmetric). A block that lies in one stripe is written by read-modify-write (old data, old parities)
-//! or reconstruct-write (data that stays), whichever reads less often; a whole stripe reads nothing. What is
-//! adjacent on a device within one operation is one request. Writes of blocks that follow each other meet, as
-//! in a stripe cache: four windows are under way, each of a quarter of what the clients have outstanding, but
-//! whole stripes if that is enough for one, and no more than 256 KiB of a device. What that gains striping
-//! gains, too: it is what these writes are compared with. Left out, in favour of RAID: locks of stripes, the
-//! journal or bitmap against half-written stripes, processor time.
+//! goes to the copy with least to do. RAID 4 has its parity on the last device; of RAID 5 and 6 it goes
+//! around (left symmetric). A block that lies in one stripe is written by read-modify-write (old data, old
+//! parities) or reconstruct-write (data that stays), whichever reads less often; a whole stripe reads
+//! nothing. What is adjacent on a device within one operation is one request. Writes of blocks that follow
+//! each other meet, as in a stripe cache: four windows are under way, each of a quarter of what the clients
+//! have outstanding, but whole stripes if that is enough for one, and no more than 256 KiB of a device.
+//! What that gains striping gains, too: it is what these writes are compared with. Left out, in favour of
+//! RAID: locks of stripes, the journal or bitmap against half-written stripes, processor time.
 //!
 //! Invariant: blocks and chunks are powers of two, so a block is a part of one chunk, or whole chunks.
 

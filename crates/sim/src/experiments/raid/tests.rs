@@ -63,7 +63,8 @@ fn what_reads_less_is_taken() {
     // Whole stripes read nothing, and three of them lie side by side.
     assert_eq!(counted(Level::Raid5, 0, 5), (0, 6));
     assert_eq!(counted(Level::Raid6, 0, 12), (0, 6));
-    // Sixteen chunks: three whole stripes and a chunk, which with its parity lies behind what is written anyway.
+    // Sixteen chunks: three whole stripes and a chunk, which with its parity lies behind what is written
+    // anyway.
     assert_eq!(counted(Level::Raid5, 0, 16), (2, 6));
 }
 
