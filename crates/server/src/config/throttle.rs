@@ -1,7 +1,7 @@
 //! `[throttle]`: a ceiling for each device, to make a small drive of a large one.
 //!
-//! Role: for benchmarks and tests, in which the drives and not the processors have to be the limit. Place: read
-//! at the start. Invariant: what cores get adds up to no more than the device's.
+//! Role: for benchmarks and tests, in which the drives and not the processors have to be the limit. Place:
+//! read at the start. Invariant: what cores get adds up to no more than the device's.
 
 use super::{ConfigError, Size};
 use plimsoll_kv::throttle::Rates;
