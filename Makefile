@@ -5,7 +5,7 @@ CARGO ?= cargo
 SEEDS ?= 2000
 # Sets of the engine's own crash tests in `make sim`, 20 seeds each.
 CRASH_SETS ?= 1
-# What `make bench` is told besides, as BENCH='--dir DIRECTORY-ON-THE-DRIVE --rows 1,4'.
+# What `make bench` and `make bench-array` are told besides, as BENCH='--dir DIRECTORY-ON-THE-DRIVE --rows 1,4'.
 BENCH ?=
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 60
@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 RELEASED = $${CARGO_TARGET_DIR:-target}/release/plimsoll
 
 .DEFAULT_GOAL := help
-.PHONY: help run test prepare build deb fmt lint unit experiments bench bench-quick bench-test sim fuzz clean
+.PHONY: help run test prepare build deb fmt lint unit experiments bench bench-quick bench-array bench-test sim fuzz clean
 
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -54,7 +54,7 @@ unit: ## Run all tests
 		matrix::redis_py redis_py_users redis_py_tests::redis_py_commands redis_cli like_redis
 	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted
 
-experiments: build ## Run the simulated experiments, 1 minute; writes their plots and numbers into docs
+experiments: build ## Run the simulated experiments, 5 minutes; writes their plots and numbers into docs
 	for name in $$($(RELEASED) sim list | cut -d' ' -f1); do \
 		$(RELEASED) sim run $$name --out docs/plots/simulated || exit 1; done
 
@@ -63,6 +63,9 @@ bench: build ## Measure beside Redis, memcached, RocksDB and fio, 30 minutes; wr
 
 bench-quick: build ## The same with few keys and one round, to see that it runs: target/bench-quick
 	python3 bench/side_by_side $(RELEASED) --quick $(BENCH)
+
+bench-array: build ## Measure several devices as one over six slowed files, 10 minutes; writes docs' table and plot
+	python3 bench/several_devices $(RELEASED) --pages . $(BENCH)
 
 bench-test: ## Test what measures, and that the pages say what was measured
 	$(CARGO) build --locked --bin plimsoll

@@ -28,6 +28,7 @@ mod member;
 mod membership;
 mod open;
 mod overtaken;
+mod pace;
 mod parts;
 mod pins;
 mod placement;

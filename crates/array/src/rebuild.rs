@@ -15,6 +15,7 @@
 use crate::array::{Array, Manner, Place, Scrub};
 use crate::member::Joining;
 use crate::open::background;
+use crate::pace::Pace;
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROLES_MAX, ROSTER};
 use crate::reconcile::Told;
 use crate::roster::MemberState;
@@ -132,9 +133,10 @@ impl Array {
         self.note(member, |status| (status.keys_done, status.keys_total) = (0, 0));
         let total = self.keys_of(member).await?;
         self.note(member, |status| status.keys_total = total);
+        let pace = Pace::new(&self.reactor, self.options.rebuild_bytes_per_s);
         for role in 0..self.roles {
             for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
-                self.resync_container(member, number, role, container).await?;
+                self.resync_container(member, number, (role, container), &pace).await?;
             }
         }
         if self.marked.get() {
@@ -217,8 +219,8 @@ impl Array {
         self: &Rc<Self>,
         member: usize,
         number: u64,
-        role: usize,
-        container: ContainerId,
+        (role, container): (usize, ContainerId),
+        pace: &Pace,
     ) -> Result<()> {
         let primary = self.primary_of(member, role);
         if self.roles == 1 {
@@ -226,24 +228,29 @@ impl Array {
         }
         let (manner, mut after) = (Manner::background(), None);
         while self.goes_on(member, number) {
-            let start_ns = self.reactor.now_ns();
             let list = |container| page_op(container, &after);
             let (_, listed) = self.ask_source((primary, self.roles), container, &manner, list).await?;
             let Some(keys) = page_of(listed, &mut after) else { return Ok(()) };
-            let mut copied_bytes = 0;
-            let each = keys.iter().map(|key| self.resync_key(container, key, role));
+            let each = keys.iter().map(async |key| {
+                let expected = pace.begin().await;
+                if !self.goes_on(member, number) {
+                    return Ok(());
+                }
+                let bytes = self.resync_key(container, key, role).await?;
+                pace.end(expected, bytes);
+                Ok::<(), Error>(())
+            });
             let mut each = pin!(stream::iter(each).buffer_unordered(TOGETHER));
-            while let Some(bytes) = each.next().await {
-                copied_bytes += bytes?;
+            while let Some(copied) = each.next().await {
+                copied?;
                 self.note(member, |status| status.keys_done += 1);
             }
             self.reactor.yield_now().await;
-            self.pace(copied_bytes, start_ns).await;
         }
         Ok(())
     }
 
-    /// Sleeps as long as a page of so many bytes has to take.
+    /// Sleeps as long as so many bytes have to take.
     pub(crate) async fn pace(&self, bytes: u64, start_ns: u64) {
         let rate = self.options.rebuild_bytes_per_s;
         if rate > 0 {

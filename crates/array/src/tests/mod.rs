@@ -6,6 +6,7 @@ mod custom;
 mod failures;
 mod model;
 mod opening;
+mod pace;
 mod parts;
 mod pins;
 mod scripts;

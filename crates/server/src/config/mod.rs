@@ -13,11 +13,13 @@ pub(crate) mod rewrite;
 mod size;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
 pub use array::{ArrayConfig, ArrayLayer, DEVICES_MAX, MechanismName, Protection, SizeConfig, SizeLayer};
 pub use listen::{Listen, Network};
 pub use password::Password;
 pub use size::{Size, parse_cores};
+pub use throttle::Throttle;
 
 use crate::parameters::{PARAMETERS, Parameter, Values};
 use plimsoll_flash::OnFull;
@@ -82,6 +84,8 @@ pub struct Layer {
     pub on_full: Option<OnFullName>,
     /// See [`Config::gate`].
     pub gate: Option<GateName>,
+    /// See [`Config::throttle`].
+    pub throttle: Option<Throttle>,
     /// See [`Config::clients_max`].
     pub clients_max: Option<u64>,
     /// See [`Config::password`].
@@ -234,6 +238,8 @@ pub struct Config {
     pub on_full: OnFullName,
     /// How reads pass the gate of the device.
     pub gate: GateName,
+    /// What each device serves at most; nothing: what it can.
+    pub throttle: Option<Throttle>,
     /// Connections at most.
     pub clients_max: u64,
     /// Milliseconds from which the latency monitor remembers a command; 0: it is off.
@@ -289,6 +295,7 @@ impl Layer {
             durability: self.durability.or(below.durability),
             on_full: self.on_full.or(below.on_full),
             gate: self.gate.or(below.gate),
+            throttle: self.throttle.or(below.throttle),
             clients_max: self.clients_max.or(below.clients_max),
             password: self.password.or(below.password),
             unprotected: self.unprotected.or(below.unprotected),
@@ -376,6 +383,7 @@ impl Config {
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
             on_full,
             gate: layer.gate.unwrap_or_default(),
+            throttle: layer.throttle.map(Throttle::check).transpose()?,
             clients_max: checked(Parameter::ClientsMax, clients_max)? as u64,
             latency_monitor_threshold: checked(
                 Parameter::LatencyMonitorThreshold,

@@ -254,3 +254,19 @@ fn what_no_array_can_be_is_refused_in_words() {
     assert!(of_three("copys = 2").contains("copys"));
     assert!(refused(&format!("on-full = 'evict'\n{THREE}")).starts_with("on-full: several devices"));
 }
+
+#[test]
+fn devices_may_be_slowed_to_measure_with() {
+    assert_eq!(config("").unwrap().throttle, None);
+    let both = config("[throttle]\nrequests = 1000\nbytes = '8MiB'").unwrap();
+    let rates = both.throttle.unwrap().of_core(2);
+    assert_eq!((rates.ops_per_s, rates.bytes_per_s), (500, 4 << 20));
+    assert_eq!(config(&both.print()).unwrap().throttle, both.throttle);
+    let one = config("[throttle]\nrequests = 1").unwrap();
+    let rates = one.throttle.unwrap().of_core(4);
+    assert_eq!((rates.ops_per_s, rates.bytes_per_s), (1, 0), "every core goes on");
+    assert_eq!(config(&one.print()).unwrap().throttle, one.throttle);
+    let refused = config("[throttle]\nbytes = 0").unwrap_err();
+    assert!(refused.starts_with("throttle: 0 a second would never end"), "{refused}");
+    assert!(config("[throttle]\nops = 1").unwrap_err().contains("ops"));
+}

@@ -265,6 +265,7 @@ fn setup(config: &Config, devices: &Devices, shared: &Shared) -> Setup {
         cache_bytes: (config.cache.0 / u64::from(superblock.partitions)) as usize,
         on_full: config.on_full.into(),
         gate: config.gate,
+        rates: config.throttle.map(|throttle| throttle.of_core(config.cores.len())),
         known_bytes: (config.known_keys.0 / devices.flash_partitions()) as usize,
         objects_max: shared.settings.budget.objects_max,
     }

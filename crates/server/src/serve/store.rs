@@ -22,6 +22,7 @@ use plimsoll_array::{Array, ArrayOptions, ArrayStatus, Joining, MemberState, is_
 use plimsoll_cache::Cache;
 use plimsoll_flash::{OnFull, Options, Partition, Superblock};
 use plimsoll_gate::{Fifo, Gated, Policy, Window};
+use plimsoll_kv::throttle::{Rates, ThrottleBlock};
 use plimsoll_kv::{Above, Block, Device, WallClock};
 use plimsoll_reactor::{File, FileOptions, Reactor, Work};
 use std::cell::RefCell;
@@ -47,6 +48,8 @@ pub(super) struct Setup {
     pub(super) cache_bytes: usize,
     pub(super) on_full: OnFull,
     pub(super) gate: GateName,
+    /// What this core gets of each device.
+    pub(super) rates: Option<Rates>,
     /// Bytes of memory for the known keys of one partition of one device.
     pub(super) known_bytes: usize,
     /// Objects of one partition of one device.
@@ -132,7 +135,11 @@ impl Store {
             GateName::Window => Box::new(Window::new(DEVICE_OUTSTANDING_MAX)),
             GateName::Fifo => Box::new(Fifo::new(DEVICE_OUTSTANDING_MAX)),
         };
-        let gated = Gated::new(&self.reactor, Rc::new(file.clone()), policy);
+        let block: Rc<dyn Block> = match self.setup.rates {
+            Some(rates) => ThrottleBlock::new(&self.reactor, Rc::new(file.clone()), rates),
+            None => Rc::new(file.clone()),
+        };
+        let gated = Gated::new(&self.reactor, block, policy);
         let device = Rc::new(OpenDevice { file, gated });
         let weak = Rc::downgrade(&device);
         self.publishers.publish(self.label("core", self.reactor.core().0, path), &DEVICE_GAUGES, move || {

@@ -33,8 +33,8 @@ impl std::fmt::Display for Model {
     }
 }
 
-pub(super) struct Modelled {
-    below: Rc<Memory>,
+/// Requests one after the other, and how many there were.
+pub(super) struct Queue {
     reactor: Reactor,
     model: Model,
     /// When the last request that was made will have been done.
@@ -43,11 +43,47 @@ pub(super) struct Modelled {
     pub(super) bytes: Cell<u64>,
 }
 
+impl Queue {
+    pub(super) fn new(reactor: &Reactor, model: Model) -> Queue {
+        let (free_ns, requests, bytes) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Queue { reactor: reactor.clone(), model, free_ns, requests, bytes }
+    }
+
+    pub(super) fn free_ns(&self) -> u64 {
+        self.free_ns.get()
+    }
+
+    /// Makes a request of so many bytes, and waits for its end.
+    pub(super) async fn serve(&self, bytes: u64) {
+        let cost_ns = self.model.cost_ns(1.0, bytes as f64) as u64;
+        let done_ns = self.free_ns.get().max(self.reactor.now_ns()) + cost_ns;
+        self.free_ns.set(done_ns);
+        self.requests.set(self.requests.get() + 1);
+        self.bytes.set(self.bytes.get() + bytes);
+        self.reactor.sleep_until(done_ns).await;
+    }
+}
+
+pub(super) struct Modelled {
+    below: Rc<Memory>,
+    pub(super) queue: Queue,
+}
+
 impl Modelled {
     pub(super) fn new(reactor: &Reactor, below: Rc<Memory>, model: Model) -> Rc<Modelled> {
-        let reactor = reactor.clone();
-        let (free_ns, requests, bytes) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Rc::new(Modelled { below, reactor, model, free_ns, requests, bytes })
+        Rc::new(Modelled { below, queue: Queue::new(reactor, model) })
+    }
+}
+
+impl AsRef<Queue> for Modelled {
+    fn as_ref(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+impl AsRef<Queue> for Queue {
+    fn as_ref(&self) -> &Queue {
+        self
     }
 }
 
@@ -56,13 +92,8 @@ impl Device for Modelled {
         Box::pin(async move {
             let sent = sent_bytes(&request.op);
             let done = self.below.clone().execute(request).await;
-            let bytes = sent + done.as_ref().map_or(0, |done| given_bytes(&done.output));
-            let cost_ns = self.model.cost_ns(1.0, bytes as f64) as u64;
-            let done_ns = self.free_ns.get().max(self.reactor.now_ns()) + cost_ns;
-            self.free_ns.set(done_ns);
-            self.requests.set(self.requests.get() + 1);
-            self.bytes.set(self.bytes.get() + bytes);
-            self.reactor.sleep_until(done_ns).await;
+            let given = done.as_ref().map_or(0, |done| given_bytes(&done.output));
+            self.queue.serve(sent + given).await;
             done
         })
     }

@@ -3,15 +3,16 @@
 //! Role: what each mechanism costs and gives, as a share of the same devices without redundancy, beside the
 //! share that its requests and bytes allow. Place: `plimsoll sim run kvmd-…`.
 //!
-//! The paper's packing and its comparison with block RAID are not here: packing is not built.
+//! The paper's packing is not here: it is not built. Its comparison with block RAID: `raid`, `rebuild`.
 
-use super::device::{Model, Modelled};
-use super::load::{Measured, measure};
+use super::device::{Model, Modelled, Queue};
+use super::load::{CLIENTS, Measured, measure};
 use super::{MODELS, Report, Table};
 use plimsoll_array::{Array, ArrayOptions, Joining, Mechanism, MemberState, Policy, SizeRange};
 use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{
-    Completion, Condition, ContainerId, Device, Durability, Expiry, LocalFuture, Op, Request, Result, Value,
+    Completion, Condition, ContainerId, Device, Durability, Error, Expiry, LocalFuture, Op, Request, Result,
+    Value,
 };
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Reactor, Work};
@@ -20,7 +21,7 @@ use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-const DEVICES: usize = 6;
+pub(super) const DEVICES: usize = 6;
 const DB: ContainerId = ContainerId(0);
 /// Bytes of values of one measurement, and keys at most.
 const STORED_BYTES: u64 = 256 << 20;
@@ -29,13 +30,13 @@ const KEYS_MAX: u64 = 20_000;
 const FAILURE_KEYS: u64 = 60_000;
 /// No experiment takes longer.
 const DEADLINE_NS: u64 = 3_600_000_000_000;
-const KIB: u64 = 1024;
+pub(super) const KIB: u64 = 1024;
 
 const REPLICATION: Mechanism = Mechanism::Replication { copies: 3 };
 const SPLITTING: Mechanism = Mechanism::Splitting { data: 4, parities: 2 };
 
 /// Runs something on a simulated core, to its end.
-fn run<T: 'static, F: Future<Output = T> + 'static>(work: impl Fn(Reactor) -> F) -> T {
+pub(super) fn run<T: 'static, F: Future<Output = T> + 'static>(work: impl Fn(Reactor) -> F) -> T {
     let world = World::new(1, |_| "experiment");
     let done = Rc::new(RefCell::new(None));
     world.start_process(ProcessId(0), 1, |reactor| {
@@ -70,21 +71,22 @@ impl Device for Plain {
 }
 
 /// Six devices, and what makes one of them.
-struct Setup {
-    reactor: Reactor,
-    devices: Vec<Rc<Modelled>>,
+pub(super) struct Setup {
+    pub(super) reactor: Reactor,
+    pub(super) devices: Vec<Rc<Modelled>>,
     array: Option<Rc<Array>>,
 }
 
 impl Setup {
-    async fn new(reactor: &Reactor, model: Model, policy: Option<Policy>) -> Setup {
+    /// With a policy an array, whose rebuild has so many bytes a second; 0: as fast as it goes.
+    pub(super) async fn new(reactor: &Reactor, model: Model, policy: Option<(Policy, u64)>) -> Setup {
         let device = || Modelled::new(reactor, Memory::new(reactor, MemoryOptions::default()), model);
         let devices: Vec<_> = (0..DEVICES).map(|_| device()).collect();
         let array = match policy {
             None => None,
-            Some(policy) => {
+            Some((policy, rebuild_bytes_per_s)) => {
                 let joining = devices.iter().enumerate().map(|(number, device)| joining(number, device));
-                let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s: 0 };
+                let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s };
                 let opened = Array::open(reactor, 0, 1, joining.collect(), options).await;
                 Some(opened.expect("six empty devices"))
             }
@@ -92,15 +94,30 @@ impl Setup {
         Setup { reactor: reactor.clone(), devices, array }
     }
 
-    fn device(&self) -> Rc<dyn Device> {
+    pub(super) fn array(&self) -> Rc<Array> {
+        self.array.clone().expect("with redundancy")
+    }
+
+    pub(super) fn device(&self) -> Rc<dyn Device> {
         match &self.array {
             Some(array) => array.clone(),
             None => Rc::new(Plain(self.devices.clone())),
         }
     }
 
-    async fn measure(&self, count: u64, op: impl Fn(u64) -> Op) -> Measured {
-        measure(&self.reactor, &self.device(), &self.devices, count, op).await
+    pub(super) async fn measure(&self, count: u64, op: impl Fn(u64) -> Op) -> Measured {
+        let device = self.device();
+        let queues: Vec<&Queue> = self.devices.iter().map(|device| &device.queue).collect();
+        let done = async |number| done(&device, op(number)).await;
+        measure(&self.reactor, &queues, (CLIENTS, count), done).await
+    }
+}
+
+/// Does one operation.
+pub(super) async fn done(device: &Rc<dyn Device>, op: Op) {
+    match device.clone().execute(Request::new(Durability::Sync, op)).await {
+        Ok(_) | Err(Error::NotFound) => {}
+        Err(error) => panic!("an operation failed: {error}"),
     }
 }
 
@@ -109,14 +126,14 @@ fn limit(model: Model, measured: &Measured) -> f64 {
     DEVICES as f64 * 1e9 / model.cost_ns(measured.load.0, measured.load.1)
 }
 
-fn joining(number: usize, device: &Rc<Modelled>) -> Joining {
+pub(super) fn joining(number: usize, device: &Rc<Modelled>) -> Joining {
     Joining { name: format!("d{number}"), id: [number as u8 + 1; 16], device: Some(device.clone()) }
 }
 
 /// The keys of a seed.
 #[derive(Clone, Copy)]
-struct Keys {
-    seed: u64,
+pub(super) struct Keys {
+    pub(super) seed: u64,
 }
 
 impl Keys {
@@ -124,7 +141,7 @@ impl Keys {
         format!("{:04}:{number:011}", self.seed % 10_000).into_bytes()
     }
 
-    fn store(self, number: u64, value_bytes: u64) -> Op {
+    pub(super) fn store(self, number: u64, value_bytes: u64) -> Op {
         Op::Store {
             container: DB,
             key: self.name(number),
@@ -137,7 +154,7 @@ impl Keys {
         }
     }
 
-    fn retrieve(self, number: u64) -> Op {
+    pub(super) fn retrieve(self, number: u64) -> Op {
         Op::Retrieve { container: DB, key: self.name(number), range: None, pin: false }
     }
 
@@ -147,7 +164,7 @@ impl Keys {
 }
 
 /// Another order than that in which keys were stored.
-fn scattered(number: u64, keys: u64) -> u64 {
+pub(super) fn scattered(number: u64, keys: u64) -> u64 {
     (number * 7_919 + 13) % keys
 }
 
@@ -185,7 +202,7 @@ async fn each_operation(
     policy: Option<Policy>,
     (sizes, count, keys): (Sizes, u64, Keys),
 ) -> [Measured; 4] {
-    let setup = Setup::new(&reactor, model, policy).await;
+    let setup = Setup::new(&reactor, model, policy.map(|policy| (policy, 0))).await;
     let other = |number| scattered(number, count);
     let stored = setup.measure(count, |number| keys.store(number, sizes.of(number))).await;
     let updated = setup.measure(count, |number| keys.store(other(number), sizes.of(other(number)))).await;
@@ -201,7 +218,7 @@ async fn each_operation(
 
 const OPERATIONS: [&str; 4] = ["store", "update", "retrieve", "delete"];
 
-fn policies() -> [(&'static str, Policy); 3] {
+pub(super) fn policies() -> [(&'static str, Policy); 3] {
     [
         ("hashing", Mechanism::Hashing.into()),
         ("replication 3", REPLICATION.into()),
@@ -260,7 +277,7 @@ fn shares(model: Model, measured: &[Measured; 4], plain: &[Measured; 4]) -> Vec<
     measured.iter().zip(plain).flat_map(of_one).collect()
 }
 
-fn conditions() -> String {
+pub(super) fn conditions() -> String {
     format!(
         "simulated: the array of the product over {DEVICES} modelled KV devices in virtual time; keys of 16 bytes, if not said otherwise at most \
          {KEYS_MAX} of them and {} MiB; share: throughput as one of the same devices without redundancy; of limit: of what \
@@ -296,9 +313,9 @@ pub(super) fn failures(seed: u64) -> Report {
 }
 
 async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): (u64, Keys)) -> Vec<f64> {
-    let mut setup = Setup::new(&reactor, model, Some(policy)).await;
+    let mut setup = Setup::new(&reactor, model, Some((policy, 0))).await;
     setup.measure(count, |number| keys.store(number, 4 * KIB)).await;
-    let array = setup.array.clone().expect("with redundancy");
+    let array = setup.array();
     let mut retrieved = Vec::new();
     for out in [None, Some(0), Some(1)] {
         if let Some(member) = out {

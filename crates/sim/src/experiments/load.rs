@@ -3,15 +3,13 @@
 //! Invariant: the rate is that between the first tenth and the last of what was asked: neither the filling of
 //! the queues nor their end.
 
-use super::device::Modelled;
+use super::device::Queue;
 use futures_util::future::join_all;
-use plimsoll_kv::{Device, Durability, Error, Op, Request};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
-use std::rc::Rc;
 
 /// Clients.
-const CLIENTS: u64 = 384;
+pub(super) const CLIENTS: u64 = 384;
 /// What goes on in the background has ended by then.
 const AFTERWARDS_NS: u64 = 1_000_000_000;
 
@@ -25,30 +23,38 @@ pub(super) struct Measured {
     pub(super) load: (f64, f64),
 }
 
-/// Does operations from 0 to `count`, and measures them.
+impl Measured {
+    /// The same where each operation was so many.
+    pub(super) fn of_each(self, together: u64) -> Measured {
+        let (share, (requests, bytes)) = (together as f64, self.load);
+        Measured {
+            per_s: self.per_s * share,
+            requests: self.requests / share,
+            load: (requests / share, bytes / share),
+        }
+    }
+}
+
+/// Does operations from 0 to `count` by so many clients, and measures them.
 pub(super) async fn measure(
     reactor: &Reactor,
-    device: &Rc<dyn Device>,
-    devices: &[Rc<Modelled>],
-    count: u64,
-    op: impl Fn(u64) -> Op,
+    devices: &[impl AsRef<Queue>],
+    (clients, count): (u64, u64),
+    op: impl AsyncFn(u64),
 ) -> Measured {
     let totals = || {
-        let sum = |of: fn(&Modelled) -> u64| devices.iter().map(|device| of(device)).sum::<u64>() as f64;
+        let of_all = |of: fn(&Queue) -> u64| devices.iter().map(|it| of(it.as_ref())).sum::<u64>();
+        let sum = |of| of_all(of) as f64;
         (sum(|device| device.requests.get()), sum(|device| device.bytes.get()))
     };
     let (first, last) = (count / 10, count - count / 10);
     let (begun, ended) = (Cell::new(0), Cell::new(0));
     let (start, end) = (Cell::new((0, (0.0, 0.0))), Cell::new((0, (0.0, 0.0))));
     let before = totals();
-    let each = (0..CLIENTS).map(async |_| {
+    let each = (0..clients).map(async |_| {
         while begun.get() < count {
             let number = begun.replace(begun.get() + 1);
-            let request = Request::new(Durability::Sync, op(number));
-            match device.clone().execute(request).await {
-                Ok(_) | Err(Error::NotFound) => {}
-                Err(error) => panic!("operation {number}: {error}"),
-            }
+            op(number).await;
             ended.set(ended.get() + 1);
             for (at, mark) in [(first, &start), (last, &end)] {
                 if ended.get() == at {

@@ -7,6 +7,8 @@ mod device;
 mod kvmd;
 mod load;
 mod plot;
+mod raid;
+mod rebuild;
 
 use device::Model;
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,21 @@ pub fn list() -> &'static [Experiment] {
             name: "kvmd-failures",
             about: "retrieving without one and two devices, and filling a new one (KVMD, K5)",
             run: kvmd::failures,
+        },
+        Experiment {
+            name: "kvmd-raid",
+            about: "block RAID over the same devices, in order and not, as shares of no redundancy (KVMD, K1)",
+            run: raid::raid,
+        },
+        Experiment {
+            name: "kvmd-rebuild",
+            about: "filling a new device with live data alone, beside block RAID, which fills all of it (KVMD, K5)",
+            run: rebuild::beside_raid,
+        },
+        Experiment {
+            name: "kvmd-rebuild-load",
+            about: "filling a new device beside clients at half load: what they feel of it",
+            run: rebuild::beside_load,
         },
     ]
 }

@@ -16,8 +16,14 @@ const HEADROOM: f64 = 1.25;
 /// Room to the right of the last bar, for the legend.
 const LEGEND: f64 = 1.25;
 /// Colours that are told apart by those who do not see all of them, too (Okabe and Ito, 2008).
-const COLOURS: [RGBColor; 4] =
-    [RGBColor(0, 114, 178), RGBColor(230, 159, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+];
 
 /// All tables of a report, one below the other.
 pub(super) fn svg(report: &Report) -> String {

@@ -1,0 +1,260 @@
+"""The section of docs/benchmarks.md, its plot and its numbers, of a run of `make bench-array`.
+
+    cd bench && python3 -m several_devices.pages ..    # makes page and plot again from the summary
+
+Role: the last step. Invariants: what stands between the markers, and the plot, come from the summary and
+nothing else; shares are made within a round.
+"""
+
+import json
+import os
+import sys
+
+from side_by_side.plots import LEFT, LINE, RIGHT, WIDTH, Picture, linear
+from side_by_side.report import as_json, count, put, splice, table
+from side_by_side.summary import rounded, spread
+
+PAGE, MARKER, PLOTS = "docs/benchmarks.md", "several-devices", "docs/plots/array"
+NONE, SINGLE = "hashing", "one device"
+OPERATIONS = ["store", "retrieve"]
+FIELDS = ["p99_us", "server_busy", "busy", "of_bytes"]
+KINDS = {"hashing": "fio", "replication 3": "plimsoll", "splitting 4+2": "redis"}
+# A device gets such a part of a value.
+PIECES = {"replication 3": 1, "splitting 4+2": 4}
+MIB = 1 << 20
+# Keys do not fall evenly on devices, and the index grows by pieces: so much more is no difference.
+SLACK = 1.01
+
+
+def column(samples, field):
+    return [sample[field] for sample in samples]
+
+
+def of_operation(told, mechanism, value_bytes, operation):
+    """One mechanism, length and operation: medians and ranges, its share of none made in each round."""
+
+    def samples(name):
+        def is_it(each):
+            return (each["mechanism"], each["value_bytes"]) == (name, value_bytes)
+
+        return column(next(filter(is_it, told["rounds"]))["samples"], operation)
+
+    ours, none = samples(mechanism), samples(NONE)
+    rates = zip(column(ours, "per_second"), column(none, "per_second"), strict=True)
+    return {
+        "mechanism": mechanism,
+        "value_bytes": value_bytes,
+        "operation": operation,
+        "per_second": spread(column(ours, "per_second")),
+        "share": spread([mine / theirs for mine, theirs in rates]),
+        **{field: spread(column(ours, field))[0] for field in FIELDS},
+    }
+
+
+def of_rebuild(each):
+    samples = column(each["samples"], "rebuild")
+    return {
+        "mechanism": each["mechanism"],
+        "seconds": spread(column(samples, "seconds")),
+        "copied_bytes": spread(column(samples, "copied_bytes"))[0],
+    }
+
+
+def summary(told):
+    """Small enough to stand beside the page."""
+    keys = [(each["mechanism"], each["value_bytes"]) for each in told["rounds"]]
+    return {
+        "machine": told["machine"],
+        "settings": json.loads(json.dumps(told["settings"])),
+        "operations": [of_operation(told, *key, operation) for key in keys for operation in OPERATIONS],
+        "rebuilds": [of_rebuild(each) for each in told["rounds"] if "rebuild" in each["samples"][0]],
+        "memory": {
+            name: {field: rounded(value) for field, value in fields.items()}
+            for name, fields in told["memory"].items()
+        },
+    }
+
+
+def of_lengths(settings, unit=None):
+    """What a setting is for each length of values, or these in KiB. JSON has numbers as words."""
+    keys = sorted(settings, key=int)
+    return ", ".join(f"{settings[key] / unit:g}" if unit else f"{int(key) // 1024}" for key in keys)
+
+
+def words(told):
+    """What stands above the tables."""
+    here, settings = told["machine"], told["settings"]
+    where = (
+        "**one processor: server and load share it**"
+        if here["is_shared"]
+        else f"server on processor {here['server_on']}, load on {here['load_on']}"
+    )
+    quiet = (
+        ""
+        if here["load_average"] < 0.5
+        else f" **The machine was not quiet** (load average {here['load_average']:.1f} at the beginning)."
+    )
+    return (
+        f"Measured {here['date']} on {here['processors']} processors ({here['processor']}; {where}), Linux "
+        f"{here['kernel']}, drive {here['drive']['name']} ({here['drive']['model']}); "
+        f"plimsoll {here['commit']}. "
+        f"{settings['devices']} files, each held to {settings['requests']:,} requests and "
+        f"{of_lengths(settings['bytes'], MIB)} MiB a second for values of {of_lengths(settings['bytes'])} "
+        "KiB; "
+        f"{settings['stored_bytes'] // MIB} MiB of values of one length, keys of 16 bytes, all new; "
+        f"{settings['storing']} connections that store, {of_lengths(settings['retrieving'], 1)} that "
+        "retrieve; "
+        f"durability sync, no cache; {settings['rounds']} rounds, mechanisms in turns, "
+        f"{settings['seconds']:g} s of retrieves; {settings['minutes']:.0f} minutes.{quiet}"
+    )
+
+
+def ranged(numbers, form):
+    median, low, high = map(form, numbers)
+    return f"{median} ({low} to {high})"
+
+
+def operations(told):
+    def share(value):
+        return f"{value:.3f}"
+
+    def place(each):
+        return each["value_bytes"], each["operation"] != "store"
+
+    rows = [
+        [
+            f"{each['value_bytes'] // 1024} KiB",
+            each["operation"],
+            each["mechanism"],
+            ranged(each["per_second"], count),
+            ranged(each["share"], share),
+            f"{each['p99_us'] / 1000:.1f}",
+            f"{each['server_busy']:.0%}",
+            f"{each['busy']:.0%}",
+            f"{each['of_bytes']:.0%}",
+        ]
+        for each in sorted(told["operations"], key=place)
+    ]
+    head = ["value", "operation", "mechanism", "a second: median (range)", "share of none", "p99, ms"]
+    return table(head + ["server's processor busy", "load's", "of the drives' bytes"], rows)
+
+
+def rebuilds(told):
+    def seconds(value):
+        return f"{value:.1f}"
+
+    settings = told["settings"]
+    limit = settings["bytes"][str(settings["rebuilt"])]
+    rows = [
+        [
+            each["mechanism"],
+            f"{each['copied_bytes'] / MIB:.1f}",
+            ranged(each["seconds"], seconds),
+            f"{each['copied_bytes'] / PIECES[each['mechanism']] / limit:.1f}",
+        ]
+        for each in told["rebuilds"]
+    ]
+    head = ["mechanism", "of values, MiB", "seconds: median (range)", "if bytes were all, seconds"]
+    return table(head, rows)
+
+
+def bound(told, name):
+    """What so many records cost on one device that has as many."""
+    return told["memory"][name]["records"] * told["memory"][SINGLE]["index_bytes"]
+
+
+def memory(told):
+    rows = []
+    for name in [SINGLE, *sorted(set(told["memory"]) - {SINGLE})]:
+        each = told["memory"][name]
+        met = "met" if rounded(each["index_bytes"]) <= rounded(bound(told, name) * SLACK) else "**not met**"
+        rows.append(
+            [
+                name,
+                count(each["keys"]),
+                f"{each['records']:.2f}",
+                f"{each['index_bytes']:.1f}",
+                "" if name == SINGLE else f"{bound(told, name):.1f}: {met}",
+                count(each["resident_bytes"] / MIB),
+            ]
+        )
+    head = ["mechanism", "keys", "records a key", "index, bytes a key", "bar: records x that of one device"]
+    return table(head + ["whole process, MiB"], rows)
+
+
+def block(told):
+    """What stands between the markers."""
+    settings = told["settings"]
+    return [
+        words(told),
+        "",
+        f"![Share of none, by mechanism and length]({PLOTS.removeprefix('docs/')}/shares.svg)",
+        "",
+        *operations(told),
+        "",
+        f"A new device in the place of one, values of {settings['rebuilt'] // 1024} KiB, no other load, no "
+        "limit but the drives':",
+        "",
+        *rebuilds(told),
+        "",
+        f"Memory, {settings['memory_records']:,} records on each device (an index has a part that does "
+        f"not grow), keys of 16 bytes, values of {settings['memory_value_bytes']}, known keys off; met: "
+        "within a hundredth, as keys do not fall evenly on devices:",
+        "",
+        *memory(told),
+    ]
+
+
+def plot(told):
+    """A bar for each mechanism, length and operation: its share of none."""
+    picture = Picture("Share of the same drives without redundancy: median and range")
+    top = picture.y
+    most = max(1.1, *(each["share"][2] for each in told["operations"]))
+    for operation in OPERATIONS:
+        for value_bytes in sorted({each["value_bytes"] for each in told["operations"]}):
+            picture.text(8, picture.y + 16, f"{operation}, {value_bytes // 1024} KiB", "head")
+            picture.y += LINE + 4
+            for each in told["operations"]:
+                if (each["operation"], each["value_bytes"]) != (operation, value_bytes):
+                    continue
+                median, low, high = each["share"]
+                y = picture.y + 8
+                picture.text(LEFT - 10, y + 4, each["mechanism"], "", "end")
+                picture.bar(linear(median, most), y - 6, KINDS.get(each["mechanism"], "rocksdb"))
+                picture.range(linear(low, most), linear(high, most), y)
+                picture.text(WIDTH - RIGHT + 10, y + 4, f"{median:.3f}", "dim")
+                picture.y += LINE
+    for value, name in ((1 / 3, "1/3"), (4 / 6, "4/6"), (1, "1")):
+        picture.rule(linear(value, most), top, picture.y, "grid")
+        picture.text(linear(value, most), picture.y + 14, name, "dim", "middle")
+    picture.y += LINE
+    return picture.done()
+
+
+def write_pages(told, root):
+    path = os.path.join(root, PAGE)
+    with open(path, encoding="utf-8") as file:
+        text = splice(file.read(), MARKER, "\n".join(block(told)))
+    made = {PAGE: text, f"{PLOTS}/summary.json": as_json(told), f"{PLOTS}/shares.svg": plot(told)}
+    return [put(os.path.join(root, path), text) for path, text in made.items()]
+
+
+def write(result, out, root):
+    """The files of a run; the page too, if a checkout is named."""
+    told = summary(result)
+    paths = [
+        put(os.path.join(out, "result.json"), as_json(result)),
+        put(os.path.join(out, "summary.json"), as_json(told)),
+        put(os.path.join(out, "shares.svg"), plot(told)),
+    ]
+    return paths + (write_pages(told, root) if root else [])
+
+
+def remake(root):
+    """Makes page and plot again from the summary that stands beside them."""
+    with open(os.path.join(root, PLOTS, "summary.json"), encoding="utf-8") as file:
+        return write_pages(json.load(file), root)
+
+
+if __name__ == "__main__":
+    remake(sys.argv[1])
