@@ -172,11 +172,13 @@ impl Array {
         Err(Error::Overloaded)
     }
 
-    /// Who has the newest version that can be read of a held key that could not be made whole; all, if none
-    /// has any.
-    pub(crate) async fn newest_roles(self: &Rc<Self>, place: &Place) -> Result<Vec<usize>> {
-        let roles = self.newest_whole(&self.ask_all(place).await?);
-        Ok(if roles.is_empty() { self.all_roles() } else { roles })
+    /// Who has the newest version that can be read of a held key that could not be made whole, and what that
+    /// was made into; all, if none has any.
+    pub(crate) async fn newest_roles(self: &Rc<Self>, place: &Place) -> Result<(Vec<usize>, Option<Form>)> {
+        let told = self.ask_all(place).await?;
+        let roles = self.newest_whole(&told);
+        let form = told.iter().find(|(role, _)| roles.contains(role)).and_then(|(_, told)| told.form());
+        Ok(if roles.is_empty() { (self.all_roles(), None) } else { (roles, form) })
     }
 
     /// Who has the newest version of which there are enough pieces.
@@ -191,12 +193,18 @@ impl Array {
         whole.unwrap_or_default()
     }
 
+    /// True if a member that has a piece of every key has none of this one: what others cannot read of it is
+    /// what a delete, or the end of its life, has left.
+    fn is_gone(&self, told: &[(usize, Told)]) -> bool {
+        told.iter().any(|(role, told)| *told == Told::Absent && *role < self.forms.sure_roles())
+    }
+
     /// What a reader of a key is told of whose pieces these are.
     pub(crate) fn right(&self, told: &[(usize, Told)]) -> Told {
-        let whole = self.newest_whole(told);
+        let (whole, is_gone) = (self.newest_whole(told), self.is_gone(told));
         let has_it = |(role, told): &&(usize, Told)| match whole.first() {
             Some(newest) => role == newest,
-            None => *told == Told::Unreadable,
+            None => *told == Told::Unreadable && !is_gone,
         };
         told.iter().find(has_it).map_or(Told::Absent, |(_, told)| told.clone())
     }
@@ -293,8 +301,7 @@ impl Array {
         if damaged.is_empty() {
             return Ok(0);
         }
-        let says_so = |(role, told): &(usize, Told)| *told == Told::Absent && *role < self.forms.sure_roles();
-        if !told.iter().any(says_so) {
+        if !self.is_gone(told) {
             let members = damaged.iter().map(|role| self.name(self.member_of(place, *role)));
             let members: Vec<String> = members.collect();
             return Err(Error::Unreadable(format!("no copy of the key is left ({})", members.join(", "))));
