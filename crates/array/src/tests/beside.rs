@@ -24,6 +24,15 @@ fn range_op(length: u64) -> Op {
     Op::Retrieve { container: DB, key: b"k".to_vec(), range: Some((0, length)), pin: false }
 }
 
+/// Stores shards that live so long.
+fn expiring(reactor: &Reactor, lives_ms: u64) -> Op {
+    let mut store = store_op("k", Value::Bytes(long(700, 1)));
+    if let Op::Store { expiry, .. } = &mut store {
+        *expiry = Expiry::At(reactor.wall_ms() + lives_ms);
+    }
+    store
+}
+
 /// Found by the simulator, seed 4333: a range that no client ever wrote. The first piece was a shard, and by
 /// the time others were read all of them were copies of the next version, which were taken for shards.
 #[test]
@@ -56,19 +65,15 @@ fn copies_of_the_next_version_are_not_taken_for_shards() {
     });
 }
 
-/// Found by the simulator, seeds 3392, 3948 and 5662: "not enough of the key is left". One member was asked
-/// what it has of the key after the end of its life, and the others before.
+/// A reader was told that not enough of the key is left. One member was asked what it has of the key after the
+/// end of its life, and the others before.
 #[test]
 fn a_key_that_expires_while_its_members_are_compared_is_absent() {
     run(async |reactor| {
         for lives_ms in (2..50).step_by(2) {
             let bench = bench(&reactor, Mechanism::Hashing);
             let (array, late) = slow::open(&reactor, &bench).await;
-            let mut store = store_op("k", Value::Bytes(long(700, 1)));
-            if let Op::Store { expiry, .. } = &mut store {
-                *expiry = Expiry::At(reactor.wall_ms() + lives_ms);
-            }
-            execute(&array, store).await.unwrap();
+            execute(&array, expiring(&reactor, lives_ms)).await.unwrap();
             // As after a crash of a server whose devices were too full to name what was under way.
             array.distrusted.set(true);
             let primary = placement::primary(b"k", 5);
@@ -77,6 +82,28 @@ fn a_key_that_expires_while_its_members_are_compared_is_absent() {
             }
             match execute(&array, range_op(0)).await {
                 Ok(Output::Found(item)) => assert_eq!(item.length, 700),
+                told => assert_eq!(told, Err(Error::NotFound), "it lives {lives_ms} ms"),
+            }
+        }
+    });
+}
+
+/// Found by the simulator, seeds 3392, 3948, 5662, 6894 and 7484: who asked whether a key exists was told that
+/// not enough of it is left.
+#[test]
+fn a_key_that_expires_while_it_is_described_is_absent() {
+    run(async |reactor| {
+        for (lives_ms, slow) in (2..20).flat_map(|lives_ms| [(lives_ms, 0), (lives_ms, 1), (lives_ms, 4)]) {
+            let bench = bench(&reactor, Mechanism::Hashing);
+            let (array, late) = slow::open(&reactor, &bench).await;
+            execute(&array, expiring(&reactor, lives_ms)).await.unwrap();
+            let primary = placement::primary(b"k", 5);
+            for role in 0..slow {
+                late[(primary + role) % 5].late_ns.set(LATE_NS);
+            }
+            late[(primary + 3) % 5].late_ns.set(2 * LATE_NS);
+            match execute(&array, Op::Describe { container: DB, key: b"k".to_vec() }).await {
+                Ok(Output::Described(told)) => assert!(told.pieces.iter().all(|piece| piece.read.is_ok())),
                 told => assert_eq!(told, Err(Error::NotFound), "it lives {lives_ms} ms"),
             }
         }
