@@ -416,7 +416,13 @@ impl Array {
             let place = self.place(container, key)?;
             let _guard = self.hold(&place).await?;
             self.finish_kept(&place).await;
-            self.reconcile(&place, Proof::All).await
+            loop {
+                match self.reconcile(&place, Proof::All).await {
+                    // It expired while it was mended, or the member that had it went out.
+                    Err(Error::NotFound) => {}
+                    reconciled => return reconciled,
+                }
+            }
         };
         scrubbed.await.unwrap_or_else(|error: Error| {
             tracing::error!(partition = self.partition, %error, "a key cannot be mended");

@@ -287,7 +287,11 @@ impl Array {
         let (container, key) = (placement::container(place.container, role), place.key.clone());
         let expiry = expiry_ms.map_or(Expiry::Never, Expiry::At);
         let op = Op::SetExpiry { container, key, expiry, condition: Condition::None };
-        self.sent_one(self.member_of(place, role), op).await.map(|_| ())
+        match self.sent_one(self.member_of(place, role), op).await? {
+            // It expired there meanwhile, at the time that it was not to have.
+            Output::Done => Err(Error::NotFound),
+            _ => Ok(()),
+        }
     }
 
     /// Puts back what a member kept below its piece; takes the piece away if nothing was.
