@@ -85,8 +85,8 @@ impl Array {
         Ok((self.together(form, pieces, range)?, form))
     }
 
-    /// Reads a key of which its first piece says what it was made into, and then the others that it takes. Where
-    /// these roles told what that is, any of them that has none of it now says that it has gone.
+    /// Reads a key of which its first piece says what it was made into, and then the others that it takes.
+    /// Where these roles told what that is, any of them that has none of it now says that it has gone.
     async fn read_any(
         self: &Rc<Self>,
         place: &Place,

@@ -65,8 +65,8 @@ fn copies_of_the_next_version_are_not_taken_for_shards() {
     });
 }
 
-/// A reader was told that not enough of the key is left. One member was asked what it has of the key after the
-/// end of its life, and the others before.
+/// A reader was told that not enough of the key is left. One member was asked what it has of the key after
+/// the end of its life, and the others before.
 #[test]
 fn a_key_that_expires_while_its_members_are_compared_is_absent() {
     run(async |reactor| {
@@ -88,8 +88,8 @@ fn a_key_that_expires_while_its_members_are_compared_is_absent() {
     });
 }
 
-/// Found by the simulator, seeds 3392, 3948, 5662, 6894 and 7484: who asked whether a key exists was told that
-/// not enough of it is left.
+/// Found by the simulator, seeds 3392, 3948, 5662, 6894 and 7484: who asked whether a key exists was told
+/// that not enough of it is left.
 #[test]
 fn a_key_that_expires_while_it_is_described_is_absent() {
     run(async |reactor| {
@@ -110,8 +110,8 @@ fn a_key_that_expires_while_it_is_described_is_absent() {
     });
 }
 
-/// Found by the simulator, seed 8772: a change of a key's time was half made when the server died, and what one
-/// member had was gone when it was to be made whole. It was taken for whole, and a rebuild never ended.
+/// Found by the simulator, seed 8772: a change of a key's time was half made when the server died, and what
+/// one member had was gone when it was to be made whole. It was taken for whole, and a rebuild never ended.
 #[test]
 fn a_piece_that_expires_while_its_time_is_put_right_is_given_again() {
     run(async |reactor| {

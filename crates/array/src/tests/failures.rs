@@ -302,7 +302,8 @@ fn a_key_that_one_member_cannot_read_and_another_lacks_is_told_nobody() {
     });
 }
 
-/// Found by the simulator, seed 376: a member of which one value had rotted went out over a change of its time.
+/// Found by the simulator, seed 376: a member of which one value had rotted went out over a change of its
+/// time.
 #[test]
 fn a_value_that_has_rotted_is_written_again_before_its_time_is_changed() {
     run(async |reactor| {

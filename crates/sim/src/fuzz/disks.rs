@@ -30,7 +30,8 @@ pub(super) struct Disk {
     pub(super) is_missing: Cell<bool>,
     /// It fails in this life, or may.
     pub(super) may_fail: Cell<bool>,
-    /// Values on it have rotted since it was formatted, or opened and scrubbed; and in which life they did last.
+    /// Values on it have rotted since it was formatted, or opened and scrubbed; and in which life they did
+    /// last.
     pub(super) is_rotten: Cell<bool>,
     pub(super) rotted_in: Cell<u64>,
 }

@@ -4,8 +4,8 @@
 //!
 //! Invariants: at any time at most `losses` members are not whole: they fail or have failed, are or were
 //! away, hold nothing, or hold values that have rotted. Such a member is whole again when the arrays of all
-//! partitions have said that it is in, and a write after that was acknowledged; one with rot, when it has been
-//! opened and scrubbed since, too. Before all arrays were made once nothing happens.
+//! partitions have said that it is in, and a write after that was acknowledged; one with rot, when it has
+//! been opened and scrubbed since, too. Before all arrays were made once nothing happens.
 //!
 //! Never: it lets a second member go because the first is nearly back.
 
@@ -196,7 +196,8 @@ impl Members {
     pub(super) fn look(&mut self, disks: &Disks, life: &Life) {
         for (member, disk) in disks.all().iter().enumerate() {
             // In the last frame of a log segment that was not closed rot looks like the end of the log, and a
-            // partition that knows that it is not does not open (seed 82). One that was opened since has none.
+            // partition that knows that it is not does not open (seed 82). One that was opened since has
+            // none.
             let is_opened = life.number > disk.rotted_in.get();
             if disk.is_rotten.get() && is_opened && life.is_scrubbed() && life.is_in(member) {
                 disk.is_rotten.set(false);

@@ -214,9 +214,9 @@ impl Shape {
         }
     }
 
-    /// The shape of a seed's world of arrays: as [`Shape::of`], over several disks. Damage is rot of values that
-    /// stand on members (`members`). Devices that lie are left out: a copy that was taken back without a trace
-    /// looks like one that was never written, and arrays do not compare copies at each read.
+    /// The shape of a seed's world of arrays: as [`Shape::of`], over several disks. Damage is rot of values
+    /// that stand on members (`members`). Devices that lie are left out: a copy that was taken back without a
+    /// trace looks like one that was never written, and arrays do not compare copies at each read.
     pub(super) fn of_array(seed: u64) -> Shape {
         let single = Shape::of(seed);
         let mut random = Random::stream(seed, "array");

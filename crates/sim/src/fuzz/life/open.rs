@@ -3,8 +3,8 @@
 //! Place: each core of a life, before it serves.
 //!
 //! Invariants: a disk that may fail, and does, counts as one that is not there, and so does one on which rot
-//! hides what has to be read; the failure of any other is a refusal. An array starts without its missing members by itself if more than half of all are whole; else it
-//! is told to, as its operator would.
+//! hides what has to be read; the failure of any other is a refusal. An array starts without its missing
+//! members by itself if more than half of all are whole; else it is told to, as its operator would.
 //!
 //! Never: it opens an array a second time in one life after the first had begun to write.
 
