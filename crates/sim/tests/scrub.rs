@@ -13,7 +13,7 @@ use plimsoll_kv::{Block, Condition, ContainerId, Device, Durability, Expiry, Op,
 use plimsoll_reactor::sim::{ProcessId, Random, World};
 use plimsoll_reactor::{FileOptions, Reactor, Work};
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const SERVER: ProcessId = ProcessId(1);
@@ -134,7 +134,7 @@ impl Bench {
     fn places(&self, stored: &Stored) -> BTreeMap<Piece, Vec<usize>> {
         let mut places: BTreeMap<Piece, Vec<usize>> = BTreeMap::new();
         for member in 0..MEMBERS {
-            let mut wanted: HashMap<&[u8], Vec<(&Piece, usize)>> = HashMap::new();
+            let mut wanted: BTreeMap<&[u8], Vec<(&Piece, usize)>> = BTreeMap::new();
             for (piece, all) in stored.iter().filter(|(piece, _)| piece.0 == member) {
                 for (number, bytes) in all.iter().enumerate() {
                     wanted.entry(&bytes[..HEADER_BYTES]).or_default().push((piece, number));
@@ -167,7 +167,7 @@ impl Bench {
     fn corrupt(&mut self, stored: &Stored, places: &BTreeMap<Piece, Vec<usize>>) -> Vec<Piece> {
         let mut pieces: Vec<&Piece> = stored.keys().collect();
         self.random.shuffle(&mut pieces);
-        let mut of_key: HashMap<&[u8], usize> = HashMap::new();
+        let mut of_key: BTreeMap<&[u8], usize> = BTreeMap::new();
         let mut corrupted = Vec::new();
         for piece in pieces {
             let lost = of_key.entry(&piece.2).or_default();
