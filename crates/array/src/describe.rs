@@ -11,6 +11,7 @@ use crate::array::{Array, Manner, Place};
 use crate::code::Code;
 use crate::header::{HEADER_BYTES, Header};
 use crate::read::WRONG_OUTPUT;
+use crate::reconcile::SOON_MS;
 use crc_fast::{CrcAlgorithm, Digest};
 use futures_util::future::join_all;
 use plimsoll_kv::{Description, Device, Error, Op, Output, Piece, PieceRead, Result, UploadId};
@@ -19,8 +20,13 @@ use std::rc::Rc;
 impl Array {
     pub(crate) async fn describe(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Output> {
         let _guard = self.hold_full(place).await?;
-        let (_, form) = self.read(place, Some((0, 0)), manner).await?;
+        let (item, form) = self.read(place, Some((0, 0)), manner).await?;
         let proved = join_all((0..form.roles()).map(|role| self.prove(place, role, manner))).await;
+        // It expired while its pieces were read: one of them before, perhaps, and another after.
+        let expires_soon = item.expiry_ms.is_some_and(|at_ms| at_ms <= self.now_ms() + SOON_MS);
+        if expires_soon && proved.iter().any(|proved| matches!(proved, Err(Error::NotFound))) {
+            return Err(Error::NotFound);
+        }
         let found = proved.iter().flatten().map(|(header, _)| *header);
         let newest = found.max_by_key(|header| header.version).ok_or_else(|| self.unreadable(place, &[]))?;
         let pieces = proved.into_iter().enumerate().map(|(role, proved)| {
@@ -56,10 +62,21 @@ impl Array {
             digest.update(&piece.item.bytes);
             return Ok((piece.header.ok_or(WRONG_OUTPUT)?, told(&digest)));
         }
-        let (item, upload) = self.pin_piece(&device, place, role, manner).await?;
+        self.prove_in_parts(&device, place, role, manner).await
+    }
+
+    /// Reads every part of the piece in a role, which stands in parts.
+    pub(crate) async fn prove_in_parts(
+        &self,
+        device: &Rc<dyn Device>,
+        place: &Place,
+        role: usize,
+        manner: &Manner,
+    ) -> Result<(Header, PieceRead)> {
+        let (item, upload) = self.pin_piece(device, place, role, manner).await?;
         let parts = item.length.div_ceil(self.member_part_bytes() as u64) as u32;
-        let proved = self.prove_parts(&device, place, (upload, parts), manner).await;
-        self.unpin_piece(&device, place, upload).await;
+        let proved = self.prove_parts(device, place, (upload, parts), manner).await;
+        self.unpin_piece(device, place, upload).await;
         proved
     }
 

@@ -179,10 +179,15 @@ impl Array {
         let first = headers.next().ok_or(WRONG_OUTPUT)?;
         let is_other = |other: Header| (Header { role: first.role, ..other }) != first;
         if headers.any(is_other) {
-            return Err(Error::Unreadable("shards of different versions".to_owned()));
+            return Err(other_versions());
         }
         Ok(first)
     }
+}
+
+/// What came was not of one version.
+pub(crate) fn other_versions() -> Error {
+    Error::Unreadable("shards of different versions".to_owned())
 }
 
 /// Leaves a range of a value.

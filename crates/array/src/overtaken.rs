@@ -14,7 +14,7 @@ use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
-use crate::reconcile::Told;
+use crate::reconcile::{Proof, Told};
 use crate::upload::{Upload, abort_op};
 use futures_util::future::join_all;
 use plimsoll_kv::{Error, Op, Output, Result, UploadId, Version};
@@ -67,7 +67,7 @@ impl Array {
     async fn version_held(self: &Rc<Self>, place: &Place) -> Result<Option<Version>> {
         for role in self.roles_of_newest(place) {
             let Some(device) = self.readable(self.member_of(place, role)) else { continue };
-            match self.ask(&device, place, role, false).await? {
+            match self.ask(&device, place, role, Proof::Start).await? {
                 Told::Unreadable => {}
                 told => return Ok(told.version()),
             }

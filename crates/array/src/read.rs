@@ -9,8 +9,8 @@
 //! * an expired key is absent by the array's own clock, which no member's runs behind.
 
 use crate::array::{Array, Manner, Place};
-use crate::gather::cut;
-use crate::header::HEADER_BYTES;
+use crate::gather::{cut, other_versions};
+use crate::header::{HEADER_BYTES, Header};
 use crate::roster::MemberState;
 use futures_util::future::{Either, select};
 use plimsoll_kv::{Completion, Device, Error, Form, Item, Output, Request, Result};
@@ -65,13 +65,13 @@ impl Array {
         range: Range,
         manner: &Manner,
     ) -> Result<(Item, Form)> {
-        let roles = match self.is_unsettled(place) {
+        let (roles, told) = match self.is_unsettled(place) {
             true => self.newest_roles(place).await?,
-            false => self.reading_order(place),
+            false => (self.reading_order(place), None),
         };
         let is_look = range == Some((0, 0));
         let Some(form) = self.forms.sole() else {
-            return self.read_any(place, range, &roles, manner).await;
+            return self.read_any(place, range, (&roles, told), manner).await;
         };
         if is_look || form.is_copies() {
             let mut pieces = self.gather(place, range, (1, &roles, Some(form)), manner).await?;
@@ -86,17 +86,19 @@ impl Array {
     }
 
     /// Reads a key of which its first piece says what it was made into, and then the others that it takes.
+    /// Where these roles told what that is, any of them that has none of it now says that it has gone.
     async fn read_any(
         self: &Rc<Self>,
         place: &Place,
         range: Range,
-        roles: &[usize],
+        (roles, told): (&[usize], Option<Form>),
         manner: &Manner,
     ) -> Result<(Item, Form)> {
         let from_start = range.map(|(first, length)| (0, first.saturating_add(length)));
         loop {
-            let mut pieces = self.gather(place, from_start, (1, roles, None), manner).await?;
-            let form = pieces[0].header.ok_or(WRONG_OUTPUT)?.form;
+            let mut pieces = self.gather(place, from_start, (1, roles, told), manner).await?;
+            let first = pieces[0].header.ok_or(WRONG_OUTPUT)?;
+            let form = first.form;
             if range == Some((0, 0)) || form.is_copies() {
                 let mut item = pieces.remove(0).item;
                 cut(&mut item.bytes, range);
@@ -117,6 +119,10 @@ impl Array {
                     Err(Error::NotFound) => continue,
                     Err(error) => return Err(error),
                 }
+            }
+            // Another version may have come since, in the same places and made into something else.
+            if self.one_version(&pieces)? != (Header { role: pieces[0].role as u8, ..first }) {
+                return Err(other_versions());
             }
             pieces.sort_by_key(|piece| piece.role);
             let item = self.together(form, pieces, range)?;

@@ -17,7 +17,7 @@ use crate::member::Joining;
 use crate::open::background;
 use crate::pace::Pace;
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROLES_MAX, ROSTER};
-use crate::reconcile::Told;
+use crate::reconcile::{Proof, Told};
 use crate::roster::MemberState;
 use crate::walk::Source;
 use futures_util::StreamExt;
@@ -314,11 +314,11 @@ impl Array {
         let Some((from, source)) = source else {
             return Err(Error::Unreadable("the devices that hold its keys are out".to_owned()));
         };
-        let mut right = self.ask(&source, place, from, false).await?;
+        let mut right = self.ask(&source, place, from, Proof::Start).await?;
         if right == Told::Unreadable {
             // Others have it, and it is written again where it is damaged.
-            self.reconcile(place).await?;
-            right = self.right(&self.ask_all(place).await?);
+            self.reconcile(place, Proof::Record).await?;
+            right = self.right(&self.ask_all(place, Proof::Record).await?);
         }
         let right = right.in_role(role);
         match right.form() {
@@ -329,7 +329,7 @@ impl Array {
                         given => return given,
                     }
                 }
-                if self.ask(&target, place, role, false).await? == right {
+                if self.ask(&target, place, role, Proof::Start).await? == right {
                     return Ok(0);
                 }
                 self.give(place, form, role, &others).await
@@ -423,7 +423,13 @@ impl Array {
             let place = self.place(container, key)?;
             let _guard = self.hold(&place).await?;
             self.finish_kept(&place).await;
-            self.reconcile(&place).await
+            loop {
+                match self.reconcile(&place, Proof::All).await {
+                    // It expired while it was mended, or the member that had it went out.
+                    Err(Error::NotFound) => {}
+                    reconciled => return reconciled,
+                }
+            }
         };
         scrubbed.await.unwrap_or_else(|error: Error| {
             tracing::error!(partition = self.partition, %error, "a key cannot be mended");

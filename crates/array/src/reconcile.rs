@@ -67,11 +67,22 @@ impl Told {
     }
 }
 
+/// How much of a piece is read before it is believed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// Its start.
+    Start,
+    /// All of it; of a value in parts the first.
+    Record,
+    /// All of it, and every part.
+    All,
+}
+
 /// Rounds until a key is whole: one to put back what is half written, one to complete what was there before;
 /// more only if members go out meanwhile.
 const ROUNDS_MAX: usize = 8;
 /// The clocks of members differ by less.
-const SOON_MS: u64 = 100;
+pub(crate) const SOON_MS: u64 = 100;
 
 impl Array {
     /// Makes a held key whole, if it may not be. What no member can read stays as it is: its reader is told
@@ -80,14 +91,14 @@ impl Array {
         if !self.is_unsettled(place) {
             return Ok(());
         }
-        let mut reconciled = self.reconcile(place).await;
+        let mut reconciled = self.reconcile(place, Proof::Record).await;
         // It expired while it was copied, or the member that had it went out.
         while let Err(Error::NotFound) = reconciled {
-            reconciled = self.reconcile(place).await;
+            reconciled = self.reconcile(place, Proof::Record).await;
         }
         match reconciled {
             Ok(_) if self.forms.are_mixed() => {
-                if let Some(form) = self.right(&self.ask_all(place).await?).form() {
+                if let Some(form) = self.right(&self.ask_all(place, Proof::Record).await?).form() {
                     self.clear_kept(place, form).await?;
                 }
                 drop(self.take_kept(place));
@@ -124,10 +135,10 @@ impl Array {
     }
 
     /// Makes the pieces of a held key those of one version; how many were not.
-    pub(crate) async fn reconcile(self: &Rc<Self>, place: &Place) -> Result<u64> {
+    pub(crate) async fn reconcile(self: &Rc<Self>, place: &Place, proof: Proof) -> Result<u64> {
         let mut put_back = 0;
         for _ in 0..ROUNDS_MAX {
-            let told = self.ask_all(place).await?;
+            let told = self.ask_all(place, proof).await?;
             let newest = told.iter().map(|(_, told)| told).max_by_key(|told| told.version());
             let newest = newest.cloned().unwrap_or(Told::Absent);
             let Some(form) = newest.form() else {
@@ -172,11 +183,13 @@ impl Array {
         Err(Error::Overloaded)
     }
 
-    /// Who has the newest version that can be read of a held key that could not be made whole; all, if none
-    /// has any.
-    pub(crate) async fn newest_roles(self: &Rc<Self>, place: &Place) -> Result<Vec<usize>> {
-        let roles = self.newest_whole(&self.ask_all(place).await?);
-        Ok(if roles.is_empty() { self.all_roles() } else { roles })
+    /// Who has the newest version that can be read of a held key that could not be made whole, and what that
+    /// was made into; all, if none has any.
+    pub(crate) async fn newest_roles(self: &Rc<Self>, place: &Place) -> Result<(Vec<usize>, Option<Form>)> {
+        let told = self.ask_all(place, Proof::Record).await?;
+        let roles = self.newest_whole(&told);
+        let form = told.iter().find(|(role, _)| roles.contains(role)).and_then(|(_, told)| told.form());
+        Ok(if roles.is_empty() { (self.all_roles(), None) } else { (roles, form) })
     }
 
     /// Who has the newest version of which there are enough pieces.
@@ -191,12 +204,18 @@ impl Array {
         whole.unwrap_or_default()
     }
 
+    /// True if a member that has a piece of every key has none of this one: what others cannot read of it is
+    /// what a delete, or the end of its life, has left.
+    fn is_gone(&self, told: &[(usize, Told)]) -> bool {
+        told.iter().any(|(role, told)| *told == Told::Absent && *role < self.forms.sure_roles())
+    }
+
     /// What a reader of a key is told of whose pieces these are.
     pub(crate) fn right(&self, told: &[(usize, Told)]) -> Told {
-        let whole = self.newest_whole(told);
+        let (whole, is_gone) = (self.newest_whole(told), self.is_gone(told));
         let has_it = |(role, told): &&(usize, Told)| match whole.first() {
             Some(newest) => role == newest,
-            None => *told == Told::Unreadable,
+            None => *told == Told::Unreadable && !is_gone,
         };
         told.iter().find(has_it).map_or(Told::Absent, |(_, told)| told.clone())
     }
@@ -233,7 +252,7 @@ impl Array {
             let (member, right) = (self.member_of(place, role), right.in_role(role));
             let Some(device) = self.writable(member) else { continue };
             if self.state(member) != MemberState::Resyncing
-                || self.ask(&device, place, role, false).await? == right
+                || self.ask(&device, place, role, Proof::Start).await? == right
             {
                 continue;
             }
@@ -268,7 +287,11 @@ impl Array {
         let (container, key) = (placement::container(place.container, role), place.key.clone());
         let expiry = expiry_ms.map_or(Expiry::Never, Expiry::At);
         let op = Op::SetExpiry { container, key, expiry, condition: Condition::None };
-        self.sent_one(self.member_of(place, role), op).await.map(|_| ())
+        match self.sent_one(self.member_of(place, role), op).await? {
+            // It expired there meanwhile, at the time that it was not to have.
+            Output::Done => Err(Error::NotFound),
+            _ => Ok(()),
+        }
     }
 
     /// Puts back what a member kept below its piece; takes the piece away if nothing was.
@@ -293,8 +316,7 @@ impl Array {
         if damaged.is_empty() {
             return Ok(0);
         }
-        let says_so = |(role, told): &(usize, Told)| *told == Told::Absent && *role < self.forms.sure_roles();
-        if !told.iter().any(says_so) {
+        if !self.is_gone(told) {
             let members = damaged.iter().map(|role| self.name(self.member_of(place, *role)));
             let members: Vec<String> = members.collect();
             return Err(Error::Unreadable(format!("no copy of the key is left ({})", members.join(", "))));
@@ -323,25 +345,25 @@ impl Array {
     }
 
     /// What each member that is in has of a key, by role.
-    pub(crate) async fn ask_all(self: &Rc<Self>, place: &Place) -> Result<Vec<(usize, Told)>> {
+    pub(crate) async fn ask_all(self: &Rc<Self>, place: &Place, proof: Proof) -> Result<Vec<(usize, Told)>> {
         let each = (0..self.roles).filter_map(|role| {
             let device = self.readable(self.member_of(place, role))?;
-            Some(async move { (role, self.ask(&device, place, role, true).await) })
+            Some(async move { (role, self.ask(&device, place, role, proof).await) })
         });
         let told = join_all(each.collect::<Vec<_>>()).await;
         told.into_iter().map(|(role, told)| Ok((role, told?))).collect()
     }
 
-    /// What a member has of a key; proved whole, or by its start alone.
+    /// What a member has of a key, proved so far.
     pub(crate) async fn ask(
         self: &Rc<Self>,
         device: &Rc<dyn Device>,
         place: &Place,
         role: usize,
-        whole: bool,
+        proof: Proof,
     ) -> Result<Told> {
         let manner = Manner::background();
-        let range = if whole { None } else { Some((0, 0)) };
+        let range = if proof == Proof::Start { Some((0, 0)) } else { None };
         let told = |result: Result<Option<Told>>| match result {
             // It went, or expired, since it was found.
             Err(Error::NotFound) => Ok(Some(Told::Absent)),
@@ -352,6 +374,9 @@ impl Array {
             let found = async {
                 let piece = self.read_piece(device, place, role, range, &manner).await?;
                 let header = match piece.header {
+                    _ if proof == Proof::All && piece.item.upload.is_some() => {
+                        Some(self.prove_in_parts(device, place, role, &manner).await?.0)
+                    }
                     Some(header) => Some(header),
                     None => self.header_in_parts(device, place, role, &manner).await?,
                 };
@@ -391,7 +416,7 @@ impl Array {
             return Ok(false); // Who refused is not relied on: those that took it are the array now.
         };
         let source = self.readable(self.member_of(place, from)).ok_or(Error::NotFound)?;
-        match self.ask(&source, place, from, false).await? {
+        match self.ask(&source, place, from, Proof::Start).await? {
             Told::Unreadable => Err(Error::Unreadable("the version before the write".to_owned())),
             right => {
                 for role in new {

@@ -11,7 +11,7 @@
 use crate::array::{Array, Manner};
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::read::WRONG_OUTPUT;
-use crate::reconcile::Told;
+use crate::reconcile::{Proof, Told};
 use futures_util::future::try_join_all;
 use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, ScanPage, Stats};
 use std::rc::Rc;
@@ -136,7 +136,7 @@ impl Array {
     async fn unsettled_keys(self: &Rc<Self>, container: ContainerId) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
         for key in self.unsettled_of(container) {
-            let told = self.ask_all(&self.place(container, &key)?).await?;
+            let told = self.ask_all(&self.place(container, &key)?, Proof::Record).await?;
             if self.right(&told) != Told::Absent {
                 keys.push(key);
             }
@@ -187,7 +187,7 @@ impl Array {
         }
         for key in unsettled {
             let place = self.place(container, key)?;
-            let told = self.ask_all(&place).await?;
+            let told = self.ask_all(&place, Proof::Record).await?;
             let is_teller = |role: usize| self.member_of(&place, role) == tellers[place.primary];
             let Some((_, at_source)) = told.iter().find(|(role, _)| is_teller(*role)) else {
                 return Ok(None);

@@ -255,12 +255,15 @@ impl Array {
     pub(crate) async fn send(self: &Rc<Self>, requests: Vec<(usize, Request)>) -> Result<Sent> {
         let each = requests.into_iter().filter_map(|(member, request)| {
             let device = self.writable(member)?;
-            Some(async move { (member, self.in_time(device, request).await) })
+            // What rots is written again, and then its time is changed: the key is whole after that, or out.
+            let mends = matches!(request.op, Op::SetExpiry { .. }) && self.state(member) == MemberState::In;
+            Some(async move { (member, mends, self.in_time(device, request).await) })
         });
         let mut sent = Sent::default();
         let (mut broken, mut refused) = (Vec::new(), Vec::new());
-        for (member, result) in join_all(each.collect::<Vec<_>>()).await {
+        for (member, mends, result) in join_all(each.collect::<Vec<_>>()).await {
             match result {
+                Err(error @ Error::Unreadable(_)) if mends => refused.push((member, error)),
                 Ok(completion) => sent.done.push((member, completion.output)),
                 Err(Error::NotFound) => sent.done.push((member, Output::Done)),
                 Err(error) if verdict(&error) == Verdict::Broken => broken.push((member, error)),
@@ -368,6 +371,23 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         let _guard = self.hold(place).await?;
+        match self.set_expiry_held(place, expiry, condition, manner).await {
+            // A member could not read its piece. What it was judged by stays, whatever version it has now.
+            Err(Error::Unreadable(_)) if self.is_unsettled(place) => {
+                self.settle(place).await?;
+                self.set_expiry_held(place, expiry, Condition::None, manner).await
+            }
+            done => done,
+        }
+    }
+
+    async fn set_expiry_held(
+        self: &Rc<Self>,
+        place: &Place,
+        expiry: Expiry,
+        condition: Condition,
+        manner: &Manner,
+    ) -> Result<Output> {
         let found = self.look(place, Some((0, 0)), manner).await?;
         let Some((item, form)) = found else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;

@@ -6,7 +6,8 @@ use crate::{Array, MemberState};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::MemoryOptions;
-use plimsoll_kv::{Error, Op, Output, Request, Value};
+use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Request, Value};
+use std::cell::Cell;
 use std::rc::Rc;
 
 fn is_write(op: &Op) -> bool {
@@ -272,5 +273,70 @@ fn keys_that_a_member_cannot_tell_are_told_by_another() {
         array.take_out(2, "for a test");
         reactor.sleep_ns(1_000_000).await;
         check(&array, 1).await;
+    });
+}
+
+/// Found by the simulator, seeds 1755 and 2266: a scan told a key that had expired long before. A member that
+/// failed could not take away what had expired, and was asked before it was out.
+#[test]
+fn a_key_that_one_member_cannot_read_and_another_lacks_is_told_nobody() {
+    run(async |reactor| {
+        for bench in [Bench::new(&reactor, 3, 3), Bench::split(&reactor, 3, 2, 1)] {
+            let array = bench.open().await;
+            set(&array, "there", b"v").await.unwrap();
+            let rot = store_in(container(DB, 2), "gone", Value::Bytes(b"rot".to_vec()));
+            let primary = placement::primary(b"gone", 3);
+            execute(&bench.below[(primary + 2) % 3], rot).await.unwrap();
+            for key in ["there", "gone"] {
+                array.suspect(&array.place(DB, key.as_bytes()).unwrap());
+            }
+            let scan = Op::Scan { container: DB, cursor: 0, limit: 1000 };
+            let Ok(Output::Scanned(page)) = execute(&array, scan).await else { panic!("a page") };
+            assert!(page.keys.iter().all(|key| key == b"there"), "{:?}", page.keys);
+            let list = Op::List { container: DB, prefix: Vec::new(), after: None, limit: 9 };
+            let Ok(Output::Listed(page)) = execute(&array, list).await else { panic!("a page") };
+            assert_eq!(page.keys, [b"there".to_vec()]);
+            assert_eq!(keys(&array).await, 1);
+            assert_eq!(bytes(&array, "gone").await, None);
+        }
+    });
+}
+
+/// Found by the simulator, seed 376: a member of which one value had rotted went out over a change of its
+/// time.
+#[test]
+fn a_value_that_has_rotted_is_written_again_before_its_time_is_changed() {
+    run(async |reactor| {
+        for rotten in 0..3 {
+            for mut bench in [Bench::new(&reactor, 3, 3), Bench::split(&reactor, 3, 2, 1)] {
+                let is_rotten = Rc::new(Cell::new(false));
+                let now = is_rotten.clone();
+                let fails = move |request: &Request| {
+                    now.set(now.get() && !matches!(request.op, Op::Store { .. }));
+                    let reads_all =
+                        matches!(request.op, Op::SetExpiry { .. } | Op::Retrieve { range: None, .. });
+                    now.get() && reads_all
+                };
+                let policy = FaultPolicy::When(Box::new(fails));
+                let error = Error::Unreadable("rot".to_owned());
+                bench.members[rotten] = FaultDevice::new(bench.below[rotten].clone(), policy, error);
+                let array = bench.open().await;
+                set(&array, "k", b"value").await.unwrap();
+                is_rotten.set(true);
+                let at_ms = reactor.wall_ms() + 60_000;
+                let (key, expiry, condition) = (b"k".to_vec(), Expiry::At(at_ms), Condition::None);
+                let expire = Op::SetExpiry { container: DB, key, expiry, condition };
+                assert!(matches!(execute(&array, expire).await, Ok(Output::ExpirySet(_))));
+                assert!(!is_rotten.get(), "it is written again");
+                let status = array.status();
+                assert!(status.members.iter().all(|member| member.state == MemberState::In), "{status:?}");
+                assert_eq!(status.unsettled, 0);
+                for role in 0..3 {
+                    let member = (placement::primary(b"k", 3) + role) % 3;
+                    let told = execute(&bench.below[member], retrieve_op(container(DB, role), "k")).await;
+                    assert!(matches!(told, Ok(Output::Found(item)) if item.expiry_ms == Some(at_ms)));
+                }
+            }
+        }
     });
 }

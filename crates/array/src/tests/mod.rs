@@ -2,6 +2,7 @@
 //! device that does the same.
 
 mod bench;
+mod beside;
 mod custom;
 mod failures;
 mod model;

@@ -63,13 +63,15 @@ pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
     );
     println!(
         "members: {} failed, {} missing for a life, {} came back as they were, {} formatted anew, {} replaced; \
-         {} rebuilt",
+         {} rebuilt; {} times values rotted, {} scrubbed",
         members.failed,
         members.missing,
         members.returned,
         members.formatted,
         members.replaced,
         members.rebuilt,
+        members.rotted,
+        members.scrubbed,
     );
     seeds::print_violations(&all.violations, "--arrays ");
     totals

@@ -196,7 +196,8 @@ impl Client {
 
     /// The server cuts a connection if a value turns out unreadable after its beginning was sent.
     fn may_be_cut(&self) -> bool {
-        self.life.journal.excuses.get().reads_fail || self.life.was_damaged()
+        let damage = self.life.was_damaged() && !self.life.shape.is_array();
+        self.life.journal.excuses.get().reads_fail || damage
     }
 
     async fn receive(&self, line: &mut Line, count: usize, on_reply: &mut dyn FnMut(Reply)) -> End {

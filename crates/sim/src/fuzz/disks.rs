@@ -9,12 +9,16 @@
 
 use super::ledger::{Ledger, WriteCounts};
 use super::shape::Shape;
-use plimsoll_reactor::sim::{FaultCounts, FaultRates, World};
+use super::values::{NAME_BYTES, named_blocks};
+use plimsoll_reactor::sim::{FaultCounts, FaultRates, Random, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
 /// What stands before the partitions of a device.
 const FRONT_BYTES: u64 = 64 << 10;
+
+/// Bits that flip at a time, and one more.
+const ROT_BITS_MAX: u64 = 13;
 
 /// One disk.
 pub(super) struct Disk {
@@ -26,6 +30,10 @@ pub(super) struct Disk {
     pub(super) is_missing: Cell<bool>,
     /// It fails in this life, or may.
     pub(super) may_fail: Cell<bool>,
+    /// Values on it have rotted since it was formatted, or opened and scrubbed; and in which life they did
+    /// last.
+    pub(super) is_rotten: Cell<bool>,
+    pub(super) rotted_in: Cell<u64>,
 }
 
 /// All disks of an era.
@@ -54,8 +62,8 @@ impl Disks {
         self.world.add_disk(&path, self.shape.disk_bytes());
         let partition_bytes = self.shape.segments * self.shape.segment_bytes;
         let ledger = Ledger::new(&self.world, &path, (FRONT_BYTES, partition_bytes));
-        let [is_whole, is_missing, may_fail] = [true, false, false].map(Cell::new);
-        Rc::new(Disk { path, ledger, is_whole, is_missing, may_fail })
+        let [is_whole, is_missing, may_fail, is_rotten] = [true, false, false, false].map(Cell::new);
+        Rc::new(Disk { path, ledger, is_whole, is_missing, may_fail, is_rotten, rotted_in: Cell::new(0) })
     }
 
     /// Puts a blank disk in the place of another.
@@ -75,6 +83,26 @@ impl Disks {
 
     pub(super) fn set_rates(&self, member: usize, rates: FaultRates) {
         self.world.with_disk(&self.now[member].path, |disk| disk.set_rates(rates));
+    }
+
+    /// Flips a few bits of values that stand on a disk; how many. Where the log has nothing else that says
+    /// that they were written they stay: a device that loses those lies.
+    pub(super) fn rot(&self, member: usize, plan: &mut Random) -> u64 {
+        let disk = &self.now[member];
+        let values = self.world.with_disk(&disk.path, |disk| named_blocks(disk.durable()));
+        if values.is_empty() {
+            return 0;
+        }
+        let mut flips = 0;
+        for _ in 0..plan.range(1, ROT_BITS_MAX) {
+            let at = values[plan.below(values.len() as u64) as usize] + plan.below(NAME_BYTES) as usize;
+            let bit = plan.below(8) as u32;
+            if disk.ledger.is_proved(at as u64) {
+                self.world.with_disk(&disk.path, |disk| disk.flip_bit(at, bit));
+                flips += 1;
+            }
+        }
+        flips
     }
 
     /// Writes of a path that were begun, on all disks.

@@ -103,6 +103,7 @@ impl Era {
         world.set_network_delay_ns(shape.network_ns_max);
         let journal = Journal::new(world, shape.containers, traces);
         *journal.ledgers.borrow_mut() = disks.ledgers();
+        journal.bears_damage.set(shape.is_array());
         journal.note(|| format!("{shape:?}"));
         Era {
             world: world.clone(),
@@ -195,7 +196,7 @@ impl Era {
                 self.report.opens_failed += 1;
                 false
             }
-            Refusal::Damaged(_) if self.disks.was_damaged() => {
+            Refusal::Damaged(_) if self.disks.was_damaged() && !self.shape.is_array() => {
                 self.report.ended_by_damage = true;
                 true
             }
@@ -290,6 +291,9 @@ impl Era {
 
     /// Forgives the loss of what was acknowledged last, if damage took it.
     fn excuse_damage(&mut self) {
+        if self.shape.is_array() {
+            return; // Others have it.
+        }
         if let Some(from_ns) = self.disks.excused_since() {
             self.journal.note(|| format!("damage excuses losses since {from_ns} ns"));
             self.excuses.push(Excuse { from_ns, to_ns: self.last_kill_ns, async_only: false });

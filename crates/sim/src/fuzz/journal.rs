@@ -137,6 +137,8 @@ pub(super) struct Journal {
     pub(super) is_roomy: RefCell<Option<Box<dyn Fn() -> bool>>>,
     /// Counts the records that could not be read in this life.
     pub(super) unreadable: RefCell<Option<Box<dyn Fn() -> u64>>>,
+    /// Damage of a disk explains no error: others have what it had.
+    pub(super) bears_damage: Cell<bool>,
     /// The ledgers of all disks.
     pub(super) ledgers: RefCell<Vec<Rc<Ledger>>>,
     violation: RefCell<Option<Violation>>,
@@ -162,6 +164,7 @@ impl Journal {
             full_at: Cell::new(0),
             is_roomy: RefCell::default(),
             unreadable: RefCell::default(),
+            bears_damage: Cell::new(false),
             ledgers: RefCell::default(),
             violation: RefCell::default(),
             trace: traces.then(RefCell::default),
@@ -330,11 +333,11 @@ impl Journal {
             Trouble::NoSpace => false,
             Trouble::Unreadable(text) => {
                 // Of a block of names only the partition is told (seeds 430 and 2428).
-                let damaged = ledgers.iter().any(|ledger| match offset_in(text) {
+                let is_damaged = |ledger: &Rc<Ledger>| match offset_in(text) {
                     Some(at) => ledger.explains(at),
                     None => text.contains("key block") && ledger.was_damaged(),
-                });
-                excuses.reads_fail || damaged
+                };
+                excuses.reads_fail || !self.bears_damage.get() && ledgers.iter().any(is_damaged)
             }
             Trouble::ReadOnly(_) => excuses.writes_fail,
             Trouble::Other(_) => false,

@@ -159,11 +159,20 @@ impl Ledger {
 
     /// From when on acknowledged writes may be lost, if damage excuses that.
     pub(super) fn excused_since(&self) -> Option<u64> {
+        self.excused_with(None)
+    }
+
+    /// True if damage of this byte, too, would excuse no loss of acknowledged writes.
+    pub(super) fn is_proved(&self, at: u64) -> bool {
+        self.excused_with(Some(Piece { number: usize::MAX, from: at, to: at + 1 })).is_none()
+    }
+
+    fn excused_with(&self, more: Option<Piece>) -> Option<u64> {
         self.absorb();
         let (pieces, frames) = (self.pieces.borrow(), self.frames.borrow());
         let is_damaged = |frame: &Frame| {
             let hits = |p: &Piece| p.number >= frame.damages && p.from < frame.to && p.to > frame.from;
-            pieces.iter().any(hits)
+            pieces.iter().chain(&more).any(hits)
         };
         let lost = frames.iter().filter(|frame| {
             is_damaged(frame)

@@ -17,7 +17,7 @@ use super::connection::Client;
 use super::disks::Disk;
 use super::extras::Extras;
 use super::journal::Journal;
-use super::shape::Shape;
+use super::shape::{FaultClass, Shape};
 use super::workload::{Key, Workload};
 use plimsoll_array::{Array, MemberState};
 use plimsoll_flash::{OnFull, Partition};
@@ -43,9 +43,6 @@ const CONDUCTOR: u32 = 9_000;
 pub(super) const CLIENTS: ProcessId = ProcessId(2);
 /// Clients on connections are numbered from here on.
 const CONNECTED: u32 = 100;
-/// What cleaning, checkpoints and the order of keys take of a device with the smallest segments: two
-/// checkpoints of two segments, seven to open, clean and merge with, six of slack, five runs of keys.
-const TAKEN_SEGMENTS: u64 = 22;
 /// What a client rests after something that took no time.
 const REST_NS_MIN: u64 = 1_000;
 
@@ -117,6 +114,7 @@ pub(super) struct Life {
     members_in: RefCell<BTreeSet<(u16, usize)>>,
     states_seen: RefCell<Vec<Vec<MemberState>>>,
     changes: Cell<u64>,
+    scrubs: watch::Scrubs,
     pub(super) refusal: RefCell<Option<Refusal>>,
     servers: RefCell<BTreeMap<usize, Rc<Core>>>,
     /// What hears of evictions.
@@ -184,6 +182,7 @@ impl Life {
             members_in: RefCell::default(),
             states_seen: RefCell::default(),
             changes: Cell::new(0),
+            scrubs: watch::Scrubs::default(),
             refusal: RefCell::default(),
             servers: RefCell::default(),
             above: RefCell::default(),
@@ -298,12 +297,7 @@ impl Life {
         if self.shape.evicts {
             return !fails; // It makes room, always.
         }
-        !fails
-            && self.partitions.borrow().values().all(|partition| {
-                let metrics = partition.metrics();
-                let room_bytes = metrics.segments.saturating_sub(TAKEN_SEGMENTS) * self.shape.segment_bytes;
-                metrics.live_bytes * 2 < room_bytes
-            })
+        !fails && self.has_room()
     }
 
     /// Keys deleted to make room so far.
@@ -467,6 +461,9 @@ impl Life {
         if self.ending.checks {
             if self.shape.is_array() {
                 self.wait_for_rebuild(&reactor).await;
+                if self.shape.class == FaultClass::Damage {
+                    self.scrub(&reactor).await;
+                }
             }
             audit::check(&self, &caller).await;
         }

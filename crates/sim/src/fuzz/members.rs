@@ -3,9 +3,9 @@
 //! Place: an era asks before each life and while clients work.
 //!
 //! Invariants: at any time at most `losses` members are not whole: they fail or have failed, are or were
-//! away, or hold nothing. Such a member is whole again when the arrays of all partitions have
-//! said that it is in, and a write after that was acknowledged. Before all arrays were made once nothing
-//! happens.
+//! away, hold nothing, or hold values that have rotted. Such a member is whole again when the arrays of all
+//! partitions have said that it is in, and a write after that was acknowledged; one with rot, when it has
+//! been opened and scrubbed since, too. Before all arrays were made once nothing happens.
 //!
 //! Never: it lets a second member go because the first is nearly back.
 
@@ -29,6 +29,10 @@ pub struct MemberCounts {
     pub replaced: u64,
     /// Whole again.
     pub rebuilt: u64,
+    /// Times that values on one rotted.
+    pub rotted: u64,
+    /// Scrubbed after that.
+    pub scrubbed: u64,
 }
 
 impl MemberCounts {
@@ -39,6 +43,8 @@ impl MemberCounts {
         self.formatted += other.formatted;
         self.replaced += other.replaced;
         self.rebuilt += other.rebuilt;
+        self.rotted += other.rotted;
+        self.scrubbed += other.scrubbed;
     }
 }
 
@@ -109,6 +115,9 @@ impl Members {
         }
         for (member, arrival) in &arrivals {
             disks.all()[*member].is_missing.set(*arrival == Arrival::Missing);
+            if *arrival == Arrival::Formatted {
+                disks.all()[*member].is_rotten.set(false);
+            }
             let counts = &mut self.counts;
             *match arrival {
                 Arrival::AsItIs => &mut counts.returned,
@@ -158,16 +167,43 @@ impl Members {
         ))
     }
 
+    /// A member on which values are to rot, if the world has such faults and one may.
+    pub(super) fn rot(&self, disks: &Disks, plan: &mut Random) -> Option<usize> {
+        if self.shape.class != FaultClass::Damage || !self.made {
+            return None;
+        }
+        let again = || disks.all().iter().position(|disk| disk.is_rotten.get() && !disk.is_missing.get());
+        self.pick(disks, plan).or_else(again)
+    }
+
+    /// So many bits of values have flipped.
+    pub(super) fn rotted(&mut self, disks: &Disks, (member, life): (usize, u64), flips: u64) {
+        if flips > 0 {
+            disks.all()[member].rotted_in.set(life);
+            self.counts.rotted += 1;
+            disks.all()[member].is_whole.set(false);
+            disks.all()[member].is_rotten.set(true);
+        }
+    }
+
     fn lose(&mut self, disks: &Disks, member: usize) {
         self.counts.failed += 1;
         disks.all()[member].is_whole.set(false);
         disks.all()[member].may_fail.set(true);
     }
 
-    /// Notes who has been rebuilt.
+    /// Notes who has been scrubbed, and who rebuilt.
     pub(super) fn look(&mut self, disks: &Disks, life: &Life) {
         for (member, disk) in disks.all().iter().enumerate() {
-            let fails = disk.may_fail.get() || disk.is_missing.get();
+            // In the last frame of a log segment that was not closed rot looks like the end of the log, and a
+            // partition that knows that it is not does not open (seed 82). One that was opened since has
+            // none.
+            let is_opened = life.number > disk.rotted_in.get();
+            if disk.is_rotten.get() && is_opened && life.is_scrubbed() && life.is_in(member) {
+                disk.is_rotten.set(false);
+                self.counts.scrubbed += 1;
+            }
+            let fails = disk.may_fail.get() || disk.is_missing.get() || disk.is_rotten.get();
             if !disk.is_whole.get() && !fails && life.is_in(member) {
                 disk.is_whole.set(true);
                 self.counts.rebuilt += 1;

@@ -214,9 +214,9 @@ impl Shape {
         }
     }
 
-    /// The shape of a seed's world of arrays: as [`Shape::of`], over several disks. Devices that lie are left
-    /// out: a copy that was taken back without a trace looks like one that was never written, and arrays do
-    /// not compare copies at each read.
+    /// The shape of a seed's world of arrays: as [`Shape::of`], over several disks. Damage is rot of values
+    /// that stand on members (`members`). Devices that lie are left out: a copy that was taken back without a
+    /// trace looks like one that was never written, and arrays do not compare copies at each read.
     pub(super) fn of_array(seed: u64) -> Shape {
         let single = Shape::of(seed);
         let mut random = Random::stream(seed, "array");
@@ -239,7 +239,6 @@ impl Shape {
         let mixed_bytes = (seed % 3 == 1).then(|| value_bytes_max / pick(r, &[2, 4, 16]));
         Shape {
             class: match single.class {
-                FaultClass::Damage => FaultClass::Crashes,
                 FaultClass::Clock if !CLOCK_STEPS => FaultClass::Crashes,
                 FaultClass::Full if !FILLS => FaultClass::Crashes,
                 class => class,
@@ -331,6 +330,7 @@ impl Shape {
         let none = FaultRates { aim: random.chance_ppm(700_000).then_some(aim), ..FaultRates::default() };
         match self.class {
             FaultClass::Crashes | FaultClass::Clock | FaultClass::Full => none,
+            FaultClass::Damage if self.is_array() => none,
             FaultClass::Errors => FaultRates {
                 read_error_ppm: pick(random, &[0, 200, 3000]),
                 write_error_ppm: pick(random, &[0, 300, 2500]),

@@ -15,6 +15,8 @@ use std::ops::Range;
 
 /// The bytes that name a value.
 const BLOCK_BYTES: usize = 16;
+/// Bytes of a block that say of which value it is: a block that was cut short has them, too, if it is found.
+pub(super) const NAME_BYTES: u64 = 8;
 /// Numbers of values look like no others.
 const NAME_MASK: u64 = 0x5bd1_e995_0000_0000;
 
@@ -63,6 +65,13 @@ fn block(id: u64, index: u64) -> [u8; BLOCK_BYTES] {
     bytes[..8].copy_from_slice(&(id ^ NAME_MASK).to_le_bytes());
     bytes[8..].copy_from_slice(&mix(id, index).to_le_bytes());
     bytes
+}
+
+/// Where blocks of values stand in an image of a disk.
+pub(super) fn named_blocks(image: &[u8]) -> Vec<usize> {
+    let upper = &NAME_MASK.to_le_bytes()[4..];
+    let is_named = |at: &usize| image[at + 4..].starts_with(upper);
+    (0..image.len().saturating_sub(NAME_BYTES as usize)).filter(is_named).collect()
 }
 
 /// The value that a block names.

@@ -168,6 +168,17 @@ impl Era {
             self.step(life, super::LIFE_NS_MAX, |life| reached(life) || life.phase.get() > Phase::Working);
             self.step(life, further_ns, |_| false);
             self.fail_one(life, FAILS_PPM);
+            self.rot_one(life);
+        }
+    }
+
+    /// Lets values on a member rot, if they may.
+    fn rot_one(&mut self, life: &Life) {
+        self.members.look(&self.disks, life);
+        if let Some(member) = self.members.rot(&self.disks, &mut self.plan) {
+            let flips = self.disks.rot(member, &mut self.plan);
+            self.members.rotted(&self.disks, (member, life.number), flips);
+            self.journal.note(|| format!("disk {member}: {flips} bits of values flip"));
         }
     }
 

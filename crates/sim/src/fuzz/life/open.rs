@@ -2,9 +2,9 @@
 //!
 //! Place: each core of a life, before it serves.
 //!
-//! Invariants: a disk that may fail, and does, counts as one that is not there; the failure of any other is a
-//! refusal. An array starts without its missing members by itself if more than half of all are whole; else it
-//! is told to, as its operator would.
+//! Invariants: a disk that may fail, and does, counts as one that is not there, and so does one on which rot
+//! hides what has to be read; the failure of any other is a refusal. An array starts without its missing
+//! members by itself if more than half of all are whole; else it is told to, as its operator would.
 //!
 //! Never: it opens an array a second time in one life after the first had begun to write.
 
@@ -96,6 +96,11 @@ impl Life {
             Ok(partition) => partition,
             Err(OpenError::Io { .. }) if self.disks[member].may_fail.get() => return Ok(None),
             Err(error @ OpenError::Io { .. }) => return Err(Refusal::Io(error.to_string())),
+            Err(OpenError::Damaged { .. }) if self.disks[member].is_rotten.get() => {
+                self.journal.note(|| format!("partition {number} of disk {member} does not open: rot"));
+                self.disks[member].may_fail.set(true);
+                return Ok(None);
+            }
             Err(error @ OpenError::Damaged { .. }) => return Err(Refusal::Damaged(error.to_string())),
             Err(error @ OpenError::Full(_)) => return Err(Refusal::Wrong(error.to_string())),
         };

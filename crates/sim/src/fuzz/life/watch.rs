@@ -11,14 +11,32 @@ use super::Life;
 use plimsoll_array::{Array, MemberState};
 use plimsoll_kv::{Device, Durability, Op, Request};
 use plimsoll_reactor::{Reactor, Work};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// So often it looks.
 const LOOK_NS: u64 = 1_000_000;
 /// A scan beside a change of the members may miss so many keys.
 const KEYS_OF_A_CHANGE: u64 = 1_000_000;
+/// What cleaning, checkpoints and the order of keys take of a device with the smallest segments: two
+/// checkpoints of two segments, seven to open, clean and merge with, six of slack, five runs of keys.
+const TAKEN_SEGMENTS: u64 = 22;
+/// The first mends, the last finds nothing.
+const SCRUBS: u64 = 2;
 /// A member that nothing hinders is in again after this time.
 const REBUILD_NS_MAX: u64 = 60_000_000_000;
+
+/// What is known of the scrubs of a life.
+#[derive(Default)]
+pub(super) struct Scrubs {
+    /// So many of each array are wanted.
+    wanted: Cell<u64>,
+    /// So many were done, by partition.
+    done: RefCell<BTreeMap<u16, u64>>,
+    /// The last has found nothing.
+    left_nothing: Cell<bool>,
+}
 
 fn states(array: &Array) -> Vec<MemberState> {
     array.status().members.iter().map(|member| member.state).collect()
@@ -31,10 +49,17 @@ impl Life {
         let (life, reactor, array) = (Rc::downgrade(self), reactor.clone(), array.clone());
         let core = reactor.clone();
         core.spawn(Work::Control, async move {
-            let mut seen = Vec::new();
+            let (mut seen, mut scrubs) = (Vec::new(), 0);
             loop {
                 let now = states(&array);
                 let Some(life) = life.upgrade() else { return };
+                if !array.status().scrubbing {
+                    life.scrubs.done.borrow_mut().insert(number, scrubs);
+                    if scrubs < life.scrubs.wanted.get() {
+                        scrubs += 1;
+                        array.scrub();
+                    }
+                }
                 if now != seen {
                     life.see_members(number, &now);
                     let sync = Request::new(Durability::Sync, Op::Sync);
@@ -92,6 +117,39 @@ impl Life {
         arrays.get(&number).is_none_or(|array| array.status().members[member].state == MemberState::In)
     }
 
+    /// True if half of what is left of each partition is free.
+    pub(super) fn has_room(&self) -> bool {
+        self.partitions.borrow().values().all(|partition| {
+            let metrics = partition.metrics();
+            let room_bytes = metrics.segments.saturating_sub(TAKEN_SEGMENTS) * self.shape.segment_bytes;
+            metrics.live_bytes * 2 < room_bytes
+        })
+    }
+
+    /// Has all arrays scrubbed: what rotted is mended by the first time, and the second finds nothing.
+    pub(super) async fn scrub(&self, reactor: &Reactor) {
+        let end_ns = reactor.now_ns() + REBUILD_NS_MAX;
+        for number in 1..=SCRUBS {
+            self.scrubs.wanted.set(number);
+            while self.scrubs.done.borrow().values().any(|scrubs| *scrubs < number) {
+                if reactor.now_ns() >= end_ns || self.journal.is_violated() {
+                    return self.journal.violate("scrub", "it does not end".to_owned());
+                }
+                reactor.sleep_ns(LOOK_NS).await;
+            }
+        }
+        let errors = self.arrays.borrow().values().map(|array| array.status().scrub_errors).sum::<u64>();
+        if errors > 0 && !self.disks.iter().any(|disk| disk.may_fail.get()) {
+            self.journal.violate("scrub", format!("it left {errors} pieces that are not right"));
+        }
+        self.scrubs.left_nothing.set(errors == 0);
+    }
+
+    /// True if nothing that had rotted is left on members that are in.
+    pub(in crate::fuzz) fn is_scrubbed(&self) -> bool {
+        self.scrubs.left_nothing.get()
+    }
+
     /// Keys that a scan may have missed because another member told them than at its beginning, counted from
     /// the start of the life.
     pub(super) fn missed_by_scans(&self) -> u64 {
@@ -122,7 +180,7 @@ impl Life {
         let end_ns = reactor.now_ns() + REBUILD_NS_MAX;
         let is_hindered = |member: &usize| {
             let disk = &self.disks[*member];
-            disk.may_fail.get() || disk.is_missing.get() || !self.is_nearly_empty() || self.needed_may_fail()
+            disk.may_fail.get() || disk.is_missing.get() || !self.has_room() || self.needed_may_fail()
         };
         let lacks = || (0..self.disks.len()).find(|member| !is_hindered(member) && !self.is_in(*member));
         while let Some(member) = lacks() {

@@ -1,0 +1,134 @@
+//! Reads beside writes, and beside the end of a key's life, over members that take their time.
+
+use super::bench::{Bench, DB, bytes, execute, retrieve_op, run, set, store_op};
+use super::parts::long;
+use super::slow;
+use crate::placement;
+use crate::{Mechanism, Policy, SizeRange};
+use futures_util::future::join;
+use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Value};
+use plimsoll_reactor::Reactor;
+
+/// What a member takes for a request.
+const LATE_NS: u64 = 4_000_000;
+
+/// Copies of values of up to 100 bytes, shards of longer ones.
+fn bench(reactor: &Reactor, copies: Mechanism) -> Bench {
+    let shards = Mechanism::Splitting { data: 2, parities: 2 };
+    let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
+    let policy = Policy::by_size(&[range(100, copies), range(u64::MAX, shards)]).unwrap();
+    Bench::by_size(reactor, 5, &[policy])
+}
+
+fn range_op(length: u64) -> Op {
+    Op::Retrieve { container: DB, key: b"k".to_vec(), range: Some((0, length)), pin: false }
+}
+
+/// Stores shards that live so long.
+fn expiring(reactor: &Reactor, lives_ms: u64) -> Op {
+    let mut store = store_op("k", Value::Bytes(long(700, 1)));
+    if let Op::Store { expiry, .. } = &mut store {
+        *expiry = Expiry::At(reactor.wall_ms() + lives_ms);
+    }
+    store
+}
+
+/// Found by the simulator, seed 4333: a range that no client ever wrote. The first piece was a shard, and by
+/// the time others were read all of them were copies of the next version, which were taken for shards.
+#[test]
+fn copies_of_the_next_version_are_not_taken_for_shards() {
+    run(async |reactor| {
+        for after_ns in (0..3 * LATE_NS).step_by(LATE_NS as usize / 4) {
+            let bench = bench(&reactor, Mechanism::Replication { copies: 3 });
+            let (array, late) = slow::open(&reactor, &bench).await;
+            let (old, new) = (long(700, 1), long(90, 2));
+            let Ok(Output::Stored { version: first, .. }) = set(&array, "k", &old).await else {
+                panic!("stored")
+            };
+            // The first shard of data has to be computed.
+            array.take_out(placement::primary(b"k", 5), "for a test");
+            reactor.sleep_ns(LATE_NS).await;
+            // What goes in the background would hold the key.
+            array.kept.waits();
+            late.iter().for_each(|late| late.late_ns.set(LATE_NS));
+            let write = async {
+                reactor.sleep_ns(after_ns).await;
+                set(&array, "k", &new).await
+            };
+            let (read, written) = join(execute(&array, range_op(50)), write).await;
+            let (Ok(Output::Found(item)), Ok(Output::Stored { version, .. })) = (read, written) else {
+                panic!("both are done");
+            };
+            let right = if item.length == 90 { (version, &new[..50]) } else { (first, &old[..50]) };
+            assert_eq!((item.version, &item.bytes[..]), right, "{after_ns}");
+        }
+    });
+}
+
+/// A reader was told that not enough of the key is left. One member was asked what it has of the key after
+/// the end of its life, and the others before.
+#[test]
+fn a_key_that_expires_while_its_members_are_compared_is_absent() {
+    run(async |reactor| {
+        for lives_ms in (2..50).step_by(2) {
+            let bench = bench(&reactor, Mechanism::Hashing);
+            let (array, late) = slow::open(&reactor, &bench).await;
+            execute(&array, expiring(&reactor, lives_ms)).await.unwrap();
+            // As after a crash of a server whose devices were too full to name what was under way.
+            array.distrusted.set(true);
+            let primary = placement::primary(b"k", 5);
+            for late in [&late[primary], &late[(primary + 1) % 5]] {
+                late.late_ns.set(LATE_NS);
+            }
+            match execute(&array, range_op(0)).await {
+                Ok(Output::Found(item)) => assert_eq!(item.length, 700),
+                told => assert_eq!(told, Err(Error::NotFound), "it lives {lives_ms} ms"),
+            }
+        }
+    });
+}
+
+/// Found by the simulator, seeds 3392, 3948, 5662, 6894 and 7484: who asked whether a key exists was told
+/// that not enough of it is left.
+#[test]
+fn a_key_that_expires_while_it_is_described_is_absent() {
+    run(async |reactor| {
+        for (lives_ms, slow) in (2..20).flat_map(|lives_ms| [(lives_ms, 0), (lives_ms, 1), (lives_ms, 4)]) {
+            let bench = bench(&reactor, Mechanism::Hashing);
+            let (array, late) = slow::open(&reactor, &bench).await;
+            execute(&array, expiring(&reactor, lives_ms)).await.unwrap();
+            let primary = placement::primary(b"k", 5);
+            for role in 0..slow {
+                late[(primary + role) % 5].late_ns.set(LATE_NS);
+            }
+            late[(primary + 3) % 5].late_ns.set(2 * LATE_NS);
+            match execute(&array, Op::Describe { container: DB, key: b"k".to_vec() }).await {
+                Ok(Output::Described(told)) => assert!(told.pieces.iter().all(|piece| piece.read.is_ok())),
+                told => assert_eq!(told, Err(Error::NotFound), "it lives {lives_ms} ms"),
+            }
+        }
+    });
+}
+
+/// Found by the simulator, seed 8772: a change of a key's time was half made when the server died, and what
+/// one member had was gone when it was to be made whole. It was taken for whole, and a rebuild never ended.
+#[test]
+fn a_piece_that_expires_while_its_time_is_put_right_is_given_again() {
+    run(async |reactor| {
+        for lives_ms in 2..30 {
+            let bench = Bench::split(&reactor, 3, 2, 1);
+            let (array, late) = slow::open(&reactor, &bench).await;
+            set(&array, "k", b"value").await.unwrap();
+            let last = (placement::primary(b"k", 3) + 2) % 3;
+            let (key, expiry) = (b"k".to_vec(), Expiry::At(reactor.wall_ms() + lives_ms));
+            let (container, condition) = (placement::container(DB, 2), Condition::None);
+            execute(&bench.below[last], Op::SetExpiry { container, key, expiry, condition }).await.unwrap();
+            array.suspect(&array.place(DB, b"k").unwrap());
+            late[last].late_ns.set(LATE_NS);
+            assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"value"[..]), "{lives_ms}");
+            assert_eq!(array.status().unsettled, 0);
+            let piece = execute(&bench.below[last], retrieve_op(container, "k")).await;
+            assert!(matches!(piece, Ok(Output::Found(item)) if item.expiry_ms.is_none()), "{lives_ms}");
+        }
+    });
+}
