@@ -400,10 +400,14 @@ impl Array {
             let op = Op::SetExpiry { container, key, expiry, condition };
             (self.member_of(place, role), manner.request(op))
         });
-        let (done, slot) = self.write(place, (slot, Change::Expiry), requests.collect()).await?;
-        // It expired while this was done: for one member before, perhaps, and for another after.
+        let requests = requests.collect();
+        let is_in = |member: &usize| self.state(*member) == MemberState::In;
+        let were_in: Vec<usize> = (0..self.count()).filter(is_in).collect();
+        let (done, slot) = self.write(place, (slot, Change::Expiry), requests).await?;
+        // It expired while this was done: for one member before, perhaps, and for another after. One that has
+        // come in meanwhile may never have had it: where it has expired, by this change, it is not given.
         let is_gone = |(member, output): &(usize, Output)| {
-            *output == Output::Done && self.state(*member) == MemberState::In
+            *output == Output::Done && were_in.contains(member) && is_in(member)
         };
         if done.iter().any(is_gone) {
             self.write_delete(place, slot, manner).await?;

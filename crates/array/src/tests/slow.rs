@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, bytes, run, set};
 use crate::{Array, Joining, MemberState};
-use plimsoll_kv::{Completion, Device, LocalFuture, Request, Result};
+use plimsoll_kv::{Completion, Device, LocalFuture, Op, Request, Result};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,12 +14,16 @@ pub(super) struct Late {
     reactor: Reactor,
     below: Rc<dyn Device>,
     pub(super) late_ns: Cell<u64>,
+    /// To which requests.
+    pub(super) late_to: Cell<fn(&Op) -> bool>,
 }
 
 impl Device for Late {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
         Box::pin(async move {
-            self.reactor.sleep_ns(self.late_ns.get()).await;
+            if self.late_to.get()(&request.op) {
+                self.reactor.sleep_ns(self.late_ns.get()).await;
+            }
             self.below.clone().execute(request).await
         })
     }
@@ -35,7 +39,8 @@ pub(super) async fn open(reactor: &Reactor, bench: &Bench) -> (Rc<Array>, Vec<Rc
     let (reactor, late_ns) = (reactor.clone(), Cell::new(0));
     let late = bench.given(&[]).into_iter().map(|given| {
         let below = given.device.clone().expect("nothing is missing");
-        (given, Rc::new(Late { reactor: reactor.clone(), below, late_ns: late_ns.clone() }))
+        let (late_ns, late_to) = (late_ns.clone(), Cell::new((|_: &Op| true) as fn(&Op) -> bool));
+        (given, Rc::new(Late { reactor: reactor.clone(), below, late_ns, late_to }))
     });
     let (given, late): (Vec<Joining>, Vec<Rc<Late>>) = late.unzip();
     let given = given.into_iter().zip(&late).map(|(given, late)| {
