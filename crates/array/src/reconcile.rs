@@ -176,7 +176,11 @@ impl Array {
             }
             // A store that some members have not got, or a delete that some have: it was not acknowledged.
             for role in roles {
-                self.put_back(place, role).await?;
+                match self.put_back(place, role).await {
+                    // It has gone out over it: what it has counts no more.
+                    Err(_) if self.writable(self.member_of(place, role)).is_none() => {}
+                    done => done?,
+                }
                 put_back += 1;
             }
         }

@@ -64,8 +64,12 @@ impl Array {
         manner: &Manner,
         op: impl Fn(ContainerId) -> Op,
     ) -> Result<(usize, Output)> {
-        let mut failure = None;
-        for Source { device, container, member } in self.sources((primary, roles), container) {
+        let (mut failure, mut tried) = (None, Vec::new());
+        // One that was not in when this began may be by the time that others have failed.
+        while let Some(Source { device, container, member }) =
+            self.sources((primary, roles), container).find(|source| !tried.contains(&source.member))
+        {
+            tried.push(member);
             match device.execute(manner.request(op(container))).await {
                 Ok(completion) => return Ok((member, completion.output)),
                 Err(Error::ReadOnly(what)) => self.take_out_now(member, &what).await?,

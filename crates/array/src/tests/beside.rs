@@ -6,6 +6,7 @@ use super::slow;
 use crate::placement;
 use crate::{Mechanism, Policy, SizeRange};
 use futures_util::future::join;
+use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Value};
 use plimsoll_reactor::Reactor;
 
@@ -156,5 +157,31 @@ fn a_member_that_comes_in_meanwhile_does_not_say_that_an_expired_key_was_absent(
             let told = execute(&array, op).await;
             assert!(matches!(told, Ok(Output::ExpirySet(_))), "{after_ns}: {told:?}");
         }
+    });
+}
+
+/// Found by the simulator, seed 7173: a scan was told that all who could tell of some keys were out. One had
+/// come in while another, which was asked first, failed.
+#[test]
+fn a_member_that_comes_in_meanwhile_tells_keys_in_the_place_of_one_that_fails() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 2);
+        let (array, late) = slow::open(&reactor, &bench).await;
+        set(&array, "k", b"v").await.unwrap();
+        let primary = placement::primary(b"k", 3);
+        let fails = (primary + 1) % 3;
+        array.take_out(primary, "for a test");
+        reactor.sleep_ns(LATE_NS).await;
+        array.rebuild(primary);
+        late[fails].late_ns.set(10 * LATE_NS);
+        late[fails].late_to.set(|op| matches!(op, Op::Scan { .. }));
+        let failure = async {
+            bench.whole(&array).await;
+            bench.members[fails].set_policy(FaultPolicy::From(1));
+        };
+        let (scanned, ()) =
+            join(execute(&array, Op::Scan { container: DB, cursor: 0, limit: 9 }), failure).await;
+        let Ok(Output::Scanned(page)) = scanned else { panic!("{scanned:?}") };
+        assert_eq!(page.keys, [b"k"]);
     });
 }

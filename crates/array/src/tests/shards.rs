@@ -8,7 +8,7 @@ use crate::placement::{self, container};
 use crate::{Array, MemberState};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
-use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Op, Output, Value, Version};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Op, Output, Request, Value, Version};
 use std::rc::Rc;
 
 async fn fill(array: &Rc<Array>, generation: u8) {
@@ -187,6 +187,32 @@ fn a_new_key_of_which_too_few_shards_were_written_never_was() {
         assert_eq!(bytes(&array, "k").await, None);
         let left = execute(&bench.below[(primary + 1) % 4], retrieve_op(container(DB, 1), "k")).await;
         assert_eq!(left, Err(Error::NotFound));
+    });
+}
+
+/// Found by the simulator, seed 5631: a reader was told that a device is out, though enough of the others had
+/// the key. It went out when it had to put back what it alone had of a write.
+#[test]
+fn a_member_that_goes_out_over_what_it_puts_back_hinders_no_reader() {
+    run(async |reactor| {
+        let bench = Bench::split(&reactor, 4, 2, 1);
+        let array = bench.open().await;
+        set(&array, "k", b"abcd").await.unwrap();
+        drop(array);
+        let primary = placement::primary(b"k", 4);
+        let form = Form::Shards { data: 2, parities: 1 };
+        let version = Version { epoch: 1, clock: u64::MAX };
+        let header = Header { form, role: 1, version, value_bytes: 4 };
+        let store = store_in(container(DB, 1), "k", Value::Bytes(header.before(b"xy")));
+        let slot = Journal::new(&placement::tag(0, 1)).slot().await;
+        let batch = Op::Batch(vec![crate::write::retaining(store, true), slot.entry(DB, b"k")]);
+        let member = (primary + 1) % 4;
+        execute(&bench.below[member], batch).await.unwrap();
+        let is_revert = |request: &Request| matches!(request.op, Op::Revert { .. });
+        bench.members[member].set_policy(FaultPolicy::When(Box::new(is_revert)));
+        let array = bench.open().await;
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"abcd"[..]));
+        assert_eq!(array.status().members[member].state, MemberState::Out);
     });
 }
 
