@@ -58,8 +58,8 @@ impl Array {
         form.piece_bytes(self.part_bytes() as u64)
     }
 
-    /// Adds a part to what does not fill a part of a member yet; if it does, what is to be written, by role and
-    /// behind the room for its header.
+    /// Adds a part to what does not fill a part of a member yet; if it does, what is to be written, by role
+    /// and behind the room for its header.
     pub(crate) fn fill(&self, id: UploadId, upload: &Upload, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
         let form = upload.form;
         let mut halves = self.uploads.halves.borrow_mut();
