@@ -39,6 +39,7 @@ mod rebuild;
 mod reconcile;
 mod reliability;
 mod roster;
+mod scan;
 mod tasks;
 #[cfg(test)]
 mod tests;

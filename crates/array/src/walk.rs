@@ -1,23 +1,18 @@
-//! Walking over keys: listing, scanning, counting.
+//! Walking over keys: listing and counting; who is asked.
 //!
-//! Place on the path: KEYS, SCAN, DBSIZE; rebuilding and scrubbing go the same way.
+//! Place on the path: KEYS, DBSIZE, and SCAN (`scan`); rebuilding and scrubbing go the same way.
 //!
 //! Invariants:
 //! * every key is told once: by the member that holds its first copy, or, if that is not in, by the next that
-//!   holds one;
-//! * a page of a scan ends where the first of the members' pages does, so that nothing behind it is skipped;
-//!   what others have told beyond it they tell again.
+//!   holds one.
 
 use crate::array::{Array, Manner};
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::read::WRONG_OUTPUT;
 use crate::reconcile::{Proof, Told};
 use futures_util::future::try_join_all;
-use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, ScanPage, Stats};
+use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, Stats};
 use std::rc::Rc;
-
-/// A scan's position is a slot, and so many bits within it.
-const SLOT_SHIFT: u32 = 40;
 
 /// Where the keys of a primary are told: a member, and its container.
 pub(crate) struct Source {
@@ -41,7 +36,7 @@ impl Array {
     }
 
     /// The same request wherever the keys of a container are told: for each primary, who answered, and what.
-    async fn ask_sources(
+    pub(crate) async fn ask_sources(
         self: &Rc<Self>,
         container: ContainerId,
         manner: &Manner,
@@ -82,11 +77,13 @@ impl Array {
                 Err(error) => return Err(error),
             }
         }
-        Err(failure.unwrap_or_else(|| {
-            let members = (0..roles).map(|role| placement::member(primary, role, self.count()));
-            let names: Vec<String> = members.map(|member| self.name(member)).collect();
-            Error::Unreadable(format!("the keys of {} cannot be told: out", names.join(", ")))
-        }))
+        Err(failure.unwrap_or_else(|| self.keys_cannot_be_told(primary, roles)))
+    }
+
+    pub(crate) fn keys_cannot_be_told(&self, primary: usize, roles: usize) -> Error {
+        let members = (0..roles).map(|role| placement::member(primary, role, self.count()));
+        let names: Vec<String> = members.map(|member| self.name(member)).collect();
+        Error::Unreadable(format!("the keys of {} cannot be told: out", names.join(", ")))
     }
 
     pub(crate) async fn list(
@@ -109,35 +106,9 @@ impl Array {
         Ok(Output::Listed(ListPage::merge(pages, limit)))
     }
 
-    pub(crate) async fn scan(
-        self: &Rc<Self>,
-        container: ContainerId,
-        cursor: u64,
-        limit: usize,
-        manner: &Manner,
-    ) -> Result<Output> {
-        let share = limit.div_ceil(self.count());
-        let op = |container| Op::Scan { container, cursor, limit: share };
-        let mut merged = ScanPage { keys: Vec::new(), cursor: u64::MAX };
-        if cursor.trailing_zeros() >= SLOT_SHIFT {
-            merged.keys = self.unsettled_keys(container).await?;
-        }
-        for (_, output) in self.ask_sources(container, manner, op).await? {
-            let Output::Scanned(page) = output else { return Err(WRONG_OUTPUT) };
-            merged.keys.extend(page.keys);
-            if page.cursor != 0 {
-                merged.cursor = merged.cursor.min(page.cursor);
-            }
-        }
-        if merged.cursor == u64::MAX {
-            merged.cursor = 0;
-        }
-        Ok(Output::Scanned(merged))
-    }
-
     /// Keys that are there, though who tells of the others may lack them: on full devices a key may wait for
     /// room. They are looked at first: what is settled meanwhile is told twice, and nothing not at all.
-    async fn unsettled_keys(self: &Rc<Self>, container: ContainerId) -> Result<Vec<Vec<u8>>> {
+    pub(crate) async fn unsettled_keys(self: &Rc<Self>, container: ContainerId) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
         for key in self.unsettled_of(container) {
             let told = self.ask_all(&self.place(container, &key)?, Proof::Record).await?;

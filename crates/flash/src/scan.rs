@@ -3,13 +3,15 @@
 //! The order does not depend on the size of the tables or on where records are, so a key that
 //! exists from the first page to the last is given, whatever grows or is cleaned meanwhile. All
 //! entries of one fingerprint are given in one page, so that a cursor never stands between them. A record
-//! whose head is damaged is left out: its key is not known, and the pages behind it are.
+//! whose head is damaged is left out, and the page says so: its key is not known, and the pages behind it
+//! are.
 
 use crate::format::{RecordHeader, RecordKind, record};
 use crate::index::{Entry, FINGERPRINT_BITS};
 use crate::partition::{Extent, Partition, Place};
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Error, Output, Result, ScanPage, Slot};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// Entries looked at for one page, so that a page over another container's keys stays short.
@@ -31,11 +33,11 @@ impl Partition {
     ) -> Result<Output> {
         let (entries, next) = self.scan_entries(cursor, limit.clamp(1, ENTRIES_MAX));
         let generation = self.state.borrow().generation(container);
-        let mut keys = Vec::new();
+        let (mut keys, lacks_some) = (Vec::new(), Cell::new(false));
         for entries in entries.chunks(READS_MAX) {
             let read = entries.iter().map(|(slot, entry)| {
                 let place = Place { container, generation, slot: *slot, fingerprint: entry.fingerprint };
-                self.scan_key(place, *entry)
+                self.scan_key(place, *entry, &lacks_some)
             });
             for key in join_all(read).await {
                 keys.extend(key?);
@@ -43,7 +45,7 @@ impl Partition {
         }
         // What was seen is true after a crash too.
         self.log.flush().await?;
-        Ok(Output::Scanned(ScanPage { keys, cursor: next }))
+        Ok(Output::Scanned(ScanPage { keys, cursor: next, lacks_some: lacks_some.get() }))
     }
 
     /// The entries from a cursor on, and the cursor after them; 0 at the end.
@@ -68,7 +70,7 @@ impl Partition {
 
     /// The keys that an entry stands for, if they are live ones of this generation; what has expired is
     /// deleted durably, as for any other reader.
-    async fn scan_key(&self, place: Place, entry: Entry) -> Result<Vec<Vec<u8>>> {
+    async fn scan_key(&self, place: Place, entry: Entry, lacks_some: &Cell<bool>) -> Result<Vec<Vec<u8>>> {
         'changed: loop {
             if self.state.borrow().generation(place.container) != place.generation {
                 return Ok(Vec::new()); // The container was emptied.
@@ -80,7 +82,10 @@ impl Partition {
                     // read at all has been logged and counted; the pages after it are to be had.
                     Err(Error::Unreadable(_)) if self.is_current(&place, &entry) => {
                         match self.read_record(entry, Extent::Head).await {
-                            Err(Error::Unreadable(_)) => continue,
+                            Err(Error::Unreadable(_)) => {
+                                lacks_some.set(true);
+                                continue;
+                            }
                             read => read?,
                         }
                     }

@@ -92,6 +92,8 @@ pub struct ScanPage {
     pub keys: Vec<Vec<u8>>,
     /// Where the next page begins; 0 at the end.
     pub cursor: u64,
+    /// Some of the page's keys could not be read, and are left out: who has copies of them may tell them.
+    pub lacks_some: bool,
 }
 
 /// Exact counters of a container.

@@ -10,6 +10,7 @@ mod opening;
 mod pace;
 mod parts;
 mod pins;
+mod scans;
 mod scripts;
 mod shards;
 mod sizes;

@@ -19,7 +19,7 @@ use super::extras::Extras;
 use super::journal::Journal;
 use super::shape::{FaultClass, Shape};
 use super::workload::{Key, Workload};
-use plimsoll_array::{Array, MemberState};
+use plimsoll_array::Array;
 use plimsoll_flash::{OnFull, Partition};
 use plimsoll_kv::{Above, Device};
 use plimsoll_reactor::sim::{ProcessId, World};
@@ -112,8 +112,6 @@ pub(super) struct Life {
     pub(super) arrays: RefCell<BTreeMap<u16, Rc<Array>>>,
     /// Members that are in, by partition, and a write has been acknowledged since.
     members_in: RefCell<BTreeSet<(u16, usize)>>,
-    states_seen: RefCell<Vec<Vec<MemberState>>>,
-    changes: Cell<u64>,
     scrubs: watch::Scrubs,
     pub(super) refusal: RefCell<Option<Refusal>>,
     servers: RefCell<BTreeMap<usize, Rc<Core>>>,
@@ -180,8 +178,6 @@ impl Life {
             partitions: RefCell::default(),
             arrays: RefCell::default(),
             members_in: RefCell::default(),
-            states_seen: RefCell::default(),
-            changes: Cell::new(0),
             scrubs: watch::Scrubs::default(),
             refusal: RefCell::default(),
             servers: RefCell::default(),
@@ -305,11 +301,9 @@ impl Life {
         self.partitions.borrow().values().map(|partition| partition.metrics().evicted).sum()
     }
 
-    /// Keys so far that a scan may have missed: records that could not be read, others told them.
+    /// Keys so far that a scan may have missed: records that could not be read.
     pub(super) fn unreadable(&self) -> u64 {
-        let partitions = self.partitions.borrow();
-        let unreadable: u64 = partitions.values().map(|partition| partition.metrics().unreadable).sum();
-        unreadable + self.missed_by_scans()
+        self.partitions.borrow().values().map(|partition| partition.metrics().unreadable).sum()
     }
 
     fn hear(self: &Rc<Self>, reactor: &Reactor, order: Order) {

@@ -17,8 +17,6 @@ use std::rc::Rc;
 
 /// So often it looks.
 const LOOK_NS: u64 = 1_000_000;
-/// A scan beside a change of the members may miss so many keys.
-const KEYS_OF_A_CHANGE: u64 = 1_000_000;
 /// What cleaning, checkpoints and the order of keys take of a device with the smallest segments: two
 /// checkpoints of two segments, seven to open, clean and merge with, six of slack, five runs of keys.
 const TAKEN_SEGMENTS: u64 = 22;
@@ -148,18 +146,6 @@ impl Life {
     /// True if nothing that had rotted is left on members that are in.
     pub(in crate::fuzz) fn is_scrubbed(&self) -> bool {
         self.scrubs.left_nothing.get()
-    }
-
-    /// Keys that a scan may have missed because another member told them than at its beginning, counted from
-    /// the start of the life.
-    pub(super) fn missed_by_scans(&self) -> u64 {
-        let arrays = self.arrays.borrow();
-        let now: Vec<_> = arrays.values().map(|array| states(array)).collect();
-        if *self.states_seen.borrow() != now {
-            *self.states_seen.borrow_mut() = now;
-            self.changes.set(self.changes.get() + KEYS_OF_A_CHANGE);
-        }
-        self.changes.get()
     }
 
     /// True if a member may fail that an array cannot do without: if it has, nobody can take its place.
