@@ -16,6 +16,7 @@
 mod array;
 mod code;
 mod describe;
+mod expiry;
 mod forms;
 mod gather;
 mod give;

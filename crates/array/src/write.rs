@@ -318,7 +318,7 @@ impl Array {
     }
 
     /// Takes a held key away; what each member says of it.
-    async fn write_delete(
+    pub(crate) async fn write_delete(
         self: &Rc<Self>,
         place: &Place,
         slot: Slot,
@@ -361,65 +361,6 @@ impl Array {
     pub(crate) fn delete_op(&self, place: &Place, role: usize) -> Op {
         let container = placement::container(place.container, role);
         Op::Delete { container, key: place.key.clone(), condition: Condition::None }
-    }
-
-    pub(crate) async fn set_expiry(
-        self: &Rc<Self>,
-        place: &Place,
-        expiry: Expiry,
-        condition: Condition,
-        manner: &Manner,
-    ) -> Result<Output> {
-        let _guard = self.hold(place).await?;
-        match self.set_expiry_held(place, expiry, condition, manner).await {
-            // A member could not read its piece. What it was judged by stays, whatever version it has now.
-            Err(Error::Unreadable(_)) if self.is_unsettled(place) => {
-                self.settle(place).await?;
-                self.set_expiry_held(place, expiry, Condition::None, manner).await
-            }
-            done => done,
-        }
-    }
-
-    async fn set_expiry_held(
-        self: &Rc<Self>,
-        place: &Place,
-        expiry: Expiry,
-        condition: Condition,
-        manner: &Manner,
-    ) -> Result<Output> {
-        let found = self.look(place, Some((0, 0)), manner).await?;
-        let Some((item, form)) = found else { return Err(Error::NotFound) };
-        judge(condition, Some(&item))?;
-        let expiry = expiry_of(expiry, item.expiry_ms);
-        self.keep_nothing(place).await?;
-        let slot = self.name_half_written(place, manner).await?;
-        let requests = (0..form.roles()).map(|role| {
-            let container = placement::container(place.container, role);
-            let (key, condition) = (place.key.clone(), Condition::None);
-            let op = Op::SetExpiry { container, key, expiry, condition };
-            (self.member_of(place, role), manner.request(op))
-        });
-        let requests = requests.collect();
-        let is_in = |member: &usize| self.state(*member) == MemberState::In;
-        let were_in: Vec<usize> = (0..self.count()).filter(is_in).collect();
-        let (done, slot) = self.write(place, (slot, Change::Expiry), requests).await?;
-        // It expired while this was done: for one member before, perhaps, and for another after. One that has
-        // come in meanwhile may never have had it: where it has expired, by this change, it is not given.
-        let is_gone = |(member, output): &(usize, Output)| {
-            *output == Output::Done && were_in.contains(member) && is_in(member)
-        };
-        if done.iter().any(is_gone) {
-            self.write_delete(place, slot, manner).await?;
-            return Err(Error::NotFound);
-        }
-        match self.first_of(place, done)? {
-            Output::ExpirySet(set) => {
-                let expiry_ms = set.expiry_ms;
-                Ok(Output::ExpirySet(Item { version: set.version, expiry_ms, ..item }))
-            }
-            _ => Err(WRONG_OUTPUT),
-        }
     }
 
     /// Names a held key in the journal, durably, for a change that is no batch.

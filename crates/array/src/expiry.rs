@@ -1,0 +1,95 @@
+//! Changing when a key expires, on every member that has a piece of it.
+//!
+//! Place on the path: EXPIRE and its like, beside `write`. Values stay where they are: no batch, so the key
+//! is named in the journal by a request of its own.
+//!
+//! Invariants:
+//! * what a condition is judged by, and whether the key is there, is seen once, before anything is changed: a
+//!   change that lets the key expire at once is not taken for its absence;
+//! * where members judge differently whether it has expired meanwhile, it is gone, everywhere.
+
+use crate::array::{Array, Manner, Place, expiry_of};
+use crate::placement;
+use crate::read::WRONG_OUTPUT;
+use crate::roster::MemberState;
+use crate::write::{Change, judge};
+use plimsoll_kv::{Condition, Error, Expiry, Form, Item, Op, Output, Result};
+use std::rc::Rc;
+
+impl Array {
+    pub(crate) async fn set_expiry(
+        self: &Rc<Self>,
+        place: &Place,
+        expiry: Expiry,
+        condition: Condition,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let _guard = self.hold(place).await?;
+        let found = self.look(place, Some((0, 0)), manner).await;
+        let found = match found {
+            Err(Error::Unreadable(_)) if self.is_unsettled(place) => {
+                self.settle(place).await?;
+                self.look(place, Some((0, 0)), manner).await?
+            }
+            found => found?,
+        };
+        let Some((item, form)) = found else { return Err(Error::NotFound) };
+        judge(condition, Some(&item))?;
+        match self.set_expiry_held(place, (&item, form), expiry, manner).await {
+            // A member could not read its piece.
+            Err(Error::Unreadable(_)) if self.is_unsettled(place) => {
+                self.settle(place).await?;
+                match self.look(place, Some((0, 0)), manner).await? {
+                    Some((item, form)) => self.set_expiry_held(place, (&item, form), expiry, manner).await,
+                    // What the others did has let it expire (seed 502).
+                    None => {
+                        let expiry_ms = match expiry_of(expiry, item.expiry_ms) {
+                            Expiry::At(at_ms) => Some(at_ms),
+                            Expiry::Never | Expiry::Keep => item.expiry_ms,
+                        };
+                        Ok(Output::ExpirySet(Item { expiry_ms, ..item }))
+                    }
+                }
+            }
+            done => done,
+        }
+    }
+
+    async fn set_expiry_held(
+        self: &Rc<Self>,
+        place: &Place,
+        (item, form): (&Item, Form),
+        expiry: Expiry,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let expiry = expiry_of(expiry, item.expiry_ms);
+        self.keep_nothing(place).await?;
+        let slot = self.name_half_written(place, manner).await?;
+        let requests = (0..form.roles()).map(|role| {
+            let container = placement::container(place.container, role);
+            let (key, condition) = (place.key.clone(), Condition::None);
+            let op = Op::SetExpiry { container, key, expiry, condition };
+            (self.member_of(place, role), manner.request(op))
+        });
+        let requests = requests.collect();
+        let is_in = |member: &usize| self.state(*member) == MemberState::In;
+        let were_in: Vec<usize> = (0..self.count()).filter(is_in).collect();
+        let (done, slot) = self.write(place, (slot, Change::Expiry), requests).await?;
+        // It expired while this was done: for one member before, perhaps, and for another after. One that has
+        // come in meanwhile may never have had it: where it has expired, by this change, it is not given.
+        let is_gone = |(member, output): &(usize, Output)| {
+            *output == Output::Done && were_in.contains(member) && is_in(member)
+        };
+        if done.iter().any(is_gone) {
+            self.write_delete(place, slot, manner).await?;
+            return Err(Error::NotFound);
+        }
+        match self.first_of(place, done)? {
+            Output::ExpirySet(set) => {
+                let expiry_ms = set.expiry_ms;
+                Ok(Output::ExpirySet(Item { version: set.version, expiry_ms, ..item.clone() }))
+            }
+            _ => Err(WRONG_OUTPUT),
+        }
+    }
+}
