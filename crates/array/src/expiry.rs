@@ -25,36 +25,26 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         let _guard = self.hold(place).await?;
-        let found = self.look(place, Some((0, 0)), manner).await;
-        let found = match found {
-            Err(Error::Unreadable(_)) if self.is_unsettled(place) => {
-                self.settle(place).await?;
-                self.look(place, Some((0, 0)), manner).await?
-            }
-            found => found?,
-        };
+        let found = self.look(place, Some((0, 0)), manner).await?;
         let Some((item, form)) = found else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
-        match self.set_expiry_held(place, (&item, form), expiry, manner).await {
-            // A member could not read its piece.
-            Err(Error::Unreadable(_)) if self.is_unsettled(place) => {
-                self.settle(place).await?;
-                match self.look(place, Some((0, 0)), manner).await? {
-                    Some((item, form)) => self.set_expiry_held(place, (&item, form), expiry, manner).await,
-                    // What the others did has let it expire (seed 502).
-                    None => {
-                        let expiry_ms = match expiry_of(expiry, item.expiry_ms) {
-                            Expiry::At(at_ms) => Some(at_ms),
-                            Expiry::Never | Expiry::Keep => item.expiry_ms,
-                        };
-                        Ok(Output::ExpirySet(Item { expiry_ms, ..item }))
-                    }
-                }
+        let set = self.set_expiry_held(place, (&item, form), expiry, manner).await;
+        if !matches!(set, Err(Error::Unreadable(_))) || !self.is_unsettled(place) {
+            return set;
+        }
+        // A member could not read its piece: it is written again, and then its time is changed.
+        self.settle(place).await?;
+        match (self.look(place, Some((0, 0)), manner).await?, expiry) {
+            (Some((item, form)), _) => self.set_expiry_held(place, (&item, form), expiry, manner).await,
+            // The others have let it expire, as they were asked to (seed 502).
+            (None, Expiry::At(at_ms)) if at_ms <= self.now_ms() => {
+                Ok(Output::ExpirySet(Item { expiry_ms: Some(at_ms), ..item }))
             }
-            done => done,
+            (None, _) => Err(Error::NotFound),
         }
     }
 
+    /// Changes when a held key expires, on every member.
     async fn set_expiry_held(
         self: &Rc<Self>,
         place: &Place,
@@ -71,10 +61,9 @@ impl Array {
             let op = Op::SetExpiry { container, key, expiry, condition };
             (self.member_of(place, role), manner.request(op))
         });
-        let requests = requests.collect();
         let is_in = |member: &usize| self.state(*member) == MemberState::In;
         let were_in: Vec<usize> = (0..self.count()).filter(is_in).collect();
-        let (done, slot) = self.write(place, (slot, Change::Expiry), requests).await?;
+        let (done, slot) = self.write(place, (slot, Change::Expiry), requests.collect()).await?;
         // It expired while this was done: for one member before, perhaps, and for another after. One that has
         // come in meanwhile may never have had it: where it has expired, by this change, it is not given.
         let is_gone = |(member, output): &(usize, Output)| {

@@ -222,9 +222,7 @@ impl Array {
                     tracing::warn!(partition = self.partition, %error, "keys are compared again later")
                 }
             }
-            let mut wait = std::pin::pin!(self.reactor.sleep_ns(retry_ns));
-            let closing = || self.closing.get().then_some(());
-            futures_util::future::select(&mut wait, std::pin::pin!(self.tasks_ended.wait_for(closing))).await;
+            self.rest_until(self.reactor.now_ns() + retry_ns).await;
             retry_ns = (2 * retry_ns).min(SETTLE_RETRY_NS_MAX);
         }
     }

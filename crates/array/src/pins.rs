@@ -17,6 +17,7 @@
 use crate::array::{Array, Manner, Place};
 use crate::give::Source;
 use crate::member::{Verdict, verdict};
+use crate::pace::Pace;
 use crate::parts::out;
 use crate::upload::{Upload, abort_op, unpin_op};
 use plimsoll_kv::{Error, Form, Item, Op, Output, Result, UploadId, Version};
@@ -106,11 +107,12 @@ impl Array {
 
     /// Gives a member that is about to come in what was pinned before it got the key: it may have got a newer
     /// version. What is pinned from here on is pinned there, too.
-    pub(crate) async fn give_pins(self: &Rc<Self>, member: usize, number: u64) {
+    pub(crate) async fn give_pins(self: &Rc<Self>, member: usize, number: u64, pace: &Pace) {
         for (id, role) in self.uploads.pinned_without(member, self.count()) {
-            let start_ns = self.reactor.now_ns();
+            let turn = pace.turn(self.reactor.now_ns());
+            self.rest_until(turn.at_ns).await;
             match self.give_pin(id, (member, role), number).await {
-                Ok(bytes) => self.pace(bytes, start_ns).await,
+                Ok(bytes) => pace.end(turn, bytes),
                 Err(_) if !self.goes_on(member, number) => return,
                 // Its reader has it from others, as long as they are in.
                 Err(error) if self.uploads.get(id).is_ok() => {

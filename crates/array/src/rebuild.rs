@@ -133,7 +133,7 @@ impl Array {
         self.note(member, |status| (status.keys_done, status.keys_total) = (0, 0));
         let total = self.keys_of(member).await?;
         self.note(member, |status| status.keys_total = total);
-        let pace = Pace::new(&self.reactor, self.options.rebuild_bytes_per_s);
+        let pace = Pace::new(self.options.rebuild_bytes_per_s);
         for role in 0..self.roles {
             for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
                 self.resync_container(member, number, (role, container), &pace).await?;
@@ -142,7 +142,7 @@ impl Array {
         if self.marked.get() {
             self.mark_named().await?;
         }
-        self.give_pins(member, number).await;
+        self.give_pins(member, number, &pace).await;
         if !self.goes_on(member, number) {
             return Ok(());
         }
@@ -232,12 +232,13 @@ impl Array {
             let (_, listed) = self.ask_source((primary, self.roles), container, &manner, list).await?;
             let Some(keys) = page_of(listed, &mut after) else { return Ok(()) };
             let each = keys.iter().map(async |key| {
-                let expected = pace.begin().await;
+                let turn = pace.turn(self.reactor.now_ns());
+                self.rest_until(turn.at_ns).await;
                 if !self.goes_on(member, number) {
                     return Ok(());
                 }
                 let bytes = self.resync_key(container, key, role).await?;
-                pace.end(expected, bytes);
+                pace.end(turn, bytes);
                 Ok::<(), Error>(())
             });
             let mut each = pin!(stream::iter(each).buffer_unordered(TOGETHER));
@@ -248,15 +249,6 @@ impl Array {
             self.reactor.yield_now().await;
         }
         Ok(())
-    }
-
-    /// Sleeps as long as so many bytes have to take.
-    pub(crate) async fn pace(&self, bytes: u64, start_ns: u64) {
-        let rate = self.options.rebuild_bytes_per_s;
-        if rate > 0 {
-            let least_ns = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64;
-            self.reactor.sleep_until(start_ns + least_ns).await;
-        }
     }
 
     /// Gives the member in a role a key, if it has not got it as it is; the bytes copied.

@@ -15,6 +15,7 @@ use crate::roster::MemberState;
 use crate::walk::Source;
 use futures_util::future::try_join_all;
 use plimsoll_kv::{ContainerId, Error, Op, Output, Result, ScanPage};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// A scan's position is a slot, and so many bits within it.
@@ -41,11 +42,11 @@ impl Array {
         if start_of_slot(cursor) == cursor {
             keys = self.unsettled_keys(container).await?;
         }
-        let pages = match self.tellers_vary() {
+        let same = match self.tellers_vary() {
             false => self.scan_same(container, cursor, share, manner).await?,
             true => None,
         };
-        let pages = match pages {
+        let pages = match same {
             Some(pages) => pages,
             None => self.scan_slots(container, start_of_slot(cursor), share, manner).await?,
         };
@@ -116,51 +117,38 @@ impl Array {
         (cursor, limit): (u64, usize),
         manner: &Manner,
     ) -> Result<ScanPage> {
-        let (mut damaged, mut failure, mut tried): (Option<ScanPage>, _, _) = (None, None, Vec::new());
-        while let Some(source) = self
-            .sources((primary, self.forms.sure_roles()), container)
-            .find(|source| !tried.contains(&source.member))
-        {
-            tried.push(source.member);
-            match self.slots_at(&source, (cursor, limit), manner).await {
-                Ok(page) if !page.lacks_some => return Ok(page),
-                Ok(page) => {
-                    let before = damaged.take().unwrap_or_default();
-                    let ends = [before.cursor, page.cursor].into_iter().filter(|end| *end != 0).min();
-                    let keys = before.keys.into_iter().chain(page.keys).collect();
-                    damaged = Some(ScanPage { keys, cursor: ends.unwrap_or(0), lacks_some: true });
-                }
-                Err(Error::ReadOnly(what)) => self.take_out_now(source.member, &what).await?,
-                Err(error @ Error::Unreadable(_)) => failure = Some(error),
-                Err(error) => return Err(error),
+        let damaged: RefCell<Option<ScanPage>> = RefCell::default();
+        let whole = async |source: &Source| {
+            let page = slots_at(source, (cursor, limit), manner).await?;
+            if !page.lacks_some {
+                return Ok(page);
             }
-        }
-        match (damaged, failure) {
-            (Some(page), _) => Ok(page),
-            (None, Some(error)) => Err(error),
-            (None, None) => Err(self.keys_cannot_be_told(primary, self.forms.sure_roles())),
+            let before = damaged.take().unwrap_or_default();
+            let ends = [before.cursor, page.cursor].into_iter().filter(|end| *end != 0).min();
+            let keys = before.keys.into_iter().chain(page.keys).collect();
+            damaged.replace(Some(ScanPage { keys, cursor: ends.unwrap_or(0), lacks_some: true }));
+            Err(Error::Unreadable("the record of a key".to_owned()))
+        };
+        let told = self.first_that_tells((primary, self.forms.sure_roles()), container, whole).await;
+        match (told, damaged.take()) {
+            (Err(Error::Unreadable(_)), Some(page)) => Ok(page),
+            (told, _) => told.map(|(_, page)| page),
         }
     }
+}
 
-    /// Slots as one member tells them, at least one and to the end of the last.
-    async fn slots_at(
-        self: &Rc<Self>,
-        source: &Source,
-        (first, limit): (u64, usize),
-        manner: &Manner,
-    ) -> Result<ScanPage> {
-        let mut slots = ScanPage { cursor: first, ..ScanPage::default() };
-        loop {
-            let limit = limit.max(KEYS_MIN);
-            let op = Op::Scan { container: source.container, cursor: slots.cursor, limit };
-            let done = source.device.clone().execute(manner.request(op)).await?;
-            let Output::Scanned(page) = done.output else { return Err(WRONG_OUTPUT) };
-            slots.keys.extend(page.keys);
-            slots.lacks_some |= page.lacks_some;
-            slots.cursor = page.cursor;
-            if slots.cursor == 0 || start_of_slot(slots.cursor) > first {
-                return Ok(slots);
-            }
+/// Slots as one member tells them, at least one and to the end of the last.
+async fn slots_at(source: &Source, (first, limit): (u64, usize), manner: &Manner) -> Result<ScanPage> {
+    let mut slots = ScanPage { cursor: first, ..ScanPage::default() };
+    loop {
+        let limit = limit.max(KEYS_MIN);
+        let op = Op::Scan { container: source.container, cursor: slots.cursor, limit };
+        let Output::Scanned(page) = source.ask(manner, op).await? else { return Err(WRONG_OUTPUT) };
+        slots.keys.extend(page.keys);
+        slots.lacks_some |= page.lacks_some;
+        slots.cursor = page.cursor;
+        if slots.cursor == 0 || start_of_slot(slots.cursor) > first {
+            return Ok(slots);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Tasks of the array itself: they end before the members are closed.
 
 use crate::array::Array;
+use futures_util::future::select;
 use plimsoll_reactor::Work;
 use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
 
 impl Array {
@@ -15,6 +17,13 @@ impl Array {
             array.tasks.set(array.tasks.get() - 1);
             array.tasks_ended.wake_all();
         });
+    }
+
+    /// Sleeps until then, or until the array is to end.
+    pub(crate) async fn rest_until(&self, at_ns: u64) {
+        let closing = || self.closing.get().then_some(());
+        let ending = pin!(self.tasks_ended.wait_for(closing));
+        select(pin!(self.reactor.sleep_until(at_ns)), ending).await;
     }
 
     /// Ends what the array does by itself. Requests must have ended; the members are closed afterwards.

@@ -21,6 +21,12 @@ pub(crate) struct Source {
     pub(crate) member: usize,
 }
 
+impl Source {
+    pub(crate) async fn ask(&self, manner: &Manner, op: Op) -> Result<Output> {
+        self.device.clone().execute(manner.request(op)).await.map(|done| done.output)
+    }
+}
+
 impl Array {
     /// Where the keys of a primary can be read, among the first of its roles.
     pub(crate) fn sources(
@@ -51,7 +57,7 @@ impl Array {
         try_join_all(each).await
     }
 
-    /// Asks for the keys of one primary: the first that can tell them. A member that has failed is taken out.
+    /// Asks for the keys of one primary: the first that can tell them.
     pub(crate) async fn ask_source(
         self: &Rc<Self>,
         (primary, roles): (usize, usize),
@@ -59,14 +65,27 @@ impl Array {
         manner: &Manner,
         op: impl Fn(ContainerId) -> Op,
     ) -> Result<(usize, Output)> {
+        let ask = async |source: &Source| source.ask(manner, op(source.container)).await;
+        self.first_that_tells((primary, roles), container, ask).await
+    }
+
+    /// What the first that can tell of the keys of one primary does, and which member that is. One that has
+    /// failed is taken out.
+    pub(crate) async fn first_that_tells<T>(
+        self: &Rc<Self>,
+        (primary, roles): (usize, usize),
+        container: ContainerId,
+        ask: impl AsyncFn(&Source) -> Result<T>,
+    ) -> Result<(usize, T)> {
         let (mut failure, mut tried) = (None, Vec::new());
         // One that was not in when this began may be by the time that others have failed.
-        while let Some(Source { device, container, member }) =
+        while let Some(source) =
             self.sources((primary, roles), container).find(|source| !tried.contains(&source.member))
         {
+            let member = source.member;
             tried.push(member);
-            match device.execute(manner.request(op(container))).await {
-                Ok(completion) => return Ok((member, completion.output)),
+            match ask(&source).await {
+                Ok(told) => return Ok((member, told)),
                 Err(Error::ReadOnly(what)) => self.take_out_now(member, &what).await?,
                 Err(error @ Error::Unreadable(_)) => {
                     let device = self.name(member);
@@ -77,13 +96,11 @@ impl Array {
                 Err(error) => return Err(error),
             }
         }
-        Err(failure.unwrap_or_else(|| self.keys_cannot_be_told(primary, roles)))
-    }
-
-    pub(crate) fn keys_cannot_be_told(&self, primary: usize, roles: usize) -> Error {
-        let members = (0..roles).map(|role| placement::member(primary, role, self.count()));
-        let names: Vec<String> = members.map(|member| self.name(member)).collect();
-        Error::Unreadable(format!("the keys of {} cannot be told: out", names.join(", ")))
+        Err(failure.unwrap_or_else(|| {
+            let members = (0..roles).map(|role| placement::member(primary, role, self.count()));
+            let names: Vec<String> = members.map(|member| self.name(member)).collect();
+            Error::Unreadable(format!("the keys of {} cannot be told: out", names.join(", ")))
+        }))
     }
 
     pub(crate) async fn list(

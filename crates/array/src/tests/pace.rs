@@ -1,6 +1,6 @@
 //! The rate of a rebuild.
 
-use super::bench::run;
+use super::bench::{Bench, run, set};
 use crate::pace::Pace;
 use futures_util::future::join_all;
 
@@ -8,12 +8,13 @@ use futures_util::future::join_all;
 fn keys_are_spread_over_time_whatever_they_turn_out_to_have() {
     run(async |reactor| {
         // A byte takes a microsecond.
-        let pace = Pace::new(&reactor, 1_000_000);
+        let pace = Pace::new(1_000_000);
         let begin_ns = reactor.now_ns();
         let took = async |bytes| {
-            let expected = pace.begin().await;
+            let turn = pace.turn(reactor.now_ns());
+            reactor.sleep_until(turn.at_ns).await;
             let at_us = (reactor.now_ns() - begin_ns) / 1000;
-            pace.end(expected, bytes);
+            pace.end(turn, bytes);
             at_us
         };
         assert_eq!(
@@ -29,12 +30,31 @@ fn keys_are_spread_over_time_whatever_they_turn_out_to_have() {
         assert_eq!(took(0).await, 60);
         assert_eq!(took(20).await, 70, "what was there already took its time, too");
         assert_eq!(took(20).await, 90);
-        let unlimited = Pace::new(&reactor, 0);
-        let at_ns = reactor.now_ns();
+        let unlimited = Pace::new(0);
         for _ in 0..9 {
-            let expected = unlimited.begin().await;
-            unlimited.end(expected, 1 << 30);
+            let turn = unlimited.turn(7);
+            assert_eq!(turn.at_ns, 7);
+            unlimited.end(turn, 1 << 30);
         }
-        assert_eq!(reactor.now_ns(), at_ns);
+    });
+}
+
+#[test]
+fn an_array_that_ends_does_not_wait_for_the_turns_of_keys() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 2);
+        bench.options.rebuild_bytes_per_s = 1;
+        let array = bench.open().await;
+        for number in 0..40 {
+            set(&array, &format!("key:{number}"), b"v").await.unwrap();
+        }
+        array.take_out(0, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        array.rebuild(0);
+        reactor.sleep_ns(1_000_000).await;
+        assert!(array.status().members[0].keys_total > 0, "it is under way");
+        let begin_ns = reactor.now_ns();
+        array.close().await;
+        assert!(reactor.now_ns() - begin_ns < 1_000_000_000);
     });
 }
