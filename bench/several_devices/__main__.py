@@ -23,7 +23,6 @@ from several_devices.servers import Several, lay_all  # noqa: E402
 from side_by_side import load, machine  # noqa: E402
 from side_by_side.__main__ import ROOT, TARGET, stopped  # noqa: E402
 from side_by_side.children import Children, Failed  # noqa: E402
-from side_by_side.servers import METRICS_SECONDS  # noqa: E402
 
 MIB = 1 << 20
 DEVICES = 6
@@ -139,7 +138,6 @@ def memory(run, paths, mechanism):
     # Known keys are a cache of bounded size: they are no part of what a key costs.
     server = server_of(run, served, mechanism, ['known-keys = "0B"'])
     load.fill(run, server, keys, MEMORY_VALUE_BYTES)
-    time.sleep(METRICS_SECONDS)
     told = {
         "keys": keys,
         "records": server.metric("plimsoll_partition_objects") / keys,

@@ -7,10 +7,9 @@ nothing is allocated while something is measured; each start finds them blank.
 import json
 import os
 import time
-import urllib.request
 
 from side_by_side.children import Failed
-from side_by_side.servers import MIB, Server, free_port, lay
+from side_by_side.servers import MIB, Ours, lay
 
 REBUILD_SECONDS_MAX = 300
 
@@ -34,65 +33,23 @@ def blank(path):
         os.fsync(file.fileno())
 
 
-class Several(Server):
+class Several(Ours):
     """One server on one processor, over some files, with some protection."""
 
-    name = "plimsoll"
-
     def __init__(self, run, folder, paths, lines):
-        super().__init__(run, folder)
-        self.paths, self.admin = paths, free_port()
-        self.config = os.path.join(self.folder, "plimsoll.toml")
+        super().__init__(run, folder, paths)
         for path in paths:
             blank(path)
-        with open(self.config, "w", encoding="utf-8") as file:
+        config = os.path.join(self.folder, "plimsoll.toml")
+        with open(config, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
-
-    def command(self):
-        devices = [word for path in self.paths for word in ("--device", path)]
-        return [
-            self.run.binary,
-            "serve",
-            "--config",
-            self.config,
-            *devices,
-            "--cores",
-            str(self.run.server_on),
-            "--cache",
-            "0",
-            "--durability",
-            "sync",
-            "--resp",
-            f"127.0.0.1:{self.port}",
-            "--admin",
-            f"127.0.0.1:{self.admin}",
-        ]
-
-    def http(self, path, body=None):
-        """What the admin port answers."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.admin}{path}")
-        if body is not None:
-            request.data = json.dumps(body).encode()
-            request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=60) as page:
-            return page.read().decode()
-
-    def metric(self, name):
-        """The sum of a metric over all devices."""
-        values = [
-            float(line.rsplit(" ", 1)[1])
-            for line in self.http("/metrics").splitlines()
-            if line.startswith((name + "{", name + " "))
-        ]
-        if not values:
-            raise Failed(f"{self.name} has no metric {name}")
-        return sum(values)
+        self.more = ["--config", config]
 
     def replace_first(self, new):
         """Puts a blank file in the place of the first device: seconds until it is in, and bytes copied."""
         blank(new)
         begun = time.monotonic()
-        self.http("/api/array/replace", {"old": self.paths[0], "new": new})
+        self.http("/api/array/replace", json.dumps({"old": self.devices[0], "new": new}).encode())
         while True:
             first = json.loads(self.http("/api/array"))["members"][0]
             if first["state"] == "in":

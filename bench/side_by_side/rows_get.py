@@ -127,7 +127,7 @@ def flash(context, wanted, value_bytes):
         if first and 9 in wanted and not forgets(server):
             context.costs().take(f"load_{key}", server.name, "load of 1 KiB values", costs)
     leave_out_forgetful(context, servers)
-    read_over(ours.device)
+    read_over(ours.devices[0])
     counts = "plimsoll_partition_record_reads_total", "plimsoll_key_hits_total"
     before = [ours.metric(name) for name in counts]
     table.alternate(context.rounds, flash_steps(context, wanted, table, servers, keys, value_bytes))

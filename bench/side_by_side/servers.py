@@ -122,25 +122,20 @@ class Server:
             return None
 
 
-class Plimsoll(Server):
-    """Ours, on a file whose blocks were all written before; durability sync."""
+class Ours(Server):
+    """Plimsoll over files that are there, whose blocks were all written before; durability sync."""
 
     name = "plimsoll"
 
-    def __init__(self, run, folder, size, cache="0", more=()):
+    def __init__(self, run, folder, devices, cache="0", more=()):
         super().__init__(run, folder)
-        self.cache, self.more, self.admin = cache, list(more), free_port()
-        self.device = os.path.join(self.folder, "device")
-        self.size = max(size, 64 * MIB) // MIB * MIB
-        run.room(self.size, f"the device of {self.name}")
-        lay(self.device, self.size)
+        self.devices, self.cache, self.more, self.admin = devices, cache, list(more), free_port()
 
     def command(self):
         return [
             self.run.binary,
             "serve",
-            "--device",
-            self.device,
+            *(word for path in self.devices for word in ("--device", path)),
             "--cores",
             str(self.run.server_on),
             "--cache",
@@ -154,17 +149,33 @@ class Plimsoll(Server):
             *self.more,
         ]
 
+    def http(self, path, body=None):
+        """What the admin port answers: to a GET, or to a POST if there is a body."""
+        kind = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.admin}{path}", body, kind)
+        with urllib.request.urlopen(request, timeout=60) as page:
+            return page.read().decode()
+
     def metric(self, name):
-        """The sum of a metric over cores and partitions, as it is now: they are told once a second."""
+        """The sum of a metric over devices, cores and partitions, as it is now: they are told once a second."""
         time.sleep(METRICS_SECONDS)
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=10) as page:
-            lines = page.read().decode().splitlines()
+        lines = self.http("/metrics").splitlines()
         values = [
             float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " "))
         ]
         if not values:
             raise Failed(f"{self.name} has no metric {name}")
         return sum(values)
+
+
+class Plimsoll(Ours):
+    """On a file of its own."""
+
+    def __init__(self, run, folder, size, cache="0", more=()):
+        super().__init__(run, folder, [os.path.join(run.directory, folder, "device")], cache, more)
+        size = max(size, 64 * MIB) // MIB * MIB
+        run.room(size, f"the device of {self.name}")
+        lay(self.devices[0], size)
 
 
 class Redis(Server):
