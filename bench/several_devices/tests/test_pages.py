@@ -7,8 +7,8 @@ import unittest
 
 from several_devices import pages
 from several_devices.__main__ import MECHANISMS, SIZES
-from side_by_side.__main__ import ROOT
 from side_by_side.report import between
+from side_by_side.run import ROOT
 
 COLUMNS = 108
 

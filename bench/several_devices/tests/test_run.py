@@ -7,7 +7,8 @@ import sys
 import tempfile
 import unittest
 
-from several_devices.__main__ import MECHANISMS, ROOT, SIZES, TARGET
+from several_devices.__main__ import MECHANISMS, SIZES
+from side_by_side.run import ROOT, TARGET
 
 SCRIPTS = os.path.join(ROOT, "bench", "several_devices")
 BINARY = os.path.abspath(os.environ["PLIMSOLL_BINARY"]) if "PLIMSOLL_BINARY" in os.environ else None

@@ -6,7 +6,8 @@ import re
 import unittest
 
 from side_by_side import plots, report
-from side_by_side.__main__ import ROOT, ROWS
+from side_by_side.__main__ import ROWS
+from side_by_side.run import ROOT
 
 BYTES_MAX = 100 << 10
 COLUMNS = 110

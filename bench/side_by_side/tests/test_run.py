@@ -8,7 +8,8 @@ import sys
 import tempfile
 import unittest
 
-from side_by_side.__main__ import ROOT, ROWS, TARGET
+from side_by_side.__main__ import ROWS
+from side_by_side.run import ROOT, TARGET
 
 SCRIPTS = os.path.join(ROOT, "bench", "side_by_side")
 BINARY = os.path.abspath(os.environ["PLIMSOLL_BINARY"]) if "PLIMSOLL_BINARY" in os.environ else None
