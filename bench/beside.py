@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""GETs of 1 KiB at half of what the server can, alone and beside a client that moves 10 MiB values without pause.
+"""GETs of 1 KiB at half of what the server can, alone and beside a client that moves 10 MiB values.
 
-Server on processor 0, load on processor 1, every GET reads flash (the cache is off). In each round the closed
-loop tells what the server can; half of that is the open loop's rate. The client of long values is a process of
-its own, less urgent than the one that is measured. Prints each round and the median of the ratios of p99.9.
+Server on processor 0, load on processor 1, every GET reads flash (the cache is off). In each round the
+closed loop tells what the server can; half of that is the open loop's rate. The client of long values makes
+no pause; it is a process of its own, less urgent than the one that is measured. Prints each round and the
+median of the ratios of p99.9.
 
     bench/beside.py target/release/plimsoll [--rounds N] [--seconds N] [--dir DIR]
 """
@@ -23,8 +24,9 @@ LONG = ["--cores", "1", "--connections", "1", "--database", "1", "--keys", "4", 
 def start(binary, directory):
     """The server, and where it listens."""
     server = subprocess.Popen(
-        ["taskset", "-c", "0", binary, "serve", "--device", os.path.join(directory, "device"), "--size", "4GiB",
-         "--cores", "0", "--cache", "0", "--resp", "127.0.0.1:0", "--admin", "127.0.0.1:0"],
+        ["taskset", "-c", "0", binary, "serve", "--device", os.path.join(directory, "device"),
+         "--size", "4GiB", "--cores", "0", "--cache", "0",
+         "--resp", "127.0.0.1:0", "--admin", "127.0.0.1:0"],
         stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         ready = re.search(r"ready resp=(\S+)", line)
@@ -39,7 +41,8 @@ class Load:
 
     def begin(self, name, flags, urgent=True):
         command = [self.binary, "bench", "--address", self.address, "--json", self.path(name), *flags]
-        return subprocess.Popen(command if urgent else ["nice", "-n", "19", *command], stdout=subprocess.DEVNULL)
+        nice = [] if urgent else ["nice", "-n", "19"]
+        return subprocess.Popen([*nice, *command], stdout=subprocess.DEVNULL)
 
     def path(self, name):
         return os.path.join(self.directory, f"{name}.json")
@@ -55,7 +58,8 @@ class Load:
 
 
 def main():
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     words.add_argument("binary")
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--seconds", type=float, default=6)
@@ -79,11 +83,13 @@ def measure(load, said):
         measured = [*SHORT, "--rate", str(rate), "--seconds", str(said.seconds)]
         alone = load.run("alone", measured)
         moving = load.begin(
-            "moving", [*LONG, "--workload", "read=1,update=1", "--seconds", str(said.seconds + 2), "--warmup", "0"],
+            "moving",
+            [*LONG, "--workload", "read=1,update=1", "--seconds", str(said.seconds + 2), "--warmup", "0"],
             urgent=False)
         beside = load.run("beside", measured)
         moved = load.end("moving", moving)["per_second"] * LONG_BYTES / 1e6
-        times = [row["percentiles_us"][name] / 1000 for row in (alone, beside) for name in ("50", "99", "99.9")]
+        percentiles = [row["percentiles_us"] for row in (alone, beside)]
+        times = [each[name] / 1000 for each in percentiles for name in ("50", "99", "99.9")]
         ratios.append(times[5] / times[2])
         print("round %d: %d a second; alone p50 %.2f p99 %.2f p99.9 %.2f ms; beside %.2f %.2f %.2f ms; "
               "%.0f MB/s moved; ratio %.2f" % (number, rate, *times, moved, ratios[-1]), flush=True)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """How good a cache a full device is: a read-through load under Zipf 0.99 against a running server.
 
-Each request is a GET; what is not there is SET. Prints the hit rate of the second half beside that of an exact
-LRU and of a FIFO of as many values as the server has at the end, and of an LRU of all bytes of the device.
+Each request is a GET; what is not there is SET. Prints the hit rate of the second half beside that of an
+exact LRU and of a FIFO of as many values as the server has at the end, and of an LRU
+of all bytes of the device.
 
 usage: bench/evict.py PORT KEYS REQUESTS VALUE_BYTES SEED
 The server: plimsoll serve --on-full evict --size 128MiB --cores 0 --cache 4MiB --durability async

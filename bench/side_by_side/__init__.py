@@ -1,1 +1,1 @@
-"""`make bench`: Plimsoll side by side with its peers, on this machine, in one run. See docs/benchmarks.md."""
+"""`make bench`: Plimsoll beside its peers, on this machine, in one run. See docs/benchmarks.md."""

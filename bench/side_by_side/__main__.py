@@ -127,9 +127,8 @@ def arguments():
 
 def has_driver(binary):
     """True if this Plimsoll can do without io_uring."""
-    return (
-        "--driver" in children.run("plimsoll", [binary, "serve", "--help"], os.sched_getaffinity(0), 30).words
-    )
+    ran = children.run("plimsoll", [binary, "serve", "--help"], os.sched_getaffinity(0), 30)
+    return "--driver" in ran.words
 
 
 def measured(run, rows):

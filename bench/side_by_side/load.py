@@ -199,7 +199,7 @@ def db_bench(context, folder, name, keys, value_bytes, flags, seconds_max=GRACE_
 
 
 def db_bench_writes(context, folder, name, keys, value_bytes, flags):
-    """Runs a benchmark and waits until compaction has nothing left to do; what was written for each byte."""
+    """Runs a benchmark until compaction has nothing left to do; what was written for each byte."""
     sample, words = db_bench(context, folder, f"{name},waitforcompaction", keys, value_bytes, flags, 3600)
     written = sum(
         counter(words, f"rocksdb.{part}")

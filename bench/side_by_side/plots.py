@@ -19,7 +19,8 @@ NAMES = {
 STYLE = """
  text { font: 12px system-ui, sans-serif; fill: #1f2328 } .dim { fill: #59636e } .head { font-weight: 600 }
  .grid { stroke: #d1d9e0 } .limit { stroke: #1f2328; stroke-dasharray: 4 3 } .range { stroke: #1f2328 }
- .plimsoll { fill: #0969da } .redis { fill: #bc4c00 } .rocksdb { fill: #8250df } .memcached { fill: #1a7f37 }
+ .plimsoll { fill: #0969da } .redis { fill: #bc4c00 } .rocksdb { fill: #8250df } \
+.memcached { fill: #1a7f37 }
  .fio { fill: #6e7781 } .met { fill: #1a7f37 } .missed { fill: #cf222e }
  @media (prefers-color-scheme: dark) {
   text { fill: #f0f6fc } .dim { fill: #9198a1 } .grid { stroke: #3d444d } .limit { stroke: #f0f6fc }
@@ -97,7 +98,9 @@ def label(measure):
 
 def bars(told):
     """Every bar on one scale: how many times better than wished."""
-    picture = Picture("Median and range of each ratio, by its bar: right of the line is better than the bar")
+    picture = Picture(
+        "Median and range of each ratio, by its bar: right of the line is better than the bar"
+    )
     top = picture.y
     least, most = 0.2, 5.0
     for each in told["tables"]:

@@ -164,8 +164,8 @@ def machine_words(told):
     )
     return (
         f"Measured {here['date']} on {here['processors']} processors ({here['processor']}; {where}), "
-        f"{here['memory_gib']} GiB, Linux {here['kernel']}; drive {drive['name']} ({known}{cache}); plimsoll "
-        f"{here['commit']}; {versions or 'no peer'}. {settings['rounds']} alternating round"
+        f"{here['memory_gib']} GiB, Linux {here['kernel']}; drive {drive['name']} ({known}{cache}); "
+        f"plimsoll {here['commit']}; {versions or 'no peer'}. {settings['rounds']} alternating round"
         f"{'s' if settings['rounds'] > 1 else ''}, ratios made within each; "
         f"{settings['keys']:,} keys of 1 KiB.{reduced}{quiet}"
         f"{virtual}"

@@ -112,9 +112,8 @@ def flash(context, wanted, value_bytes):
     keys = context.keys * 1024 // value_bytes
     data = keys * value_bytes
     first = value_bytes == 1024
-    table = context.table(
-        f"flash-{value_bytes}", f"GET of {length(value_bytes)} from flash", context.seconds(1 if first else 2)
-    )
+    seconds = context.seconds(1 if first else 2)
+    table = context.table(f"flash-{value_bytes}", f"GET of {length(value_bytes)} from flash", seconds)
     ours = Plimsoll(context, f"ours-{value_bytes}", int(data * ROOM) + 256 * MIB).start()
     servers = {"ours": ours}
     if redis_fits(context, keys, value_bytes):
@@ -133,7 +132,9 @@ def flash(context, wanted, value_bytes):
     table.alternate(context.rounds, flash_steps(context, wanted, table, servers, keys, value_bytes))
     reads, gets = (ours.metric(name) - was for name, was in zip(counts, before))
     flash_facts(context, table, servers, keys, value_bytes)
-    table.facts.append(f"{reads:,.0f} reads of the flash for {gets:,.0f} GETs of plimsoll, by its `/metrics`")
+    table.facts.append(
+        f"{reads:,.0f} reads of the flash for {gets:,.0f} GETs of plimsoll, by its `/metrics`"
+    )
     judge_flash(table, wanted, value_bytes)
     for server in servers.values():
         server.stop()
@@ -203,8 +204,8 @@ def flash_facts(context, table, servers, keys, value_bytes):
     if "memcached" in servers:
         server = servers["memcached"]
         table.facts.append(
-            f"memcached: one worker, 8 threads that read, `-m {server.memory_mib}`, loaded with empty values "
-            "first so that it forgets nothing; its file is taken out of the page cache four times a "
+            f"memcached: one worker, 8 threads that read, `-m {server.memory_mib}`, loaded with empty "
+            "values first so that it forgets nothing; its file is taken out of the page cache four times a "
             "second; the bytes read say how much came from flash"
         )
 
@@ -308,7 +309,7 @@ def from_memory(step, server):
         told = ask()
         missed = server.metric("plimsoll_partition_cache_misses_total") - misses
         if missed > told["count"] / 100:
-            raise Failed(f"{missed:.0f} of {told['count']} GETs missed the cache: they were not from memory")
+            raise Failed(f"{missed:.0f} of {told['count']} GETs missed the cache: not from memory")
         return told
 
     return key, name, what, sample

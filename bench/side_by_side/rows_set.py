@@ -290,7 +290,8 @@ def beside(context, ours, keys, value_bytes, sets_per_second, full):
         return table.measures["most"].rounds[-1]["per_second"] / 2
 
     def alone():
-        return load.of_report(load.bench(context, ours, table.seconds, [*base, "--rate", half()])[0], "load")
+        report, _ = load.bench(context, ours, table.seconds, [*base, "--rate", half()])
+        return load.of_report(report, "load")
 
     def both():
         tenants = [
@@ -303,7 +304,7 @@ def beside(context, ours, keys, value_bytes, sets_per_second, full):
         report = load.bench(context, ours, table.seconds, [*base, *tenants])[0]
         cleaned = ours.metric("plimsoll_partition_cleaned_segments_total") - cleaned
         if cleaned == 0:
-            raise Failed("nothing was cleaned beside the overwriting: the measure would be of another thing")
+            raise Failed("nothing was cleaned beside the overwriting: what is measured is another thing")
         return load.of_report(report, "reads") | {
             "sets_per_second": load.of_report(report, "writes")["per_second"],
             "cleaned_segments": cleaned,

@@ -37,8 +37,8 @@ def lay(path, size):
 
 
 def read_over(path):
-    """Reads a file from its beginning to its end from the drive: what the host of a virtual drive keeps of it
-    is then the same as of fio's file, which was just laid. Redis' and memcached's data were loaded since."""
+    """Reads a whole file from the drive: what the host of a virtual drive keeps of it is then the same as
+    of fio's file, which was just laid. Redis' and memcached's data were loaded since."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_DIRECT)
     except OSError:  # No direct I/O here: then the server has none either, and says so.
@@ -157,7 +157,7 @@ class Ours(Server):
             return page.read().decode()
 
     def metric(self, name):
-        """The sum of a metric over devices, cores and partitions, as it is now: they are told once a second."""
+        """The sum over devices, cores and partitions of a metric, as it is now: told once a second."""
         time.sleep(METRICS_SECONDS)
         lines = self.http("/metrics").splitlines()
         values = [

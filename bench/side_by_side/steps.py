@@ -17,9 +17,8 @@ def length(size):
 
 def what_is_asked(workload, value_bytes, connections, pipeline):
     """In words: a load of `plimsoll bench`."""
-    words = (
-        f"{workload.upper()} {length(value_bytes)}, {connections} connection{'s' if connections > 1 else ''}"
-    )
+    plural = "s" if connections > 1 else ""
+    words = f"{workload.upper()} {length(value_bytes)}, {connections} connection{plural}"
     return words if pipeline == 1 else f"{words}, pipeline {pipeline}"
 
 

@@ -2,15 +2,12 @@
 
 import json
 import os
-import re
 import unittest
 
 from several_devices import pages
 from several_devices.__main__ import MECHANISMS, SIZES
 from side_by_side.report import between
 from side_by_side.run import ROOT
-
-COLUMNS = 108
 
 
 def read(path):
@@ -33,17 +30,6 @@ class Pages(unittest.TestCase):
         there = {(each["mechanism"], each["value_bytes"]) for each in self.told["operations"]}
         self.assertEqual(there, {(name, size) for name in MECHANISMS for size in SIZES})
         self.assertEqual(set(self.told["memory"]), {pages.SINGLE, *MECHANISMS})
-
-    def test_scripts_are_narrow_and_short(self):
-        folder = os.path.join(ROOT, "bench", "several_devices")
-        for place, _, names in os.walk(folder):
-            for name in filter(lambda name: name.endswith(".py"), names):
-                with open(os.path.join(place, name), encoding="utf-8") as file:
-                    lines = file.read().splitlines()
-                self.assertLess(len(lines), 500, name)
-                self.assertTrue(re.match('"""', lines[0]), f"{name} says its role")
-                wide = [number for number, line in enumerate(lines, 1) if len(line) > COLUMNS]
-                self.assertEqual(wide, [], name)
 
 
 def sample(rate):

@@ -1,4 +1,4 @@
-"""Whole quick runs of `make bench`, of the binary that PLIMSOLL_BINARY names and the peers that are there."""
+"""Whole quick runs of `make bench`, of PLIMSOLL_BINARY and the peers that are there."""
 
 import json
 import os
@@ -100,11 +100,14 @@ class Runs(unittest.TestCase):
                 self.assertEqual(bool(bar["values"]), bar["lacks"] is None, bar)
         for bar in tables["cached"]["bars"]:
             self.assertEqual(len(bar["values"]), 1, bar)
-        get = next(each for each in tables["flash-1024"]["measures"] if each["key"] == "ours")["rounds"][0]
+
+        def first(table, key):
+            return next(each for each in tables[table]["measures"] if each["key"] == key)["rounds"][0]
+
+        get = first("flash-1024", "ours")
         self.assertGreaterEqual(get["read_bytes"], 1024)
         self.assertGreater(get["cpu_us"], 0)
-        restart = next(each for each in tables["costs"]["measures"] if each["key"] == "restart_ours_sigkill")
-        self.assertGreater(restart["rounds"][0]["restart_ms"], 0)
+        self.assertGreater(first("costs", "restart_ours_sigkill")["restart_ms"], 0)
         names = set(os.listdir(os.path.join(self.out, "plots")))
         self.assertEqual(names, {"bars.svg", "get.svg", "set.svg", "latency.svg", "cpu.svg"})
         self.nothing_is_left()
@@ -140,7 +143,7 @@ class Runs(unittest.TestCase):
         dies = self.wrapper('[ "$1" = serve ] && { (sleep 3; kill -9 $$) & }')
         ran = self.run_it(dies, "--rows", "4", "--seconds", "5")
         self.assertEqual(ran.returncode, 1)
-        self.assertRegex(ran.stderr, "(ended by itself, status -9|a connection was lost|closed a connection)")
+        self.assertRegex(ran.stderr, "ended by itself, status -9|a connection was lost|closed a connection")
         self.assertFalse(os.path.exists(self.out), "nothing is written")
         self.nothing_is_left()
 
