@@ -58,12 +58,14 @@ class Shares(unittest.TestCase):
             "memory": {
                 "one device": fields(1, 20),
                 "hashing": fields(1, 20),
-                "replication 3": fields(3, 64),
+                "replication 3": fields(3, 60.04),
+                "splitting 4+2": fields(6, 144),
             }
         }
         self.assertEqual([line.split("|")[-3].strip() for line in pages.memory(told)[3:]], [
             "20.0: met",
-            "60.0: **not met**",
+            "60.0: **not met** by 0.1%",
+            "120.0: **not met** by 20.0%",
         ])
 
 
