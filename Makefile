@@ -54,7 +54,7 @@ unit: ## Run all tests
 		matrix::redis_py redis_py_users redis_py_tests::redis_py_commands redis_cli like_redis
 	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted
 
-experiments: build ## Run the simulated experiments, 5 minutes; writes their plots and numbers into docs
+experiments: build ## Run the simulated experiments, 3 minutes; writes their plots and numbers into docs
 	for name in $$($(RELEASED) sim list | cut -d' ' -f1); do \
 		$(RELEASED) sim run $$name --out docs/plots/simulated || exit 1; done
 
@@ -64,7 +64,7 @@ bench: build ## Measure beside Redis, memcached, RocksDB and fio, 30 minutes; wr
 bench-quick: build ## The same with few keys and one round, to see that it runs: target/bench-quick
 	python3 bench/side_by_side $(RELEASED) --quick $(BENCH)
 
-bench-array: build ## Measure several devices as one over six slowed files, 10 minutes; writes docs' table and plot
+bench-array: build ## Measure several devices as one over six slowed files, 20 minutes; writes docs' table and plot
 	python3 bench/several_devices $(RELEASED) --pages . $(BENCH)
 
 bench-test: ## Test what measures, and that the pages say what was measured
