@@ -19,6 +19,7 @@ use crate::header::HEADER_BYTES;
 use crate::journal::Journal;
 use crate::kept::Kept;
 use crate::member::{Member, MemberStatus};
+use crate::pack::Packer;
 use crate::placement::{self, ARRAY_CONTAINERS, ROLES_MAX};
 use crate::policy::Policy;
 use crate::readers::Readers;
@@ -97,6 +98,8 @@ pub struct Array {
     pub(crate) marked: Cell<bool>,
     /// Keys whose version before the last is still kept on members.
     pub(crate) kept: Kept,
+    /// Values that are to be packed, and sets that are to be regrouped.
+    pub(crate) packer: Packer,
     pub(crate) uploads: Uploads,
     pub(crate) transactions: Transactions,
     pub(crate) scrub: Cell<Scrub>,
@@ -221,6 +224,7 @@ impl Array {
             distrusted: Cell::new(false),
             marked: Cell::new(false),
             kept: Kept::default(),
+            packer: Packer::default(),
             uploads: Uploads::default(),
             transactions: Transactions::default(),
             scrub: Cell::default(),
@@ -259,6 +263,11 @@ impl Array {
     /// Bytes of a part of a value in parts, as members have it.
     pub(crate) fn member_part_bytes(&self) -> usize {
         self.member_part_bytes
+    }
+
+    /// Bytes of the longest record of a member.
+    pub(crate) fn record_bytes_max(&self) -> usize {
+        self.value_bytes_max + HEADER_BYTES
     }
 
     /// Bytes of the longest value of one store.

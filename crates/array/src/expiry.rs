@@ -54,6 +54,7 @@ impl Array {
     ) -> Result<Output> {
         let expiry = expiry_of(expiry, item.expiry_ms);
         self.keep_nothing(place).await?;
+        self.leave_set(place, manner).await?;
         let slot = self.name_half_written(place, manner).await?;
         let requests = (0..form.roles()).map(|role| {
             let container = placement::container(place.container, role);

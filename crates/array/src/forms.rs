@@ -50,15 +50,20 @@ impl Forms {
     }
 
     /// Whether a store keeps what it replaces until it is whole itself: shards are of no use without enough
-    /// others, and where there are several forms the new one may stand where the old one did and not in all
-    /// the places that it needs.
+    /// others, nor is what says where to find a value, and where there are several forms the new one may
+    /// stand where the old one did and not in all the places that it needs.
     pub(crate) fn keeps(&self) -> bool {
-        self.sole().is_none_or(|form| form.needed() > 1)
+        self.sole().is_none_or(|form| form.needed() > 1 || form.is_packed())
     }
 
     /// Whether there are shards.
     pub(crate) fn has_shards(&self) -> bool {
         !self.each().all(Form::is_copies)
+    }
+
+    /// Whether values may share parities with others.
+    pub(crate) fn has_packed(&self) -> bool {
+        self.each().any(Form::is_packed)
     }
 
     /// Pieces of the form with most.
@@ -71,9 +76,10 @@ impl Forms {
         self.each().map(Form::roles).min().expect("there is one")
     }
 
-    /// The roles that may be the first to be read; of shards alone, the first.
+    /// The roles that may be the first to be read; of shards alone, the first. What is packed stands whole in
+    /// the first.
     pub(crate) fn reading_roles(&self) -> usize {
-        if self.has_shards() && !self.are_mixed() { 1 } else { self.sure_roles() }
+        if self.has_packed() || self.has_shards() && !self.are_mixed() { 1 } else { self.sure_roles() }
     }
 
     /// Pieces that give any value.
@@ -86,7 +92,7 @@ impl Forms {
         self.each().map(Form::needed).min().expect("there is one")
     }
 
-    fn coder(&self, wanted: Form) -> Option<&Coder> {
+    pub(crate) fn coder(&self, wanted: Form) -> Option<&Coder> {
         self.known.iter().find(|(form, _)| *form == wanted).and_then(|(_, coder)| coder.as_ref())
     }
 
@@ -101,7 +107,8 @@ impl Forms {
             piece.resize(bytes_before + piece_bytes, 0);
             piece
         };
-        let Some(coder) = self.coder(form) else { return vec![behind(value); form.roles()] };
+        let coder = self.coder(form).filter(|_| !form.is_copies());
+        let Some(coder) = coder else { return vec![behind(value); form.roles()] };
         let data: Vec<&[u8]> = (0..form.needed())
             .map(|number| {
                 let first = (number * piece_bytes).min(value.len());
@@ -155,7 +162,7 @@ pub(crate) fn forms(policy: &Policy) -> Vec<Form> {
 fn coder(form: Form) -> Option<Coder> {
     match form {
         Form::Copies(_) => None,
-        Form::Shards { data, parities } => {
+        Form::Shards { data, parities } | Form::Packed { data, parities } => {
             let coder = Code::ReedSolomon.coder(data.into(), parities.into());
             Some(coder.expect("the mechanism was checked against the number of devices"))
         }

@@ -13,8 +13,9 @@
 use crate::array::{Array, Manner, Place};
 use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
-use crate::placement;
+use crate::placement::{self, ROLES_MAX};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
+use crate::set::Stub;
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use plimsoll_kv::{Device, Error, Form, Item, Output, Result};
@@ -32,6 +33,8 @@ pub(crate) struct Piece {
     pub(crate) item: Item,
     /// Of a read from the value's start.
     pub(crate) header: Option<Header>,
+    /// What stands there instead of a value that is packed.
+    pub(crate) stub: Option<Stub>,
 }
 
 /// What a member gave of the piece in a role.
@@ -60,7 +63,8 @@ impl Array {
         let readable = roles.filter_map(|role| Some((role, self.readable(self.member_of(place, role))?)));
         let mut next = readable.collect::<Vec<_>>().into_iter();
         let (mut asked, mut pieces, mut failures) = (FuturesUnordered::new(), Vec::new(), Vec::new());
-        let (mut extra, mut absent) = (0, false);
+        let (mut extra, mut absent, mut stub) = (0, false, None);
+        let unpacks = range != Some((0, 0)) && form.is_none_or(Form::is_packed);
         loop {
             while !absent
                 && asked.len() + pieces.len() < needed + extra
@@ -68,16 +72,20 @@ impl Array {
             {
                 asked.push(async move { (role, self.read_piece(&device, place, role, range, manner).await) });
             }
-            let all_asked = next.len() == 0 && !absent;
+            let all_asked = next.len() == 0 && !absent && stub.is_none();
             let Some(answer) = self.next_answer(&mut asked, all_asked).await else {
                 if absent {
                     return Err(Error::NotFound);
+                }
+                if next.len() == 0 {
+                    break;
                 }
                 extra += 1;
                 continue;
             };
             match answer {
                 None if absent => return Err(Error::NotFound),
+                None if stub.is_some() => break,
                 None => return Err(self.unreadable(place, &failures)),
                 Some((role, Err(error))) if verdict(&error) == Verdict::Broken => {
                     failures.push((self.member_of(place, role), error));
@@ -87,11 +95,17 @@ impl Array {
                 Some((_, Err(error))) => return Err(error),
                 // What a transaction has seen stays until it has ended: the members know.
                 Some((_, Ok(piece))) if !manner.is_within() && piece.is_expired(since_ms) => absent = true,
+                Some((_, Ok(piece))) if unpacks && piece.stub.is_some() => stub = Some(piece),
                 Some((_, Ok(piece))) => pieces.push(piece),
             }
             if pieces.len() == needed && !absent {
                 break;
             }
+        }
+        if let (Some(stub), true) = (stub, pieces.len() < needed) {
+            let mut piece = self.recovered(place, stub, manner).await?;
+            cut(&mut piece.item.bytes, range);
+            pieces.push(piece);
         }
         if !failures.is_empty() {
             self.mend_later(place, &failures);
@@ -126,8 +140,9 @@ impl Array {
         manner: &Manner,
     ) -> Result<Piece> {
         let container = placement::container(place.container, role);
+        let asked = self.asked(role, range);
         let mut item = loop {
-            let request = manner.retrieve(container, &place.key, shifted(range), false);
+            let request = manner.retrieve(container, &place.key, shifted(asked), false);
             let Output::Found(mut item) = device.clone().execute(request).await?.output else {
                 return Err(WRONG_OUTPUT);
             };
@@ -136,25 +151,46 @@ impl Array {
             }
             if let Some(Form::Copies(_)) = self.forms.sole() {
                 item.length = self.user_bytes(item.length);
-                return Ok(Piece { role, item, header: None });
+                return Ok(Piece { role, item, header: None, stub: None });
             }
             // A value of one record may have taken its place by now.
             if let Some(header) = self.header_in_parts(device, place, role, manner).await? {
                 item.length = header.value_bytes;
-                return Ok(Piece { role, item, header: Some(header) });
+                return Ok(Piece { role, item, header: Some(header), stub: None });
             }
         };
-        if range.is_some_and(|(first, _)| first > 0) {
+        if asked.is_some_and(|(first, _)| first > 0) {
             item.length = item.length.saturating_sub(HEADER_BYTES as u64);
-            return Ok(Piece { role, item, header: None });
+            return Ok(Piece { role, item, header: None, stub: None });
         }
         let header = take_header(&mut item, role)?;
         let piece_bytes = item.length.saturating_sub(HEADER_BYTES as u64);
-        if !self.forms.has(header.form) || header.form.piece_bytes(header.value_bytes) != piece_bytes {
+        item.length = header.value_bytes;
+        let mut stub = None;
+        if header.is_stub {
+            stub = Stub::decode(&item.bytes, header.form.roles() - 1);
+            item.bytes.clear();
+        }
+        let is_whole = match header.is_stub {
+            true => stub.is_some(),
+            false => header.form.piece_bytes(header.value_bytes) == piece_bytes,
+        };
+        if !self.forms.has(header.form) || !is_whole {
             return Err(Error::Unreadable("a header of another value".to_owned()));
         }
-        item.length = header.value_bytes;
-        Ok(Piece { role, item, header: Some(header) })
+        if asked != range {
+            cut(&mut item.bytes, range);
+        }
+        Ok(Piece { role, item, header: Some(header), stub })
+    }
+
+    /// What is read of the piece in a role to get a range of it: all of a stub, if it is one.
+    fn asked(&self, role: usize, range: Range) -> Range {
+        if role == 0 || !self.forms.has_packed() {
+            return range;
+        }
+        let stub_bytes = Stub::bytes(ROLES_MAX as usize) as u64;
+        range.map(|(first, length)| (0, first.saturating_add(length).max(stub_bytes)))
     }
 
     /// The value that shards give, or a range of it.

@@ -9,7 +9,9 @@
 //! * a value in parts is given part by part: no more of it is in memory than one part of each piece.
 
 use crate::array::{Array, Manner, Place};
+use crate::gather::Piece;
 use crate::header::{HEADER_BYTES, Header};
+use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::upload::unpin_op;
@@ -99,6 +101,12 @@ impl Array {
         roles: &[usize],
     ) -> Result<(Value, Item)> {
         let manner = Manner::background();
+        if form.is_packed()
+            && to > 0
+            && let Some((stub, item)) = self.stub_for(place, to, roles).await?
+        {
+            return Ok((Value::Bytes(stub), item));
+        }
         let mut pieces = self.gather(place, None, (form.needed(), roles, Some(form)), &manner).await?;
         let item = pieces[0].item.clone();
         let value = if item.upload.is_some() {
@@ -107,7 +115,7 @@ impl Array {
         } else {
             let header = self.one_version(&pieces)?;
             let bytes = match form {
-                Form::Copies(_) => pieces.remove(0).item.bytes,
+                Form::Copies(_) | Form::Packed { .. } => pieces.remove(0).item.bytes,
                 Form::Shards { .. } => {
                     let pieces = pieces.into_iter().map(|piece| (piece.role, piece.item.bytes));
                     self.shard(form, pieces.collect(), to)?
@@ -116,6 +124,28 @@ impl Array {
             Value::Bytes(Header { role: to as u8, ..header }.before(&bytes))
         };
         Ok((value, item))
+    }
+
+    /// The stub that belongs in role `to`, if one of these roles has one.
+    async fn stub_for(
+        self: &Rc<Self>,
+        place: &Place,
+        to: usize,
+        roles: &[usize],
+    ) -> Result<Option<(Vec<u8>, Item)>> {
+        for role in roles.iter().filter(|role| **role > 0) {
+            let Some(device) = self.readable(self.member_of(place, *role)) else { continue };
+            match self.read_piece(&device, place, *role, Some((0, 0)), &Manner::background()).await {
+                Ok(Piece { item, header: Some(header), stub: Some(stub), .. }) => {
+                    let header = Header { role: to as u8, ..header };
+                    return Ok(Some((header.before(&stub.encode()), item)));
+                }
+                Ok(_) | Err(Error::NotFound) => {}
+                Err(error) if verdict(&error) == Verdict::Broken => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     /// The shard in a role, from as many others as it takes.
@@ -257,7 +287,9 @@ impl Array {
             return Err(Error::Unreadable("parts of different versions".to_owned()));
         }
         let bytes = match form {
-            Form::Copies(_) => pieces.into_iter().next().map(|(_, bytes)| bytes).ok_or(WRONG_OUTPUT)?,
+            Form::Copies(_) | Form::Packed { .. } => {
+                pieces.into_iter().next().map(|(_, bytes)| bytes).ok_or(WRONG_OUTPUT)?
+            }
             Form::Shards { .. } => self.shard(form, pieces, to)?,
         };
         Ok(Header { role: to as u8, ..first }.before(&bytes))

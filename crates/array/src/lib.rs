@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod below;
 mod code;
 mod describe;
 mod expiry;
@@ -23,6 +24,7 @@ mod give;
 mod header;
 mod journal;
 mod kept;
+mod leave;
 mod mark;
 mod mechanism;
 mod member;
@@ -30,6 +32,7 @@ mod membership;
 mod open;
 mod overtaken;
 mod pace;
+mod pack;
 mod parts;
 mod pins;
 mod placement;
@@ -38,12 +41,17 @@ mod read;
 mod readers;
 mod rebuild;
 mod reconcile;
+mod recover;
+mod regroup;
 mod reliability;
 mod roster;
 mod scan;
+mod set;
+mod sets;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod told;
 mod transaction;
 mod upload;
 mod walk;

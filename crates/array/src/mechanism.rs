@@ -41,8 +41,8 @@ pub enum Mechanism {
 /// Why a mechanism is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MechanismError {
-    /// No name of one that values may be made into.
-    #[error("'{0}' is no mechanism: hashing, replication COPIES or splitting DATA+PARITIES is")]
+    /// No name of one.
+    #[error("'{0}' is no mechanism: hashing, replication COPIES, splitting or packing DATA+PARITIES is")]
     Unknown(String),
     /// Nothing of what there has to be something of.
     #[error("{0} needs at least one of each of its parts")]
@@ -128,13 +128,16 @@ impl Mechanism {
         }
     }
 
-    /// What it makes of a value. Packing has no form: no array is opened with it.
+    /// What it makes of a value.
     #[must_use]
     pub fn form(self) -> Form {
         assert!(self.members() <= SET_MEMBERS_MAX, "checked against the number of devices");
         match self {
             Mechanism::Splitting { data, parities } => {
                 Form::Shards { data: data as u8, parities: parities as u8 }
+            }
+            Mechanism::Packing { data, parities } => {
+                Form::Packed { data: data as u8, parities: parities as u8 }
             }
             copies => Form::Copies(copies.members() as u8),
         }
@@ -210,7 +213,7 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// As it is printed; packing has no values of its own.
+/// As it is printed.
 impl FromStr for Mechanism {
     type Err = MechanismError;
 
@@ -220,9 +223,13 @@ impl FromStr for Mechanism {
         match name.split_once(' ') {
             None if name == "hashing" => Ok(Mechanism::Hashing),
             Some(("replication", copies)) => Ok(Mechanism::Replication { copies: number(copies)? }),
-            Some(("splitting", shards)) => {
-                let (data, parities) = shards.split_once('+').ok_or_else(unknown)?;
-                Ok(Mechanism::Splitting { data: number(data)?, parities: number(parities)? })
+            Some((which @ ("splitting" | "packing"), set)) => {
+                let (data, parities) = set.split_once('+').ok_or_else(unknown)?;
+                let (data, parities) = (number(data)?, number(parities)?);
+                Ok(match which {
+                    "splitting" => Mechanism::Splitting { data, parities },
+                    _ => Mechanism::Packing { data, parities },
+                })
             }
             _ => Err(unknown()),
         }
@@ -251,11 +258,11 @@ mod tests {
 
     #[test]
     fn a_name_that_is_printed_is_read_and_no_other() {
-        for mechanism in [Mechanism::Hashing, REPLICATION, SPLITTING] {
+        for mechanism in [Mechanism::Hashing, REPLICATION, SPLITTING, PACKING] {
             assert_eq!(mechanism.to_string().parse(), Ok(mechanism));
             assert_eq!(mechanism.form().to_string(), mechanism.to_string());
         }
-        for wrong in ["", "hash", "hashing 1", "replication", "replication x", "splitting 4", "packing 4+2"] {
+        for wrong in ["", "hash", "hashing 1", "replication", "replication x", "splitting 4", "packing 4"] {
             let words = wrong.parse::<Mechanism>().unwrap_err().to_string();
             assert!(words.starts_with(&format!("'{wrong}' is no mechanism: hashing")), "{words}");
         }

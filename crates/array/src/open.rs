@@ -13,7 +13,7 @@
 use crate::array::{Array, ArrayOptions, Manner};
 use crate::forms::{FORMS_MAX, forms};
 use crate::journal::named;
-use crate::mechanism::{Mechanism, MechanismError};
+use crate::mechanism::MechanismError;
 use crate::member::{Joining, Member};
 use crate::membership::{roster_key, roster_store};
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
@@ -35,9 +35,6 @@ pub enum OpenError {
     /// The mechanism.
     #[error("{0}")]
     Mechanism(#[from] MechanismError),
-    /// A mechanism that is not built.
-    #[error("{0}: this version has hashing, replication and splitting")]
-    Unbuilt(Mechanism),
     /// A device failed.
     #[error("{name}: {error}")]
     Device {
@@ -270,9 +267,6 @@ fn check(members: &[Joining], policy: &Policy) -> Result<(), OpenError> {
         return Err(OpenError::Count(members.len()));
     }
     policy.check(members.len() as u32)?;
-    if let Some(packing) = policy.mechanisms().find(|it| matches!(it, Mechanism::Packing { .. })) {
-        return Err(OpenError::Unbuilt(packing));
-    }
     if members.iter().all(|member| member.device.is_none()) {
         return Err(OpenError::Nothing);
     }

@@ -14,7 +14,7 @@ use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
-use crate::reconcile::{Proof, Told};
+use crate::told::{Proof, Told};
 use crate::upload::{Upload, abort_op};
 use futures_util::future::join_all;
 use plimsoll_kv::{Error, Op, Output, Result, UploadId, Version};

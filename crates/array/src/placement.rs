@@ -17,12 +17,16 @@ pub(crate) const ARRAY_CONTAINERS: u32 = 120;
 /// Roles at most: copies, or members of a set.
 pub(crate) const ROLES_MAX: u32 = SET_MEMBERS_MAX;
 
+/// The first of the containers in which sets of packed values stand: one for each of the array's.
+const SETS_CONTAINER_MIN: u32 = ROLES_MAX * ARRAY_CONTAINERS;
+
 /// What the array keeps for itself: who its members are.
 pub(crate) const ROSTER: ContainerId = ContainerId(BOOKS_CONTAINER_MIN);
 /// Which keys may be half written.
 pub(crate) const JOURNAL: ContainerId = ContainerId(BOOKS_CONTAINER_MIN + 1);
 
-const _: () = assert!(ROLES_MAX * ARRAY_CONTAINERS <= BOOKS_CONTAINER_MIN && JOURNAL.0 < CONTAINERS_MAX);
+const _: () = assert!(SETS_CONTAINER_MIN + ARRAY_CONTAINERS <= BOOKS_CONTAINER_MIN);
+const _: () = assert!(JOURNAL.0 < CONTAINERS_MAX);
 
 /// The member that holds a key's first copy.
 pub(crate) fn primary(key: &[u8], members: usize) -> usize {
@@ -43,6 +47,17 @@ pub(crate) fn role(primary: usize, member: usize, members: usize) -> usize {
 pub(crate) fn container(of: ContainerId, role: usize) -> ContainerId {
     assert!(of.0 < ARRAY_CONTAINERS && role < ROLES_MAX as usize, "checked when the request came");
     ContainerId(role as u32 * ARRAY_CONTAINERS + of.0)
+}
+
+/// Where the sets of a container's packed values stand on a member: parities, and what sets have lost.
+pub(crate) fn sets(of: ContainerId) -> ContainerId {
+    assert!(of.0 < ARRAY_CONTAINERS, "checked when the request came");
+    ContainerId(SETS_CONTAINER_MIN + of.0)
+}
+
+/// All containers in which values, or sets of them, stand.
+pub(crate) fn containers() -> impl Iterator<Item = ContainerId> {
+    (0..SETS_CONTAINER_MIN + ARRAY_CONTAINERS).map(ContainerId)
 }
 
 /// The shortest word of which the keys that begin with it in braces belong to a partition: what the array

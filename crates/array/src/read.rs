@@ -35,8 +35,8 @@ impl Array {
         if self.is_quiet(place) {
             let found = self.read(place, range, manner).await;
             let in_parts = pin && found.as_ref().is_ok_and(|(item, _)| item.upload.is_some());
-            // Shards of which a write took some before they were read, and others after.
-            let is_torn = self.forms.has_shards() && matches!(found, Err(Error::Unreadable(_)));
+            // Of shards, or a set, a write took some before they were read, and others after.
+            let is_torn = self.forms.keeps() && matches!(found, Err(Error::Unreadable(_)));
             // If a write is under way, a part of the members may have it.
             if self.is_quiet(place) && !in_parts && !is_torn {
                 return found.map(|(item, _)| Output::Found(item));

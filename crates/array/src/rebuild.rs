@@ -16,9 +16,9 @@ use crate::array::{Array, Manner, Place, Scrub};
 use crate::member::Joining;
 use crate::open::background;
 use crate::pace::Pace;
-use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROLES_MAX, ROSTER};
-use crate::reconcile::{Proof, Told};
+use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
 use crate::roster::MemberState;
+use crate::told::{Proof, Told};
 use crate::walk::Source;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -139,6 +139,7 @@ impl Array {
                 self.resync_container(member, number, (role, container), &pace).await?;
             }
         }
+        self.mend_sets(&pace, || self.goes_on(member, number)).await?;
         if self.marked.get() {
             self.mark_named().await?;
         }
@@ -177,8 +178,7 @@ impl Array {
                 background(device, step(Some(known.id), end)).await?;
             }
         }
-        let of_keys = (0..ROLES_MAX * ARRAY_CONTAINERS).map(ContainerId);
-        for container in of_keys.chain([ROSTER, JOURNAL]) {
+        for container in placement::containers().chain([ROSTER, JOURNAL]) {
             let Output::Stats(stats) = background(device, Op::Stats { container }).await? else { continue };
             if is_overtaken() {
                 return Ok(());
@@ -321,7 +321,7 @@ impl Array {
                         given => return given,
                     }
                 }
-                if self.ask(&target, place, role, Proof::Start).await? == right {
+                if self.ask(&target, place, role, Proof::Start).await?.is_as(&right) {
                     return Ok(0);
                 }
                 self.give(place, form, role, &others).await
@@ -370,6 +370,12 @@ impl Array {
                 }
             }
         }
+        let mended = self.mend_sets(&Pace::new(0), || !self.closing.get()).await?;
+        let scrub = self.scrub.get();
+        self.scrub.set(Scrub { errors: scrub.errors + mended.records, ..scrub });
+        if self.closing.get() {
+            return Ok(false);
+        }
         if self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
             self.mark_named().await?;
         }
@@ -415,13 +421,15 @@ impl Array {
             let place = self.place(container, key)?;
             let _guard = self.hold(&place).await?;
             self.finish_kept(&place).await;
-            loop {
+            let mended = loop {
                 match self.reconcile(&place, Proof::All).await {
                     // It expired while it was mended, or the member that had it went out.
                     Err(Error::NotFound) => {}
-                    reconciled => return reconciled,
+                    reconciled => break reconciled?,
                 }
-            }
+            };
+            self.pack_found(&place).await?;
+            Ok(mended)
         };
         scrubbed.await.unwrap_or_else(|error: Error| {
             tracing::error!(partition = self.partition, %error, "a key cannot be mended");

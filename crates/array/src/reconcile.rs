@@ -13,70 +13,12 @@
 //! * the key is held from the first look to the last write.
 
 use crate::array::{Array, Manner, Place};
-use crate::header::Header;
-use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::roster::MemberState;
+use crate::told::{Proof, Told};
 use crate::write::Sent;
-use futures_util::future::join_all;
-use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Op, Output, Result, Version};
+use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Result};
 use std::rc::Rc;
-
-/// A piece of a key, as a member tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    Absent,
-    Unreadable,
-    Found {
-        /// By the header: the same on all members.
-        version: Version,
-        /// What the value was made into, likewise.
-        form: Form,
-        expiry_ms: Option<u64>,
-    },
-}
-
-impl Told {
-    pub(crate) fn version(&self) -> Option<Version> {
-        match self {
-            Told::Found { version, .. } => Some(*version),
-            Told::Absent | Told::Unreadable => None,
-        }
-    }
-
-    pub(crate) fn form(&self) -> Option<Form> {
-        match self {
-            Told::Found { form, .. } => Some(*form),
-            Told::Absent | Told::Unreadable => None,
-        }
-    }
-
-    /// What stands in a role of a key, if this is what is right of it.
-    pub(crate) fn in_role(&self, role: usize) -> Told {
-        match self.form() {
-            Some(form) if role >= form.roles() => Told::Absent,
-            _ => self.clone(),
-        }
-    }
-
-    pub(crate) fn expiry_ms(&self) -> Option<u64> {
-        match self {
-            Told::Found { expiry_ms, .. } => *expiry_ms,
-            Told::Absent | Told::Unreadable => None,
-        }
-    }
-}
-
-/// How much of a piece is read before it is believed in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Proof {
-    /// Its start.
-    Start,
-    /// All of it; of a value in parts the first.
-    Record,
-    /// All of it, and every part.
-    All,
-}
 
 /// Rounds until a key is whole: one to put back what is half written, one to complete what was there before;
 /// more only if members go out meanwhile.
@@ -151,7 +93,8 @@ impl Array {
             let has = |told: &Told| told.version() == newest.version();
             let roles = told.iter().filter(|(_, told)| has(told)).map(|(role, _)| *role);
             let roles: Vec<usize> = roles.collect();
-            if roles.len() >= form.needed() {
+            let is_whole = told.iter().any(|(_, told)| has(told) && !told.is_stub());
+            if roles.len() >= form.needed() && (is_whole || self.can_be_recovered(place, roles[0]).await?) {
                 let first = told.iter().find(|(role, _)| *role == roles[0]);
                 let right = first.map_or(Told::Absent, |(_, told)| told.clone());
                 let mended = self.complete(place, &right, &roles, told).await?;
@@ -185,6 +128,21 @@ impl Array {
             }
         }
         Err(Error::Overloaded)
+    }
+
+    /// Whether the rest of its set gives the value of which these roles have stubs.
+    async fn can_be_recovered(self: &Rc<Self>, place: &Place, role: usize) -> Result<bool> {
+        let manner = Manner::background();
+        let Some(device) = self.readable(self.member_of(place, role)) else { return Ok(false) };
+        let recovered = async {
+            let stub = self.read_piece(&device, place, role, Some((0, 0)), &manner).await?;
+            self.recovered(place, stub, &manner).await
+        };
+        match recovered.await {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Who has the newest version that can be read of a held key that could not be made whole, and what that
@@ -233,10 +191,16 @@ impl Array {
         told: Vec<(usize, Told)>,
     ) -> Result<u64> {
         let mut mended = 0;
+        let is_packed = told.iter().any(|(role, told)| roles.contains(role) && told.is_stub());
         for (role, told) in told {
             let is_damaged = told == Told::Unreadable;
+            let is_older = role == 0 && !is_damaged && !roles.contains(&role);
+            if is_older || is_damaged && !is_packed {
+                // What stands there may be a value of a set, or have said that the key is in one.
+                self.leave_any_set(place).await?;
+            }
             let result = match right.in_role(role) {
-                right if right == told => continue,
+                right if told.is_as(&right) => continue,
                 right if roles.contains(&role) => self.set_expiry_at(place, role, right.expiry_ms()).await,
                 right => self.bring(place, role, &right, roles).await,
             };
@@ -256,7 +220,7 @@ impl Array {
             let (member, right) = (self.member_of(place, role), right.in_role(role));
             let Some(device) = self.writable(member) else { continue };
             if self.state(member) != MemberState::Resyncing
-                || self.ask(&device, place, role, Proof::Start).await? == right
+                || self.ask(&device, place, role, Proof::Start).await?.is_as(&right)
             {
                 continue;
             }
@@ -346,51 +310,6 @@ impl Array {
             }
         }
         Ok(())
-    }
-
-    /// What each member that is in has of a key, by role.
-    pub(crate) async fn ask_all(self: &Rc<Self>, place: &Place, proof: Proof) -> Result<Vec<(usize, Told)>> {
-        let each = (0..self.roles).filter_map(|role| {
-            let device = self.readable(self.member_of(place, role))?;
-            Some(async move { (role, self.ask(&device, place, role, proof).await) })
-        });
-        let told = join_all(each.collect::<Vec<_>>()).await;
-        told.into_iter().map(|(role, told)| Ok((role, told?))).collect()
-    }
-
-    /// What a member has of a key, proved so far.
-    pub(crate) async fn ask(
-        self: &Rc<Self>,
-        device: &Rc<dyn Device>,
-        place: &Place,
-        role: usize,
-        proof: Proof,
-    ) -> Result<Told> {
-        let manner = Manner::background();
-        let range = if proof == Proof::Start { Some((0, 0)) } else { None };
-        let told = |result: Result<Option<Told>>| match result {
-            // It went, or expired, since it was found.
-            Err(Error::NotFound) => Ok(Some(Told::Absent)),
-            Err(error) if verdict(&error) == Verdict::Broken => Ok(Some(Told::Unreadable)),
-            told => told,
-        };
-        loop {
-            let found = async {
-                let piece = self.read_piece(device, place, role, range, &manner).await?;
-                let header = match piece.header {
-                    _ if proof == Proof::All && piece.item.upload.is_some() => {
-                        Some(self.prove_in_parts(device, place, role, &manner).await?.0)
-                    }
-                    Some(header) => Some(header),
-                    None => self.header_in_parts(device, place, role, &manner).await?,
-                };
-                let expiry_ms = piece.item.expiry_ms;
-                Ok(header.map(|Header { version, form, .. }| Told::Found { version, form, expiry_ms }))
-            };
-            if let Some(told) = told(found.await)? {
-                return Ok(told);
-            }
-        }
     }
 
     /// Sends one request to one member.

@@ -16,7 +16,7 @@ use crate::read::{Range, WRONG_OUTPUT};
 use crate::write::Sent;
 use plimsoll_kv::key_locks::{EverythingGuard, KeyGuard, KeyId};
 use plimsoll_kv::transaction::{Action, Held, Outstanding, Status};
-use plimsoll_kv::{ContainerId, Error, Op, Output, Result, TransactionId, UploadId, Value};
+use plimsoll_kv::{ContainerId, Error, Op, Output, Result, TransactionId, UploadId};
 use plimsoll_reactor::Work;
 use plimsoll_reactor::sync::WaitList;
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ const FORGET_NS: u64 = 100_000_000;
 /// Transactions that hold something.
 #[derive(Default)]
 pub(crate) struct Transactions {
-    open: RefCell<BTreeMap<TransactionId, Holding>>,
+    pub(crate) open: RefCell<BTreeMap<TransactionId, Holding>>,
     /// Applied, and to be forgotten.
     applied: RefCell<Vec<TransactionId>>,
     forgetting: Cell<bool>,
@@ -63,23 +63,20 @@ impl Transactions {
     }
 }
 
-/// What each member is asked to write.
-type WritesBelow = BTreeMap<usize, Vec<Op>>;
-
 /// What a transaction holds.
-struct Holding {
+pub(crate) struct Holding {
     _keys: Vec<KeyGuard>,
-    ids: BTreeSet<KeyId>,
-    everything: Option<EverythingGuard>,
+    pub(crate) ids: BTreeSet<KeyId>,
+    pub(crate) everything: Option<EverythingGuard>,
     /// The members that hold it, too.
     members: Vec<usize>,
     /// Those of them that have prepared.
     prepared: Vec<usize>,
     /// Uploads that become values when it is applied.
-    uploads: Vec<(Place, UploadId)>,
+    pub(crate) uploads: Vec<(Place, UploadId)>,
 }
 
-const UNKNOWN: Error = Error::Invalid("no such transaction");
+pub(crate) const UNKNOWN: Error = Error::Invalid("no such transaction");
 
 impl Array {
     pub(crate) async fn transact(
@@ -148,6 +145,7 @@ impl Array {
                 if self.forms.are_mixed() {
                     self.finish_kept(place).await;
                 }
+                self.leave_set(place, manner).await?;
             }
         }
         let below = self.held_below(&places, held.everything);
@@ -184,7 +182,7 @@ impl Array {
         below
     }
 
-    fn check_held(&self, id: TransactionId, place: &Place) -> Result<()> {
+    pub(crate) fn check_held(&self, id: TransactionId, place: &Place) -> Result<()> {
         let open = self.transactions.open.borrow();
         let holding = open.get(&id).ok_or(UNKNOWN)?;
         if holding.everything.is_some() || holding.ids.contains(&place.id) {
@@ -229,7 +227,8 @@ impl Array {
         writes: Vec<Op>,
         manner: &Manner,
     ) -> Result<()> {
-        let (below, places) = self.writes_below(id, writes)?;
+        let (mut below, places) = self.writes_below(id, writes)?;
+        self.add_ghosts(id, &places, &mut below, manner).await?;
         let all_enough = || match places.iter().find(|(place, needed)| !self.has_enough(place, *needed)) {
             Some((place, needed)) => Err(self.nowhere(place, *needed)),
             None => Ok(()),
@@ -254,75 +253,6 @@ impl Array {
             holding.prepared = done.into_iter().map(|(member, _)| member).collect();
         }
         Ok(())
-    }
-
-    /// What each member is asked to write, and of which keys: with how many members have to take that.
-    fn writes_below(&self, id: TransactionId, writes: Vec<Op>) -> Result<(WritesBelow, Vec<(Place, usize)>)> {
-        let mut below = WritesBelow::new();
-        let (mut uploads, mut places) = (Vec::new(), Vec::new());
-        for write in writes {
-            if let Op::Clear { container } = write {
-                for (member, clears) in self.clears_below(container)? {
-                    below.entry(member).or_default().extend(clears);
-                }
-                continue;
-            }
-            let (container, key) = write.place().ok_or(Error::Invalid("no write of a transaction"))?;
-            let place = self.place(container, key)?;
-            self.check_held(id, &place)?;
-            if let Some(upload) = write.upload() {
-                uploads.push((place.clone(), upload));
-            }
-            let (needed, each) = self.write_below(&place, &write)?;
-            for (role, write) in each {
-                below.entry(self.member_of(&place, role)).or_default().push(write);
-            }
-            places.push((place, needed));
-        }
-        let mut open = self.transactions.open.borrow_mut();
-        open.get_mut(&id).ok_or(UNKNOWN)?.uploads = uploads;
-        Ok((below, places))
-    }
-
-    /// A write of a key in each role, and how many have to take it. Where values of several forms are, what
-    /// the key was made into before may have had more roles.
-    fn write_below(&self, place: &Place, write: &Op) -> Result<(usize, Vec<(usize, Op)>)> {
-        let delete = |role| (role, self.delete_op(place, role));
-        let (form, mut stores) = match write {
-            Op::Store { value: Value::Bytes(bytes), expiry, form, .. } => {
-                if bytes.len() > self.longest() {
-                    return Err(Error::ValueTooLong);
-                }
-                let form = self.form_for(*form, bytes.len() as u64)?;
-                (form, self.stores(place, (form, bytes), *expiry))
-            }
-            Op::Store { value: Value::Upload(upload), expiry, .. } => {
-                let (form, at) = self.upload_at(*upload)?;
-                let store = |(role, of)| (role, self.store_op(place, role, Value::Upload(of), *expiry));
-                (form, at.into_iter().map(store).collect())
-            }
-            Op::Delete { .. } => {
-                return Ok((self.forms.needed_least(), (0..self.roles).map(delete).collect()));
-            }
-            Op::SetExpiry { expiry, condition, .. } => {
-                let set = |role| {
-                    let (container, key) = (placement::container(place.container, role), place.key.clone());
-                    (role, Op::SetExpiry { container, key, expiry: *expiry, condition: *condition })
-                };
-                return Ok((self.forms.needed_least(), (0..self.roles).map(set).collect()));
-            }
-            _ => return Err(Error::Invalid("no write of a transaction")),
-        };
-        stores.extend((form.roles()..self.roles).map(delete));
-        Ok((form.needed(), stores))
-    }
-
-    /// What empties a container on each member.
-    fn clears_below(&self, container: ContainerId) -> Result<Vec<(usize, Vec<Op>)>> {
-        self.place(container, b"")?;
-        let clears =
-            || (0..self.roles).map(|role| Op::Clear { container: placement::container(container, role) });
-        Ok((0..self.count()).map(|member| (member, clears().collect())).collect())
     }
 
     /// Empties a container.

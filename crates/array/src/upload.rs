@@ -226,7 +226,7 @@ impl Array {
         let Some(mut pieces) = self.fill(id, &upload, &bytes) else { return Ok(Output::Done) };
         let sent = self.send_to_upload(&place, &upload, manner, |role, of| {
             let (version, value_bytes) = (upload.version, upload.length);
-            let header = Header { form: upload.form, role: role as u8, version, value_bytes };
+            let header = Header { form: upload.form, role: role as u8, version, value_bytes, is_stub: false };
             let mut bytes = std::mem::take(&mut pieces[role]);
             bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
             Op::UploadPart { upload: of, key: key.clone(), bytes }
@@ -284,6 +284,7 @@ impl Array {
         if expiry != Expiry::Never {
             self.keep_nothing(place).await?;
         }
+        self.leave_set(place, manner).await?;
         let slot = self.name_half_written(place, manner).await?;
         let before = self.take_kept(place);
         let keeps = self.forms.keeps();

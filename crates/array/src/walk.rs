@@ -9,7 +9,7 @@
 use crate::array::{Array, Manner};
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::read::WRONG_OUTPUT;
-use crate::reconcile::{Proof, Told};
+use crate::told::{Proof, Told};
 use futures_util::future::try_join_all;
 use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, Stats};
 use std::rc::Rc;
@@ -155,7 +155,9 @@ impl Array {
         };
         for member in 0..self.count() {
             let Some(device) = self.readable(member) else { continue };
-            sum.bytes += stored_bytes(&device, container, self.roles, manner).await?;
+            let sets = self.forms.has_packed().then(|| placement::sets(container));
+            let below = (0..self.roles).map(|role| placement::container(container, role)).chain(sets);
+            sum.bytes += stored_bytes(&device, below, manner).await?;
         }
         Ok(Output::Stats(sum))
     }
@@ -202,16 +204,15 @@ impl Array {
     }
 }
 
-/// Bytes of a container's copies on a member, in all roles.
+/// Bytes of what stands in some containers of a member.
 async fn stored_bytes(
     device: &Rc<dyn Device>,
-    container: ContainerId,
-    copies: usize,
+    containers: impl Iterator<Item = ContainerId>,
     manner: &Manner,
 ) -> Result<u64> {
     let mut bytes = 0;
-    for role in 0..copies {
-        let op = Op::Stats { container: placement::container(container, role) };
+    for container in containers {
+        let op = Op::Stats { container };
         let Output::Stats(stats) = device.clone().execute(manner.request(op)).await?.output else {
             return Err(WRONG_OUTPUT);
         };

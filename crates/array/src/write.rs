@@ -111,13 +111,16 @@ impl Array {
         if expiry != Expiry::Never {
             self.keep_nothing(place).await?;
         }
+        let mut ghost = self.ghost(place, manner).await?;
         let slot = self.journal.slot().await;
         let before = self.take_kept(place);
         let keeps = self.forms.keeps();
         let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
             let store = if keeps { retaining(store, true) } else { store };
-            let batch = Op::Batch(vec![store, slot.entry(place.container, &place.key)]);
-            (self.member_of(place, role), manner.request(batch))
+            let entry = slot.entry(place.container, &place.key);
+            let ghost = if role == 0 { ghost.take() } else { None };
+            let batch = [store, entry].into_iter().chain(ghost).collect();
+            (self.member_of(place, role), manner.request(Op::Batch(batch)))
         });
         let stores = stores.collect();
         let written = self.write(place, (slot, Change::Store(form)), stores).await;
@@ -130,6 +133,9 @@ impl Array {
         };
         if keeps && (before.is_some() || done.iter().any(|(_, output)| has_replaced(output))) {
             self.release_before(place, (form, expiry), slot).await;
+        }
+        if form.is_packed() && expiry == Expiry::Never {
+            self.pack_later(place, form);
         }
         drop(before);
         stored_version(self.first_of(place, done)?)
@@ -145,7 +151,7 @@ impl Array {
         let (version, value_bytes) = (self.next_version(), value.len() as u64);
         let pieces = self.forms.pieces(form, value, HEADER_BYTES).into_iter().enumerate();
         let stores = pieces.map(|(role, mut piece)| {
-            let header = Header { form, role: role as u8, version, value_bytes };
+            let header = Header { form, role: role as u8, version, value_bytes, is_stub: false };
             piece[..HEADER_BYTES].copy_from_slice(&header.encode());
             (role, self.store_op(place, role, Value::Bytes(piece), expiry))
         });
@@ -325,13 +331,16 @@ impl Array {
         manner: &Manner,
     ) -> Result<Vec<(usize, Output)>> {
         self.keep_nothing(place).await?;
+        let mut ghost = self.ghost(place, manner).await?;
         let before = self.take_kept(place);
         let requests = (0..self.roles).map(|role| {
             let (container, key) = (placement::container(place.container, role), place.key.clone());
             // Where it is not there, it need not be named.
             let delete = Op::Delete { container, key, condition: Condition::MustExist };
-            let batch = Op::Batch(vec![delete, slot.entry(place.container, &place.key)]);
-            (self.member_of(place, role), manner.request(batch))
+            let entry = slot.entry(place.container, &place.key);
+            let ghost = if role == 0 { ghost.take() } else { None };
+            let batch = [delete, entry].into_iter().chain(ghost).collect();
+            (self.member_of(place, role), manner.request(Op::Batch(batch)))
         });
         let requests = requests.collect();
         let written = match self.write(place, (slot, Change::Delete), requests).await {

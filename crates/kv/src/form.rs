@@ -19,6 +19,14 @@ pub enum Form {
         /// Shards computed from them.
         parities: u8,
     },
+    /// One whole copy, which shares parities with values of other devices; until it does, as many copies as
+    /// survive as much.
+    Packed {
+        /// Values that share parities at most.
+        data: u8,
+        /// Parities that they share.
+        parities: u8,
+    },
 }
 
 impl Form {
@@ -28,6 +36,7 @@ impl Form {
         match self {
             Form::Copies(copies) => copies.into(),
             Form::Shards { data, parities } => usize::from(data) + usize::from(parities),
+            Form::Packed { parities, .. } => 1 + usize::from(parities),
         }
     }
 
@@ -35,15 +44,22 @@ impl Form {
     #[must_use]
     pub fn needed(self) -> usize {
         match self {
-            Form::Copies(_) => 1,
+            Form::Copies(_) | Form::Packed { .. } => 1,
             Form::Shards { data, .. } => data.into(),
         }
     }
 
-    /// True if each piece is the value. One shard of data may be enough, and parities are something else.
+    /// True if no piece is a part of the value. One shard of data may be enough, and parities are something
+    /// else.
     #[must_use]
     pub fn is_copies(self) -> bool {
-        matches!(self, Form::Copies(_))
+        matches!(self, Form::Copies(_) | Form::Packed { .. })
+    }
+
+    /// True if values may share parities with others.
+    #[must_use]
+    pub fn is_packed(self) -> bool {
+        matches!(self, Form::Packed { .. })
     }
 
     /// Bytes of each piece of a value of so many.
@@ -60,6 +76,7 @@ impl fmt::Display for Form {
             Form::Copies(1) => write!(f, "hashing"),
             Form::Copies(copies) => write!(f, "replication {copies}"),
             Form::Shards { data, parities } => write!(f, "splitting {data}+{parities}"),
+            Form::Packed { data, parities } => write!(f, "packing {data}+{parities}"),
         }
     }
 }

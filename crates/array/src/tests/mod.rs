@@ -8,6 +8,7 @@ mod failures;
 mod model;
 mod opening;
 mod pace;
+mod packing;
 mod parts;
 mod pins;
 mod scans;

@@ -21,6 +21,8 @@ enum Step {
     Fail(usize),
     Replace,
     Scrub,
+    /// Nothing is asked for a while.
+    Rest,
     Crash,
 }
 
@@ -37,6 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0_usize..8).prop_map(Step::Fail),
         2 => Just(Step::Replace),
         1 => Just(Step::Scrub),
+        2 => Just(Step::Rest),
         1 => Just(Step::Crash),
     ];
     proptest::collection::vec(step, 1..60)
@@ -86,6 +89,7 @@ impl Pair {
             Step::Fail(member) => self.fail(member),
             Step::Replace => self.replace().await,
             Step::Scrub => self.array.scrub(),
+            Step::Rest => self.bench.reactor.sleep_ns(100_000_000).await,
             Step::Crash => {
                 self.starts += 1;
                 self.bench.options.policy = self.policies[self.starts % self.policies.len()].clone();
@@ -141,6 +145,7 @@ fn mechanism() -> impl Strategy<Value = Mechanism> {
         1 => Just(Mechanism::Hashing),
         4 => (2_u32..=4).prop_map(|copies| Mechanism::Replication { copies }),
         4 => (1_u32..=4, 1_u32..=2).prop_map(|(data, parities)| Mechanism::Splitting { data, parities }),
+        4 => (1_u32..=4, 1_u32..=2).prop_map(|(data, parities)| Mechanism::Packing { data, parities }),
     ]
 }
 
@@ -181,6 +186,20 @@ proptest! {
     ) {
         let members = (data + parities) as usize + spare;
         compare(&steps, parities, |reactor| Bench::split(reactor, members, data, parities));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_is_packed_gives_what_one_device_gives(
+        (data, parities, spare) in (1_u32..5, 1_u32..3, 0_usize..3),
+        steps in steps(),
+    ) {
+        let members = (data + parities) as usize + spare;
+        let packing = Policy::from(Mechanism::Packing { data, parities });
+        compare(&steps, parities, |reactor| Bench::by_size(reactor, members, std::slice::from_ref(&packing)));
     }
 }
 

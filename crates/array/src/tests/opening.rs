@@ -4,7 +4,7 @@ use super::bench::{Bench, DB, bytes, execute, run, set, store_in};
 use crate::header::Header;
 use crate::journal::Journal;
 use crate::placement::{self, container};
-use crate::{ArrayOptions, Mechanism, MemberState, OpenError, is_member};
+use crate::{MemberState, OpenError, is_member};
 use plimsoll_kv::{Device, Error, Form, Op, Value, Version};
 use std::rc::Rc;
 
@@ -50,10 +50,6 @@ fn what_cannot_be_an_array_is_refused_in_words() {
         given.pop();
         let opened = crate::Array::open(&reactor, 0, 1, given, bench.options.clone()).await;
         assert_eq!(opened.err(), Some(OpenError::Size { has: 3, given: 2 }));
-        let packing = Mechanism::Packing { data: 2, parities: 1 };
-        let options = ArrayOptions { policy: packing.into(), ..bench.options.clone() };
-        let opened = crate::Array::open(&reactor, 0, 1, bench.given(&[]), options).await;
-        assert_eq!(opened.err(), Some(OpenError::Unbuilt(packing)));
         let other = Bench::new(&reactor, 3, 2);
         other.open().await.close().await;
         let mut mixed = bench.clone();
@@ -100,7 +96,13 @@ fn what_a_crash_left_half_written_is_made_whole_before_it_is_seen() {
             drop(array); // A crash.
             let version = Version { epoch: 1, clock: u64::MAX };
             let primary = placement::primary(b"k", 3);
-            let header = Header { form: Form::Copies(3), role: newer_at as u8, version, value_bytes: 3 };
+            let header = Header {
+                form: Form::Copies(3),
+                role: newer_at as u8,
+                version,
+                value_bytes: 3,
+                is_stub: false,
+            };
             let store = store_in(container(DB, newer_at), "k", Value::Bytes(header.before(b"new")));
             let slot = Journal::new(&placement::tag(0, 1)).slot().await;
             let batch = Op::Batch(vec![store, slot.entry(DB, b"k")]);

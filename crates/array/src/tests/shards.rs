@@ -151,7 +151,7 @@ fn a_half_made_overwrite_leaves_the_old_shards_or_the_new_ones() {
             let parities = coder.encode(&shards.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
             shards.extend(parities);
             for (role, shard) in shards.iter().enumerate().take(new) {
-                let header = Header { form, role: role as u8, version, value_bytes: 400 };
+                let header = Header { form, role: role as u8, version, value_bytes: 400, is_stub: false };
                 let store = store_in(container(DB, role), "k", Value::Bytes(header.before(shard)));
                 let store = crate::write::retaining(store, true);
                 let slot = Journal::new(&placement::tag(0, 1)).slot().await;
@@ -178,7 +178,8 @@ fn a_new_key_of_which_too_few_shards_were_written_never_was() {
         drop(array);
         let primary = placement::primary(b"k", 4);
         let form = Form::Shards { data: 2, parities: 1 };
-        let header = Header { form, role: 1, version: Version { epoch: 1, clock: 9 }, value_bytes: 4 };
+        let header =
+            Header { form, role: 1, version: Version { epoch: 1, clock: 9 }, value_bytes: 4, is_stub: false };
         let store = store_in(container(DB, 1), "k", Value::Bytes(header.before(b"cd")));
         let slot = Journal::new(&placement::tag(0, 1)).slot().await;
         let batch = Op::Batch(vec![store, slot.entry(DB, b"k")]);
@@ -202,7 +203,7 @@ fn a_member_that_goes_out_over_what_it_puts_back_hinders_no_reader() {
         let primary = placement::primary(b"k", 4);
         let form = Form::Shards { data: 2, parities: 1 };
         let version = Version { epoch: 1, clock: u64::MAX };
-        let header = Header { form, role: 1, version, value_bytes: 4 };
+        let header = Header { form, role: 1, version, value_bytes: 4, is_stub: false };
         let store = store_in(container(DB, 1), "k", Value::Bytes(header.before(b"xy")));
         let slot = Journal::new(&placement::tag(0, 1)).slot().await;
         let batch = Op::Batch(vec![crate::write::retaining(store, true), slot.entry(DB, b"k")]);

@@ -64,7 +64,8 @@ fn a_member_that_was_being_resynchronised_at_a_crash_begins_anew() {
         // A delete that the crash cut short: the other member has made it.
         let role = crate::placement::primary(b"gone", 2);
         let version = Version { epoch: 1, clock: 1 };
-        let header = Header { form: Form::Copies(2), role: role as u8, version, value_bytes: 5 };
+        let header =
+            Header { form: Form::Copies(2), role: role as u8, version, value_bytes: 5, is_stub: false };
         let stale = store_in(container(DB, role), "gone", Value::Bytes(header.before(b"stale")));
         execute(&bench.below[0], stale).await.unwrap();
         drop(array);

@@ -127,7 +127,7 @@ fn told(mechanism: String, description: &Description) -> Reply {
 
 fn told_piece(form: Form, role: usize, piece: &Piece) -> Reply {
     let holds = match form {
-        Form::Copies(_) => "copy",
+        Form::Copies(_) | Form::Packed { .. } => "copy",
         Form::Shards { .. } if role < form.needed() => "data",
         Form::Shards { .. } => "parity",
     };

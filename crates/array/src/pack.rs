@@ -1,0 +1,331 @@
+//! Packing: values that stand as copies come to share parities.
+//!
+//! Role: takes keys that wait, of different primaries, computes the parities of their values, and puts stubs
+//! in the place of copies. Place on the path: behind the acknowledgement, when enough keys wait or nobody
+//! writes.
+//! Source: KVMD (FAST'20), section 5.4.
+//!
+//! Invariants:
+//! * a set's records are durable on all its members before the first stub takes the place of a copy, so that
+//!   no instant has less than the copies, or the set: stubs and copies of one version may stand side by side;
+//! * all keys of a set are held meanwhile, together, and the journal names them;
+//! * nothing is packed while a member is out, or comes in;
+//! * the primaries of its values and the members of its parities are different devices.
+//!
+//! Never: what may expire. Members let that go by themselves, and a set must not lose a shard by it.
+
+use crate::array::{Array, Manner, Place};
+use crate::gather::Piece;
+use crate::header::Header;
+use crate::journal::Slot;
+use crate::leave::{Membership, plain_store};
+use crate::placement;
+use crate::roster::MemberState;
+use crate::set::{Packed, Set, Stub, set_key};
+use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result, Value, Version};
+use plimsoll_reactor::Work;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Keys that wait to be packed at most: others are found by a scrub.
+const WAITING_MAX: usize = 4096;
+/// When nobody has written for so long, sets are made of less than they could have, and are regrouped.
+const QUIET_NS: u64 = 50_000_000;
+/// How long packing rests after something hindered it.
+const HINDERED_NS: u64 = 1_000_000_000;
+/// Sets that wait to be judged at most, whoever writes.
+const LOOSE_MAX: usize = 1024;
+/// Values of a set that is worth its parities.
+const VALUES_MIN: usize = 2;
+
+/// Keys with a primary of their own that wait to be packed, by what they are to be made into.
+type Waiting = BTreeMap<(ContainerId, Form, usize), BTreeSet<Vec<u8>>>;
+
+/// What waits to be packed, and what has to be regrouped.
+#[derive(Default)]
+pub(crate) struct Packer {
+    waiting: RefCell<Waiting>,
+    /// Sets that have lost a value, and have to be judged.
+    loose: RefCell<BTreeMap<(ContainerId, Version), Stub>>,
+    /// Sets that were, and of which values wait to be packed anew.
+    judged: RefCell<BTreeSet<(ContainerId, Version)>>,
+    runs: Cell<bool>,
+    /// When something was written last.
+    written_ns: Cell<u64>,
+}
+
+/// A value that is about to be packed.
+pub(crate) struct Joining {
+    pub(crate) place: Place,
+    pub(crate) header: Header,
+    pub(crate) bytes: Vec<u8>,
+    /// The set that it is in.
+    pub(crate) from: Option<Stub>,
+}
+
+impl Packer {
+    /// A set has lost a value: it is looked through when there is time.
+    pub(crate) fn loosen(&self, container: ContainerId, stub: &Stub) {
+        self.loose.borrow_mut().insert((container, stub.set), stub.clone());
+    }
+
+    /// A set to be judged.
+    pub(crate) fn next_loose(&self) -> Option<(ContainerId, Stub)> {
+        self.loose.borrow_mut().pop_first().map(|((container, _), stub)| (container, stub))
+    }
+
+    /// A set has been judged: whether a value of it lives.
+    pub(crate) fn judged(&self, container: ContainerId, set: Version, lives: bool) {
+        let mut judged = self.judged.borrow_mut();
+        if lives {
+            judged.insert((container, set));
+        } else {
+            judged.remove(&(container, set));
+        }
+    }
+
+    /// Forgets what waits.
+    pub(crate) fn forget(&self, container: ContainerId) {
+        self.waiting.borrow_mut().retain(|(of, ..), _| *of != container);
+        self.loose.borrow_mut().retain(|(of, _), _| *of != container);
+        self.judged.borrow_mut().retain(|(of, _)| *of != container);
+    }
+
+    fn count(&self) -> usize {
+        self.waiting.borrow().values().map(BTreeSet::len).sum()
+    }
+
+    /// Keys of different primaries that are packed together: as many as a set has if there are, else at least
+    /// so many.
+    fn take(&self, least: impl Fn(Form) -> usize) -> Option<(ContainerId, Form, Vec<Vec<u8>>)> {
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|_, keys| !keys.is_empty());
+        let mut longest: BTreeMap<(ContainerId, Form), Vec<(usize, usize)>> = BTreeMap::new();
+        for ((container, form, primary), keys) in waiting.iter() {
+            longest.entry((*container, *form)).or_default().push((keys.len(), *primary));
+        }
+        let ((container, form), mut primaries) =
+            longest.into_iter().find(|((_, form), primaries)| primaries.len() >= least(*form))?;
+        primaries.sort_unstable_by(|a, b| b.cmp(a));
+        primaries.truncate(values_max(form));
+        let next = |(_, primary)| waiting.get_mut(&(container, form, primary))?.pop_first();
+        Some((container, form, primaries.into_iter().filter_map(next).collect()))
+    }
+}
+
+/// Values of a set at most.
+fn values_max(form: Form) -> usize {
+    match form {
+        Form::Packed { data, .. } => data.into(),
+        Form::Copies(_) | Form::Shards { .. } => 0,
+    }
+}
+
+impl Array {
+    /// A held key has a value that may be packed.
+    pub(crate) fn pack_later(self: &Rc<Self>, place: &Place, form: Form) {
+        self.packer.written_ns.set(self.reactor.now_ns());
+        if form.is_packed() && self.packer.count() < WAITING_MAX {
+            let mut waiting = self.packer.waiting.borrow_mut();
+            let keys = waiting.entry((place.container, form, place.primary)).or_default();
+            keys.insert(place.key.clone());
+        }
+        self.pack_soon();
+    }
+
+    /// A set has lost a value, or lacks one that cannot be computed: it is looked through when nobody writes.
+    pub(crate) fn regroup_later(self: &Rc<Self>, container: ContainerId, stub: &Stub) {
+        self.packer.written_ns.set(self.reactor.now_ns());
+        self.packer.loosen(container, stub);
+        self.pack_soon();
+    }
+
+    /// A held key that a scrub found may be packed, though it is not.
+    pub(crate) async fn pack_found(self: &Rc<Self>, place: &Place) -> Result<()> {
+        if self.forms.has_packed()
+            && self.membership(place, &Manner::background()).await? == Membership::Alone
+            && let Some(device) = self.readable(place.primary)
+            && let Ok(piece) = self.read_piece(&device, place, 0, Some((0, 0)), &Manner::background()).await
+            && let Piece { item, header: Some(header), .. } = piece
+            && header.form.is_packed()
+            && item.upload.is_none()
+            && item.expiry_ms.is_none()
+        {
+            self.pack_later(place, header.form);
+        }
+        Ok(())
+    }
+
+    /// A value of a set that has lost others is packed with what waits.
+    pub(crate) fn pack_again(&self, place: &Place, form: Form) {
+        let mut waiting = self.packer.waiting.borrow_mut();
+        waiting.entry((place.container, form, place.primary)).or_default().insert(place.key.clone());
+    }
+
+    /// Begins to pack what waits, and to regroup what is loose, unless that is under way.
+    pub(crate) fn pack_soon(self: &Rc<Self>) {
+        if self.packer.runs.replace(true) {
+            return;
+        }
+        let array = self.clone();
+        self.spawn(Work::Background, async move {
+            array.pack_waiting().await;
+            array.packer.runs.set(false);
+        });
+    }
+
+    async fn pack_waiting(self: &Rc<Self>) {
+        while !self.closing.get() {
+            let now_ns = self.reactor.now_ns();
+            let quiet_ns = self.packer.written_ns.get() + QUIET_NS;
+            if !self.all_in() {
+                self.rest_until(now_ns + HINDERED_NS).await;
+                continue;
+            }
+            let is_quiet = quiet_ns <= now_ns;
+            let is_loose = self.packer.loose.borrow().len() >= LOOSE_MAX;
+            let least = |form| if is_quiet { VALUES_MIN.min(values_max(form)) } else { values_max(form) };
+            let taken = if is_loose { None } else { self.packer.take(least) };
+            let hindered = match taken {
+                Some((container, form, keys)) => self.pack(container, form, &keys).await,
+                None if is_loose => self.regroup().await,
+                None if is_quiet && self.packer.loose.borrow().is_empty() => return,
+                None if is_quiet => self.regroup().await,
+                None => {
+                    self.rest_until(quiet_ns).await;
+                    continue;
+                }
+            };
+            if let Err(error) = hindered {
+                tracing::warn!(partition = self.partition, %error, "values are packed later");
+                self.rest_until(self.reactor.now_ns() + HINDERED_NS).await;
+            }
+        }
+    }
+
+    pub(crate) fn all_in(&self) -> bool {
+        (0..self.count()).all(|member| self.state(member) == MemberState::In)
+    }
+
+    /// Packs what of these keys can be packed.
+    async fn pack(self: &Rc<Self>, container: ContainerId, form: Form, keys: &[Vec<u8>]) -> Result<()> {
+        let places: Vec<Place> =
+            keys.iter().map(|key| self.place(container, key)).collect::<Result<Vec<_>>>()?;
+        let ids: BTreeSet<_> = places.iter().map(|place| place.id).collect();
+        let _guards = self.locks.lock_all(&ids.into_iter().collect::<Vec<_>>()).await;
+        let mut joining = Vec::new();
+        for place in places {
+            joining.extend(self.joining(place, form).await?);
+        }
+        let Some(set) = self.set_of(form, &joining) else { return Ok(()) };
+        self.store_set(container, &set, &joining).await?;
+        self.store_stubs(&set, &joining).await?;
+        for from in joining.iter().filter_map(|value| value.from.as_ref()) {
+            self.packer.loosen(container, from);
+        }
+        Ok(())
+    }
+
+    /// A held key as it is to be packed; nothing if it may not be, or is already.
+    async fn joining(self: &Rc<Self>, place: Place, form: Form) -> Result<Option<Joining>> {
+        if self.is_unsettled(&place) || !self.all_in() {
+            return Ok(None);
+        }
+        self.finish_kept(&place).await;
+        let (manner, device) = (Manner::background(), self.readable(place.primary));
+        let Some(device) = device else { return Ok(None) };
+        let from = match self.membership(&place, &manner).await? {
+            Membership::Alone => None,
+            Membership::Of(_, stub) if self.is_loose(place.container, &stub) => Some(stub),
+            Membership::Of(..) | Membership::Unknown => return Ok(None),
+        };
+        let piece = match self.read_piece(&device, &place, 0, None, &manner).await {
+            Err(Error::NotFound | Error::Unreadable(_)) => return Ok(None),
+            piece => piece?,
+        };
+        let Piece { item, header: Some(header), .. } = piece else { return Ok(None) };
+        if header.form != form || item.upload.is_some() || item.expiry_ms.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(Joining { place, header, bytes: item.bytes, from }))
+    }
+
+    fn is_loose(&self, container: ContainerId, stub: &Stub) -> bool {
+        self.packer.judged.borrow().contains(&(container, stub.set))
+    }
+
+    /// The set that values make; nothing if it is not worth it, or its records would be too long.
+    pub(crate) fn set_of(&self, form: Form, values: &[Joining]) -> Option<Set> {
+        let Form::Packed { data, parities } = form else { return None };
+        if values.len() < VALUES_MIN.min(data.into()) || values.is_empty() {
+            return None;
+        }
+        let name = self.next_version();
+        let primaries: Vec<usize> = values.iter().map(|value| value.place.primary).collect();
+        // The others take turns.
+        let count = self.count();
+        let others = (0..count).map(|number| (number + name.clock as usize) % count);
+        let others = others.filter(|member| !primaries.contains(member)).take(parities.into());
+        let holders: Vec<u8> = others.chain([primaries[0]]).map(|member| member as u8).collect();
+        let packed = values.iter().map(|Joining { place, header, bytes, .. }| Packed {
+            key: place.key.clone(),
+            version: header.version,
+            value_bytes: bytes.len() as u32,
+        });
+        let set = Set { name, data, holders, values: packed.collect() };
+        let longest = values.iter().map(|value| value.bytes.len()).max()?;
+        let fits = set.bytes() + longest <= self.record_bytes_max();
+        (fits && set.parities() == usize::from(parities)).then_some(set)
+    }
+
+    /// Stores a set's records, durably, or none.
+    async fn store_set(self: &Rc<Self>, container: ContainerId, set: &Set, values: &[Joining]) -> Result<()> {
+        let manner = Manner::background();
+        let data: Vec<&[u8]> = values.iter().map(|value| &value.bytes[..]).collect();
+        let stores = self.records(set, &data).into_iter().enumerate().map(|(number, record)| {
+            let store = plain_store(placement::sets(container), set_key(&self.tag, set.name), record);
+            (set.holders[number].into(), manner.request(store))
+        });
+        let sent = self.send(stores.collect()).await?;
+        let lacks = sent.done.len() < set.holders.len();
+        let Some(error) = sent.refused.or(lacks.then_some(Error::Overloaded)) else { return Ok(()) };
+        self.delete_set(container, set).await;
+        Err(error)
+    }
+
+    /// The records of a set, by the numbers of its holders.
+    pub(crate) fn records(&self, set: &Set, data: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut data = data.to_vec();
+        data.resize(set.data.into(), &[]);
+        let coder = self.forms.coder(set.form()).expect("it is the form of values that are stored");
+        let parities = coder.encode(&data).expect("as many shards as the set has");
+        let parities = parities.iter().map(Vec::as_slice).chain([&[][..]]);
+        parities.enumerate().map(|(number, parity)| set.record(number, parity)).collect()
+    }
+
+    /// Puts stubs in the place of copies: on each member all that belong there, at once.
+    async fn store_stubs(self: &Rc<Self>, set: &Set, values: &[Joining]) -> Result<()> {
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
+        for Joining { place, header, .. } in values {
+            let slot = self.journal.slot().await;
+            for role in 1..header.form.roles() {
+                let header = Header { role: role as u8, is_stub: true, ..*header };
+                let stub = Value::Bytes(header.before(&set.stub().encode()));
+                let ops = below.entry(self.member_of(place, role)).or_default();
+                ops.push(self.store_op(place, role, stub, Expiry::Never));
+                ops.push(slot.entry(place.container, &place.key));
+            }
+            slots.push(slot);
+        }
+        let manner = Manner::background();
+        let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops))));
+        let sent = self.send(batches.collect()).await;
+        let Some(error) = sent.map_or_else(Some, |sent| sent.refused) else { return Ok(()) };
+        for (Joining { place, .. }, slot) in values.iter().zip(slots) {
+            self.leave_unsettled(place, slot).await;
+        }
+        Err(error)
+    }
+}

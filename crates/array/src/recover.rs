@@ -1,0 +1,181 @@
+//! Recovering: a packed value from the rest of its set.
+//!
+//! Role: finds a set by a stub, reads what is left of it and computes what is not. Place on the path: reads
+//! and repairs of what is packed, where the member that has it whole cannot be read.
+//!
+//! Invariants:
+//! * a shard is the value of a key in its first role if it has the version that the set names, and else the
+//!   ghost of that version: a value that was overwritten is never taken for what was there before;
+//! * what is computed has the length that the set names, and is given back under that version alone.
+
+use crate::array::{Array, Manner, Place};
+use crate::gather::Piece;
+use crate::header::{HEADER_BYTES, Header};
+use crate::placement;
+use crate::read::WRONG_OUTPUT;
+use crate::set::{Packed, Set, VERSION_BYTES, ghost_key, set_key};
+use futures_util::future::join_all;
+use plimsoll_kv::{ContainerId, Device, Error, Form, Item, Op, Output, Result, Version};
+use std::rc::Rc;
+
+/// A set's record as one of its holders has it.
+pub(crate) struct Record {
+    pub(crate) set: Set,
+    pub(crate) number: usize,
+    pub(crate) parity: Vec<u8>,
+}
+
+fn unreadable(what: &str) -> Error {
+    Error::Unreadable(what.to_owned())
+}
+
+impl Set {
+    pub(crate) fn form(&self) -> Form {
+        Form::Packed { data: self.data, parities: self.parities() as u8 }
+    }
+
+    /// Bytes of its shards of data: of those that it lacks, none.
+    pub(crate) fn lengths(&self) -> Vec<usize> {
+        let mut lengths: Vec<usize> = self.values.iter().map(|value| value.value_bytes as usize).collect();
+        lengths.resize(self.data.into(), 0);
+        lengths
+    }
+}
+
+impl Array {
+    /// The piece that a stub stands for, from the rest of its set.
+    pub(crate) async fn recovered(
+        self: &Rc<Self>,
+        place: &Place,
+        stub: Piece,
+        manner: &Manner,
+    ) -> Result<Piece> {
+        let (header, named) = (stub.header.ok_or(WRONG_OUTPUT)?, stub.stub.ok_or(WRONG_OUTPUT)?);
+        let mut failure = unreadable("no device that holds its set is in");
+        for holder in &named.holders {
+            let Some(device) = self.readable(usize::from(*holder)) else { continue };
+            let record = match self.record(&device, place.container, named.set, manner).await {
+                Ok(record) => record,
+                Err(error) => {
+                    failure = error;
+                    continue;
+                }
+            };
+            let is_it = |value: &Packed| value.version == header.version && value.key == place.key;
+            let at = record.set.values.iter().position(is_it);
+            let at = at.ok_or_else(|| unreadable("its set does not name it"))?;
+            let bytes = self.lost_shard(place.container, record, at, manner).await?;
+            let header = Header { is_stub: false, ..header };
+            return Ok(Piece { item: Item { bytes, ..stub.item }, header: Some(header), stub: None, ..stub });
+        }
+        Err(failure)
+    }
+
+    /// The record of a set as a member has it.
+    pub(crate) async fn record(
+        &self,
+        device: &Rc<dyn Device>,
+        container: ContainerId,
+        name: Version,
+        manner: &Manner,
+    ) -> Result<Record> {
+        let (container, key) = (placement::sets(container), set_key(&self.tag, name));
+        let op = Op::Retrieve { container, key, range: None, pin: false };
+        let item = match device.clone().execute(manner.request(op)).await?.output {
+            Output::Found(item) => item,
+            _ => return Err(WRONG_OUTPUT),
+        };
+        let (set, number, parity) = Set::decode(&item.bytes).map_err(unreadable)?;
+        if set.name != name {
+            return Err(unreadable("a record of another set"));
+        }
+        Ok(Record { set, number, parity: parity.to_vec() })
+    }
+
+    /// A shard of data that cannot be read, computed.
+    async fn lost_shard(
+        self: &Rc<Self>,
+        container: ContainerId,
+        record: Record,
+        lost: usize,
+        manner: &Manner,
+    ) -> Result<Vec<u8>> {
+        let Record { set, number, parity } = record;
+        let each = (0..set.values.len()).map(async |at| {
+            let device = self.readable(self.primary_of_value(&set, at)).filter(|_| at != lost)?;
+            self.shard_at(&device, container, &set.values[at], manner).await.ok()
+        });
+        let mut shards = join_all(each).await;
+        shards.resize(set.data.into(), Some(Vec::new()));
+        shards.resize(shards.len() + set.parities(), None);
+        if number < set.parities() {
+            shards[usize::from(set.data) + number] = Some(parity);
+        }
+        for number in 0..set.parities() {
+            let is_enough = shards.iter().flatten().count() >= usize::from(set.data);
+            let at = usize::from(set.data) + number;
+            let Some(device) = self.readable(set.holders[number].into()) else { continue };
+            if is_enough || shards[at].is_some() {
+                continue;
+            }
+            let record = self.record(&device, container, set.name, manner).await.ok();
+            shards[at] = record.filter(|record| record.set == set).map(|record| record.parity);
+        }
+        self.computed(&set, &shards, lost)
+    }
+
+    /// A shard of data from others.
+    pub(crate) fn computed(&self, set: &Set, shards: &[Option<Vec<u8>>], lost: usize) -> Result<Vec<u8>> {
+        let coder = self.forms.coder(set.form()).ok_or_else(|| unreadable("a set of no known form"))?;
+        let shards: Vec<Option<&[u8]>> = shards.iter().map(Option::as_deref).collect();
+        let found = coder.recover(&set.lengths(), &shards, &[lost]);
+        found.map_err(|error| unreadable(&error.to_string()))?.pop().ok_or(WRONG_OUTPUT)
+    }
+
+    /// The member that has a value of a set whole.
+    pub(crate) fn primary_of_value(&self, set: &Set, at: usize) -> usize {
+        placement::primary(&set.values[at].key, self.count())
+    }
+
+    /// A value of a set as its member has it, or what it keeps of it.
+    pub(crate) async fn shard_at(
+        &self,
+        device: &Rc<dyn Device>,
+        container: ContainerId,
+        value: &Packed,
+        manner: &Manner,
+    ) -> Result<Vec<u8>> {
+        let (of, key) = (placement::container(container, 0), value.key.clone());
+        let current = self.stored(device, (of, key), manner).await;
+        if let Ok(bytes) = current.and_then(|stored| of_version(stored, value)) {
+            return Ok(bytes);
+        }
+        let ghost = (placement::sets(container), ghost_key(&self.tag, value.version));
+        let mut stored = self.stored(device, ghost, manner).await?;
+        stored.drain(..VERSION_BYTES.min(stored.len()));
+        of_version(stored, value)
+    }
+
+    async fn stored(
+        &self,
+        device: &Rc<dyn Device>,
+        (container, key): (ContainerId, Vec<u8>),
+        manner: &Manner,
+    ) -> Result<Vec<u8>> {
+        let op = Op::Retrieve { container, key, range: None, pin: false };
+        match device.clone().execute(manner.request(op)).await?.output {
+            Output::Found(item) => Ok(item.bytes),
+            _ => Err(WRONG_OUTPUT),
+        }
+    }
+}
+
+/// What stands behind the header, if that is of this value.
+fn of_version(mut stored: Vec<u8>, value: &Packed) -> Result<Vec<u8>> {
+    let header = Header::decode(&stored).map_err(unreadable)?;
+    stored.drain(..HEADER_BYTES);
+    if header.version != value.version || header.is_stub || stored.len() != value.value_bytes as usize {
+        return Err(unreadable("another version"));
+    }
+    Ok(stored)
+}

@@ -1,0 +1,249 @@
+//! Looking through sets: whether each has all its shards, and all its parities.
+//!
+//! Role: what scrubbing and rebuilding do with sets, beside keys. Place on the path: none; in the background.
+//!
+//! Invariants:
+//! * all keys of a set are held while it is compared and mended;
+//! * a set is looked through once: by the first of its holders that has a right record of it;
+//! * a shard is written as a ghost, and never in the place of a value: what a key holds is not judged here.
+
+use crate::array::{Array, Manner, Place};
+use crate::gather::Piece;
+use crate::header::Header;
+use crate::leave::{Membership, plain_store};
+use crate::open::background;
+use crate::pace::Pace;
+use crate::placement::{self, ARRAY_CONTAINERS};
+use crate::rebuild::page;
+use crate::recover::Record;
+use crate::roster::MemberState;
+use crate::set::{Packed, Set, encode_version, ghost_key, set_key, set_named};
+use crate::walk::Source;
+use plimsoll_kv::{ContainerId, Error, Expiry, Op, Output, Result, Value, Version};
+use std::rc::Rc;
+
+/// What was done to a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mended {
+    /// Records that were missing or wrong.
+    pub(crate) records: u64,
+    /// Bytes of those that were written.
+    pub(crate) bytes: u64,
+}
+
+impl Array {
+    /// Looks through all sets, one after the other, at a rate, until it is told to end; what was mended.
+    pub(crate) async fn mend_sets(
+        self: &Rc<Self>,
+        pace: &Pace,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Mended> {
+        let mut sum = Mended::default();
+        if !self.forms.has_packed() {
+            return Ok(sum);
+        }
+        for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
+            for member in 0..self.count() {
+                let Some(device) = self.readable(member) else { continue };
+                let source = Source { device, container: placement::sets(container), member };
+                let mut after = None;
+                while let Some(keys) = page(&source, &mut after).await? {
+                    for name in keys.iter().filter_map(|key| set_named(&self.tag, key)) {
+                        let turn = pace.turn(self.reactor.now_ns());
+                        self.rest_until(turn.at_ns).await;
+                        if !goes_on() {
+                            return Ok(sum);
+                        }
+                        let mended = self.mend_set(container, (&source, name)).await?;
+                        pace.end(turn, mended.bytes);
+                        sum =
+                            Mended { records: sum.records + mended.records, bytes: sum.bytes + mended.bytes };
+                    }
+                }
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Looks through a set that a member holds a record of, unless another of its holders does.
+    async fn mend_set(
+        self: &Rc<Self>,
+        container: ContainerId,
+        (source, name): (&Source, Version),
+    ) -> Result<Mended> {
+        let manner = Manner::background();
+        let set = match self.record(&source.device, container, name, &manner).await {
+            Ok(record) => record.set,
+            // Another has it, and writes it again.
+            Err(Error::NotFound | Error::Unreadable(_)) => return Ok(Mended::default()),
+            Err(error) => return Err(error),
+        };
+        for before in set.holders.iter().map(|holder| usize::from(*holder)) {
+            if before == source.member {
+                break;
+            }
+            let Some(device) = self.readable(before) else { continue };
+            if self.record(&device, container, name, &manner).await.is_ok() {
+                return Ok(Mended::default());
+            }
+        }
+        let (_guards, places) = self.hold_set(container, &set).await?;
+        if let Err(Error::NotFound) = self.record(&source.device, container, name, &manner).await {
+            return Ok(Mended::default()); // It has gone meanwhile.
+        }
+        let mut lives = false;
+        for place in &places {
+            lives |= self.lives_in(place, &set).await?;
+        }
+        if !lives {
+            self.regroup_later(container, &set.stub());
+            return Ok(Mended::default());
+        }
+        let mut mended = Mended::default();
+        let shards = match self.mend_shards(container, &set, &mut mended).await {
+            Err(Error::Unreadable(what)) => {
+                // What lives of it is packed anew.
+                tracing::error!(partition = self.partition, what, "a set cannot be mended");
+                self.regroup_later(container, &set.stub());
+                return Ok(Mended { records: 1, ..mended });
+            }
+            shards => shards?,
+        };
+        self.mend_records(container, (&set, &shards), &mut mended).await?;
+        for (value, place) in set.values.iter().zip(&places) {
+            self.mend_stubs(place, (&set, value), &mut mended).await?;
+        }
+        Ok(mended)
+    }
+
+    /// The shards of data of a set; those that their members lack are computed, and given to them.
+    async fn mend_shards(
+        self: &Rc<Self>,
+        container: ContainerId,
+        set: &Set,
+        mended: &mut Mended,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let manner = Manner::background();
+        let (mut shards, mut lost) = (Vec::new(), Vec::new());
+        for (at, value) in set.values.iter().enumerate() {
+            let shard = match self.writable(self.primary_of_value(set, at)) {
+                Some(device) => self.shard_at(&device, container, value, &manner).await,
+                None => Err(Error::NotFound),
+            };
+            match shard {
+                Ok(bytes) => shards.push(Some(bytes)),
+                Err(Error::NotFound | Error::Unreadable(_)) => {
+                    lost.push(at);
+                    shards.push(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        shards.resize(set.data.into(), Some(Vec::new()));
+        for number in 0..set.parities() {
+            let record = match self.readable(set.holders[number].into()) {
+                Some(device) if !lost.is_empty() => {
+                    self.record(&device, container, set.name, &manner).await.ok()
+                }
+                _ => None,
+            };
+            shards.push(record.filter(|Record { set: of, .. }| of == set).map(|record| record.parity));
+        }
+        for at in lost {
+            let found = self.computed(set, &shards, at)?;
+            let member = self.primary_of_value(set, at);
+            if self.writable(member).is_some() {
+                let ghost = self.ghost_op(container, set, (&set.values[at], &found));
+                self.mend_at(member, ghost, found.len(), mended).await?;
+            }
+            shards[at] = Some(found);
+        }
+        Ok(shards)
+    }
+
+    /// What a member has to keep of a value of a set that it lacks.
+    fn ghost_op(&self, container: ContainerId, set: &Set, (value, bytes): (&Packed, &[u8])) -> Op {
+        let (version, value_bytes) = (value.version, bytes.len() as u64);
+        let header = Header { form: set.form(), role: 0, version, value_bytes, is_stub: false };
+        let ghost = [&encode_version(set.name)[..], &header.before(bytes)].concat();
+        plain_store(placement::sets(container), ghost_key(&self.tag, version), ghost)
+    }
+
+    /// Gives every holder the record that it should have.
+    async fn mend_records(
+        self: &Rc<Self>,
+        container: ContainerId,
+        (set, shards): (&Set, &[Option<Vec<u8>>]),
+        mended: &mut Mended,
+    ) -> Result<()> {
+        let data = shards.iter().take(set.data.into()).flatten().map(Vec::as_slice);
+        let records = self.records(set, &data.collect::<Vec<_>>());
+        for (number, expected) in records.into_iter().enumerate() {
+            let member = usize::from(set.holders[number]);
+            let Some(device) = self.writable(member) else { continue };
+            let (of, key) = (placement::sets(container), set_key(&self.tag, set.name));
+            let op = Op::Retrieve { container: of, key: key.clone(), range: None, pin: false };
+            match background(&device, op).await {
+                Ok(Output::Found(item)) if item.bytes == expected => continue,
+                Ok(_) | Err(Error::NotFound | Error::Unreadable(_)) => {}
+                Err(error) => return Err(error),
+            }
+            let bytes = expected.len();
+            self.mend_at(member, plain_store(of, key, expected), bytes, mended).await?;
+        }
+        Ok(())
+    }
+
+    /// A member that got a copy where the others have stubs, as nobody could tell, has one, too.
+    async fn mend_stubs(
+        self: &Rc<Self>,
+        place: &Place,
+        (set, value): (&Set, &Packed),
+        mended: &mut Mended,
+    ) -> Result<()> {
+        let manner = Manner::background();
+        let told = self.membership(place, &manner).await?;
+        if matches!(&told, Membership::Of(_, stub) if stub.set != set.name) || self.is_unsettled(place) {
+            return Ok(());
+        }
+        for role in 1..set.form().roles() {
+            let member = self.member_of(place, role);
+            let Some(device) = self.writable(member) else { continue };
+            let piece = match self.read_piece(&device, place, role, Some((0, 0)), &manner).await {
+                Err(Error::NotFound | Error::Unreadable(_)) => continue,
+                piece => piece?,
+            };
+            let Piece { item, header: Some(header), stub: None, .. } = piece else { continue };
+            if header.version != value.version || item.upload.is_some() {
+                continue;
+            }
+            let header = Header { is_stub: true, ..header };
+            let stub = Value::Bytes(header.before(&set.stub().encode()));
+            let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
+            self.mend_at(member, self.store_op(place, role, stub, expiry), 0, mended).await?;
+        }
+        Ok(())
+    }
+
+    async fn mend_at(
+        self: &Rc<Self>,
+        member: usize,
+        store: Op,
+        bytes: usize,
+        mended: &mut Mended,
+    ) -> Result<()> {
+        let was_in = self.state(member) == MemberState::In;
+        match self.sent_one(member, store).await {
+            Err(_) if self.writable(member).is_none() => return Ok(()),
+            stored => stored?,
+        };
+        mended.bytes += bytes as u64;
+        if was_in {
+            mended.records += 1;
+            self.note(member, |status| status.repaired += 1);
+        } else {
+            self.note(member, |status| status.copied_bytes += bytes as u64);
+        }
+        Ok(())
+    }
+}
