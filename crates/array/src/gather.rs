@@ -172,7 +172,7 @@ impl Array {
             item.bytes.clear();
         }
         let is_whole = match header.is_stub {
-            true => stub.is_some(),
+            true => stub.as_ref().is_some_and(|stub| self.are_members(&stub.holders)),
             false => header.form.piece_bytes(header.value_bytes) == piece_bytes,
         };
         if !self.forms.has(header.form) || !is_whole {

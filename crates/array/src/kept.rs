@@ -21,11 +21,13 @@ use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Keys whose kept versions are given up at a time.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 64;
+/// How long what is kept waits for more.
+const GATHER_NS: u64 = 2_000_000;
 /// Keys of which something is kept at a time.
 const KEPT_MAX: usize = 1024;
 
@@ -119,20 +121,52 @@ impl Array {
         let array = self.clone();
         self.spawn(Work::Background, async move {
             loop {
+                // Others come meanwhile: one request gives up what many have left.
+                if array.kept.keys.borrow().len() < TOGETHER {
+                    array.rest_until(array.reactor.now_ns() + GATHER_NS).await;
+                }
                 let some: Vec<_> = array.kept.keys.borrow().keys().take(TOGETHER).cloned().collect();
                 if some.is_empty() {
                     break;
                 }
-                join_all(some.iter().map(|(container, key)| array.release_kept(*container, key))).await;
+                let places = some.iter().filter_map(|(container, key)| array.place(*container, key).ok());
+                let (free, busy): (Vec<Place>, Vec<Place>) =
+                    places.partition(|place| array.locks.is_free(place.id.0, place.id.1));
+                // Nobody waits for keys that are free because of one that is not.
+                let some = if free.is_empty() { busy.into_iter().take(1).collect() } else { free };
+                array.release_kept(some).await;
             }
             array.kept.runs.set(false);
         });
     }
 
-    async fn release_kept(self: &Rc<Self>, container: ContainerId, key: &[u8]) {
-        let Ok(place) = self.place(container, key) else { return };
-        let _guard = self.locks.lock(place.id.0, place.id.1).await;
-        self.finish_kept(&place).await;
+    /// What is kept of some keys goes: one request to each member for all of them.
+    async fn release_kept(self: &Rc<Self>, places: Vec<Place>) {
+        let ids: BTreeSet<_> = places.iter().map(|place| place.id).collect();
+        let _guards = self.locks.lock_all(&ids.into_iter().collect::<Vec<_>>()).await;
+        let taken = places.into_iter().filter_map(|place| self.take_kept(&place).map(|kept| (place, kept)));
+        let taken: Vec<(Place, KeptKey)> = taken.collect();
+        let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
+        for (place, kept) in &taken {
+            let roles = if self.forms.are_mixed() { kept.form.roles() } else { self.roles };
+            for role in 0..roles {
+                let (container, key) = (placement::container(place.container, role), place.key.clone());
+                below.entry(self.member_of(place, role)).or_default().push(Op::Release { container, key });
+            }
+        }
+        let manner = Manner::background();
+        let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops))));
+        let released = self.send(batches.collect()).await.and_then(|sent| sent.refused.map_or(Ok(()), Err));
+        for (place, kept) in taken {
+            let cleared = match &released {
+                Ok(()) if self.forms.are_mixed() => self.clear_left(&place, kept.form).await,
+                released => released.clone(),
+            };
+            if let Err(error) = cleared {
+                tracing::warn!(partition = self.partition, %error, "what is left of a version goes later");
+                self.leave_unsettled(&place, kept.slot).await;
+            }
+        }
     }
 
     /// Nothing is kept of a held key from here on.
@@ -179,15 +213,23 @@ impl Array {
 
     /// Takes away what an older version of a held key has left in roles that the newest one does not have.
     async fn clear_left(self: &Rc<Self>, place: &Place, newest: Form) -> Result<()> {
-        let left = newest.roles()..self.roles;
-        if left.is_empty() {
-            return Ok(());
-        }
         let manner = Manner::background();
+        let left = (newest.roles()..self.roles).filter(|role| !self.role_lacks(place, *role));
         let deletes =
             left.map(|role| (self.member_of(place, role), manner.request(self.delete_op(place, role))));
-        let sent = self.send(deletes.collect()).await?;
+        let deletes: Vec<_> = deletes.collect();
+        if deletes.is_empty() {
+            return Ok(());
+        }
+        let sent = self.send(deletes).await?;
         sent.refused.map_or(Ok(()), Err)
+    }
+
+    /// True if the memory of who has a role of a key tells that nothing of it stands there.
+    pub(crate) fn role_lacks(&self, place: &Place, role: usize) -> bool {
+        let container = placement::container(place.container, role);
+        let device = self.readable(self.member_of(place, role));
+        device.is_some_and(|device| device.lacks(container, &place.key))
     }
 
     /// Members give up what they keep of a held key.

@@ -13,11 +13,13 @@
 
 use crate::array::{Array, Manner, Place};
 use crate::gather::Piece;
-use crate::header::Header;
+use crate::header::{HEADER_BYTES, Header};
+use crate::member::{Verdict, verdict};
 use crate::placement;
+use crate::read::WRONG_OUTPUT;
 use crate::set::{Stub, encode_version, ghost_key};
 use crate::told::Proof;
-use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Op, Result, Value, Version};
+use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Item, Op, Result, Value, Version};
 use std::rc::Rc;
 
 /// Whether a key is packed.
@@ -57,6 +59,53 @@ impl Array {
         }
     }
 
+    /// The same, of whatever is there, before it is known whether that is packed: what members give back of the
+    /// change tells (`left_set`). The version of the value, with it.
+    pub(crate) async fn ghost_unseen(
+        self: &Rc<Self>,
+        place: &Place,
+        manner: &Manner,
+    ) -> Result<Option<(Version, Op)>> {
+        if !self.forms.has_packed() || self.role_lacks(place, 0) {
+            return Ok(None);
+        }
+        if let (false, Some(device)) = (self.is_unsettled(place), self.readable(place.primary)) {
+            match self.read_piece(&device, place, 0, None, manner).await {
+                Ok(piece) => return Ok(self.ghost_from(place, piece, &Membership::Unknown)),
+                Err(Error::NotFound) => return Ok(None),
+                Err(error) if verdict(&error) == Verdict::Broken => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let ghost = self.ghost(place, manner).await?;
+        Ok(ghost.map(|ghost| (Version::default(), ghost)))
+    }
+
+    /// A change of a held key has been made that left a ghost: these are what members gave back of it, from the
+    /// second role on. Its set has lost a value; if it was in none, nobody needs the ghost.
+    pub(crate) fn left_set<'a>(
+        self: &Rc<Self>,
+        place: &Place,
+        version: Version,
+        mut previous: impl Iterator<Item = &'a Item>,
+    ) {
+        let Some(item) = previous.next() else { return };
+        let Ok(header) = Header::decode(&item.bytes) else { return };
+        if header.version != version || version == Version::default() {
+            return; // Who looks through the sets finds whose it is.
+        }
+        let stub = Stub::decode(&item.bytes[HEADER_BYTES..], header.form.roles() - 1);
+        match stub.filter(|stub| header.is_stub && self.are_members(&stub.holders)) {
+            Some(stub) => self.lost_value(place, version, &stub),
+            None => {
+                let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, version));
+                let delete = Op::Delete { container, key, condition: Condition::None };
+                self.packer.unneeded.borrow_mut().push((place.primary, delete));
+                self.pack_soon();
+            }
+        }
+    }
+
     async fn ghost_of(
         self: &Rc<Self>,
         place: &Place,
@@ -66,15 +115,25 @@ impl Array {
         let Some(device) = self.writable(place.primary) else { return Ok(None) };
         let piece = match self.read_piece(&device, place, 0, None, manner).await {
             Ok(piece) => piece,
-            // What is lost the set gives, when it is looked through.
-            Err(Error::NotFound | Error::Unreadable(_)) => return Ok(None),
-            // So does it where its member is lost: what is sent to it next finds that out.
-            Err(Error::ReadOnly(_)) => return Ok(None),
+            // What is lost the set gives, when it is looked through: until then it is not taken for a set that
+            // was never whole.
+            Err(Error::Unreadable(_)) => {
+                let Membership::Of(version, stub) = membership else { return Ok(None) };
+                let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, *version));
+                return Ok(Some(plain_store(container, key, encode_version(stub.set).to_vec())));
+            }
+            // Where its member is lost what is sent to it next finds that out.
+            Err(Error::NotFound | Error::ReadOnly(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Piece { item, header: Some(header), .. } = piece else { return Ok(None) };
+        Ok(self.ghost_from(place, piece, membership).map(|(_, ghost)| ghost))
+    }
+
+    /// What keeps a value, and its version; nothing if no set has it.
+    fn ghost_from(&self, place: &Place, piece: Piece, membership: &Membership) -> Option<(Version, Op)> {
+        let Piece { item, header: Some(header), .. } = piece else { return None };
         if item.upload.is_some() || !header.form.is_packed() {
-            return Ok(None);
+            return None;
         }
         let set = match membership {
             Membership::Of(version, stub) if *version == header.version => stub.set,
@@ -82,10 +141,10 @@ impl Array {
         };
         let value = [&encode_version(set)[..], &header.before(&item.bytes)].concat();
         if value.len() > self.record_bytes_max() {
-            return Ok(None); // So long a value is in no set.
+            return None; // So long a value is in no set.
         }
         let key = ghost_key(&self.tag, header.version);
-        Ok(Some(plain_store(placement::sets(place.container), key, value)))
+        Some((header.version, plain_store(placement::sets(place.container), key, value)))
     }
 
     /// The same, done: what its member has of a held key may go from here on.
@@ -112,17 +171,22 @@ impl Array {
         }
     }
 
-    /// Puts copies in the place of the stubs of a held key, if one of its members has the value.
+    /// Puts copies in the place of the stubs of a held key.
     pub(crate) async fn put_copies(self: &Rc<Self>, place: &Place) -> Result<()> {
         let told = self.ask_all(place, Proof::Record).await?;
-        let (stubs, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, told)| told.is_stub());
-        let Some((_, first)) = stubs.first() else { return Ok(()) };
-        let whole = others.iter().filter(|(_, told)| told.version() == first.version());
-        let whole: Vec<usize> = whole.map(|(role, _)| *role).collect();
-        if let (Some(form), false) = (first.form(), whole.is_empty()) {
-            for (role, _) in &stubs {
-                self.give(place, form, *role, &whole).await?;
-            }
+        let stubs: Vec<usize> =
+            told.iter().filter(|(_, told)| told.is_stub()).map(|(role, _)| *role).collect();
+        if stubs.is_empty() {
+            return Ok(());
+        }
+        let roles = self.all_roles();
+        let mut pieces = self.gather(place, None, (1, &roles, None), &Manner::background()).await?;
+        let Some(Piece { item, header: Some(header), .. }) = pieces.pop() else { return Err(WRONG_OUTPUT) };
+        for role in stubs {
+            let value = Value::Bytes(Header { role: role as u8, ..header }.before(&item.bytes));
+            let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
+            let store = self.store_op(place, role, value, expiry);
+            self.sent_one(self.member_of(place, role), store).await?;
         }
         Ok(())
     }
@@ -164,6 +228,9 @@ impl Array {
         let (mut told, is_whole) = (Membership::Unknown, !self.is_unsettled(place));
         for role in 1..roles {
             let Some(device) = self.readable(self.member_of(place, role)) else { continue };
+            if is_whole && device.lacks(placement::container(place.container, role), &place.key) {
+                return Ok(Membership::Alone);
+            }
             match self.read_piece(&device, place, role, Some((0, 0)), manner).await {
                 Ok(Piece { stub: Some(stub), header: Some(header), .. }) => {
                     return Ok(Membership::Of(header.version, stub));

@@ -37,6 +37,8 @@ const QUIET_NS: u64 = 50_000_000;
 const HINDERED_NS: u64 = 1_000_000_000;
 /// Sets that wait to be judged at most, whoever writes.
 const LOOSE_MAX: usize = 1024;
+/// Longer keys are not packed: batches that name several have to fit a frame.
+pub(crate) const KEY_BYTES_MAX: usize = 512;
 /// Values of a set that is worth its parities.
 const VALUES_MIN: usize = 2;
 
@@ -48,14 +50,32 @@ type Waiting = BTreeMap<(ContainerId, Form, usize), BTreeSet<Vec<u8>>>;
 pub(crate) struct Packer {
     waiting: RefCell<Waiting>,
     /// Sets that have lost a value, and have to be judged.
-    loose: RefCell<BTreeMap<(ContainerId, Version), Stub>>,
-    /// Sets that were, and of which values wait to be packed anew.
-    judged: RefCell<BTreeSet<(ContainerId, Version)>>,
+    loose: RefCell<BTreeMap<(ContainerId, Version), Loose>>,
+    /// Ghosts that turned out to be of no set: members, and what deletes them.
+    pub(crate) unneeded: RefCell<Vec<(usize, Op)>>,
+    /// Sets that were, and of which values wait to be packed anew; and what has gone of them.
+    judged: RefCell<BTreeMap<(ContainerId, Version), Gone>>,
     /// Stores that wait to be packed as they come.
     pub(crate) rounds: Rounds,
     runs: Cell<bool>,
     /// When something was written last.
     written_ns: Cell<u64>,
+}
+
+/// Values of a set that are known to have gone: where their ghosts are, and of which versions.
+type Gone = BTreeSet<(usize, Version)>;
+
+/// A set that has lost values.
+pub(crate) struct Loose {
+    pub(crate) stub: Stub,
+    pub(crate) gone: Gone,
+}
+
+impl Loose {
+    /// True if it is known that nobody needs it any more.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.gone.len() >= self.stub.values.into()
+    }
 }
 
 /// A value that is about to be packed.
@@ -70,21 +90,45 @@ pub(crate) struct Joining {
 impl Packer {
     /// A set has lost a value: it is looked through when there is time.
     pub(crate) fn loosen(&self, container: ContainerId, stub: &Stub) {
-        self.loose.borrow_mut().insert((container, stub.set), stub.clone());
+        self.loosened(container, stub, None);
     }
 
-    /// A set to be judged.
-    pub(crate) fn next_loose(&self) -> Option<(ContainerId, Stub)> {
-        self.loose.borrow_mut().pop_first().map(|((container, _), stub)| (container, stub))
+    fn loosened(&self, container: ContainerId, stub: &Stub, gone: Option<(usize, Version)>) {
+        let mut loose = self.loose.borrow_mut();
+        let before = || self.judged.borrow().get(&(container, stub.set)).cloned();
+        let new = || Loose { stub: stub.clone(), gone: before().unwrap_or_default() };
+        loose.entry((container, stub.set)).or_insert_with(new).gone.extend(gone);
+    }
+
+    fn has_loose(&self) -> bool {
+        !self.loose.borrow().is_empty() || !self.unneeded.borrow().is_empty()
+    }
+
+    /// Sets to be judged, those that are dead first.
+    pub(crate) fn take_loose(&self) -> Vec<(ContainerId, Loose)> {
+        let loose = self.loose.take();
+        let (mut dead, rest): (Vec<_>, Vec<_>) =
+            loose.into_iter().map(|((of, _), loose)| (of, loose)).partition(|(_, loose)| loose.is_dead());
+        dead.extend(rest);
+        dead
+    }
+
+    /// A set goes on waiting to be judged.
+    pub(crate) fn put_loose(&self, container: ContainerId, loose: Loose) {
+        let gone = loose.gone;
+        self.loosen(container, &loose.stub);
+        if let Some(waits) = self.loose.borrow_mut().get_mut(&(container, loose.stub.set)) {
+            waits.gone.extend(gone);
+        }
     }
 
     /// A set has been judged: whether a value of it lives.
-    pub(crate) fn judged(&self, container: ContainerId, set: Version, lives: bool) {
+    pub(crate) fn judged(&self, container: ContainerId, loose: &Loose, lives: bool) {
         let mut judged = self.judged.borrow_mut();
         if lives {
-            judged.insert((container, set));
+            judged.insert((container, loose.stub.set), loose.gone.clone());
         } else {
-            judged.remove(&(container, set));
+            judged.remove(&(container, loose.stub.set));
         }
     }
 
@@ -92,7 +136,12 @@ impl Packer {
     pub(crate) fn forget(&self, container: ContainerId) {
         self.waiting.borrow_mut().retain(|(of, ..), _| *of != container);
         self.loose.borrow_mut().retain(|(of, _), _| *of != container);
-        self.judged.borrow_mut().retain(|(of, _)| *of != container);
+        self.judged.borrow_mut().retain(|(of, _), _| *of != container);
+    }
+
+    fn wait_again(&self, container: ContainerId, form: Form, key: &[u8], members: usize) {
+        let primary = placement::primary(key, members);
+        self.waiting.borrow_mut().entry((container, form, primary)).or_default().insert(key.to_vec());
     }
 
     fn count(&self) -> usize {
@@ -149,6 +198,13 @@ impl Array {
         self.pack_soon();
     }
 
+    /// A value of a set has gone: its member keeps it as a ghost.
+    pub(crate) fn lost_value(self: &Rc<Self>, place: &Place, version: Version, stub: &Stub) {
+        self.packer.loosened(place.container, stub, Some((place.primary, version)));
+        self.note_packed();
+        self.pack_soon();
+    }
+
     /// A held key that a scrub found may be packed, though it is not.
     pub(crate) async fn pack_found(self: &Rc<Self>, place: &Place) -> Result<()> {
         if self.forms.has_packed()
@@ -167,8 +223,7 @@ impl Array {
 
     /// A value of a set that has lost others is packed with what waits.
     pub(crate) fn pack_again(&self, place: &Place, form: Form) {
-        let mut waiting = self.packer.waiting.borrow_mut();
-        waiting.entry((place.container, form, place.primary)).or_default().insert(place.key.clone());
+        self.packer.wait_again(place.container, form, &place.key, self.count());
     }
 
     /// Begins to pack what waits, and to regroup what is loose, unless that is under way.
@@ -187,19 +242,27 @@ impl Array {
         while !self.closing.get() {
             let now_ns = self.reactor.now_ns();
             let quiet_ns = self.packer.written_ns.get() + QUIET_NS;
-            if !self.all_in() {
-                self.rest_until(now_ns + HINDERED_NS).await;
-                continue;
-            }
             let is_quiet = quiet_ns <= now_ns;
-            let is_loose = self.packer.loose.borrow().len() >= LOOSE_MAX;
+            let loose = self.packer.loose.borrow().len() + self.packer.unneeded.borrow().len();
+            let is_loose = loose >= LOOSE_MAX;
             let least = |form| if is_quiet { VALUES_MIN.min(values_max(form)) } else { values_max(form) };
-            let taken = if is_loose { None } else { self.packer.take(least) };
+            let packs = !is_loose && self.all_in();
+            let taken = if packs { self.packer.take(least) } else { None };
             let hindered = match taken {
-                Some((container, form, keys)) => self.pack(container, form, &keys).await,
-                None if is_loose => self.regroup().await,
-                None if is_quiet && self.packer.loose.borrow().is_empty() => return,
-                None if is_quiet => self.regroup().await,
+                Some((container, form, keys)) => {
+                    let packed = self.pack(container, form, &keys).await;
+                    if packed.is_err() {
+                        keys.iter()
+                            .for_each(|key| self.packer.wait_again(container, form, key, self.count()));
+                    }
+                    packed
+                }
+                None if is_loose || is_quiet && self.packer.has_loose() => self.regroup().await,
+                None if is_quiet && self.all_in() => return,
+                None if is_quiet => {
+                    self.rest_until(now_ns + HINDERED_NS).await;
+                    continue;
+                }
                 None => {
                     self.rest_until(quiet_ns).await;
                     continue;
@@ -218,8 +281,10 @@ impl Array {
 
     /// Packs what of these keys can be packed.
     async fn pack(self: &Rc<Self>, container: ContainerId, form: Form, keys: &[Vec<u8>]) -> Result<()> {
-        let places: Vec<Place> =
+        let mut places: Vec<Place> =
             keys.iter().map(|key| self.place(container, key)).collect::<Result<Vec<_>>>()?;
+        // Who writes one of them has it packed, and nobody waits for the others because of it.
+        places.retain(|place| self.locks.is_free(place.id.0, place.id.1));
         let ids: BTreeSet<_> = places.iter().map(|place| place.id).collect();
         let _guards = self.locks.lock_all(&ids.into_iter().collect::<Vec<_>>()).await;
         let mut joining = Vec::new();
@@ -237,7 +302,7 @@ impl Array {
 
     /// A held key as it is to be packed; nothing if it may not be, or is already.
     async fn joining(self: &Rc<Self>, place: Place, form: Form) -> Result<Option<Joining>> {
-        if self.is_unsettled(&place) || !self.all_in() {
+        if self.is_unsettled(&place) || !self.all_in() || place.key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
         self.finish_kept(&place).await;
@@ -260,7 +325,7 @@ impl Array {
     }
 
     fn is_loose(&self, container: ContainerId, stub: &Stub) -> bool {
-        self.packer.judged.borrow().contains(&(container, stub.set))
+        self.packer.judged.borrow().contains_key(&(container, stub.set))
     }
 
     /// The set that values make; nothing if it is not worth it, or its records would be too long.

@@ -157,13 +157,18 @@ impl Array {
         let Some(device) = self.readable(self.member_of(place, role)) else { return Ok(BySet::Lost) };
         let recovered = async {
             let piece = self.read_piece(&device, place, role, Some((0, 0)), &manner).await?;
-            if let Some(stub) = piece.stub.as_ref()
+            let stub = piece.stub.clone();
+            let lost = match self.recovered(place, piece, &manner).await {
+                Ok(_) => return Ok(BySet::Given),
+                Err(error) => error,
+            };
+            if let Some(stub) = stub
                 && self.is_half_written(place)
-                && self.state_of_set(place.container, stub, &manner).await? == SetState::Partial
+                && self.state_of_set(place.container, &stub, &manner).await? == SetState::Partial
             {
                 return Ok(BySet::Unfinished);
             }
-            self.recovered(place, piece, &manner).await.map(|_| BySet::Given)
+            Err(lost)
         };
         match recovered.await {
             Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => Ok(BySet::Lost),

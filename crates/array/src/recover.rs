@@ -128,10 +128,15 @@ impl Array {
             _ => return Err(WRONG_OUTPUT),
         };
         let (set, number, parity) = Set::decode(&item.bytes).map_err(unreadable)?;
-        if set.name != name {
+        if set.name != name || !self.are_members(&set.holders) {
             return Err(unreadable("a record of another set"));
         }
         Ok(Record { set, number, parity: parity.to_vec() })
+    }
+
+    /// Whether numbers that were stored are those of members.
+    pub(crate) fn are_members(&self, numbers: &[u8]) -> bool {
+        numbers.iter().all(|number| usize::from(*number) < self.count())
     }
 
     /// A shard of data that cannot be read, computed.

@@ -3,38 +3,104 @@
 //! Role: looks through sets that are known to be loose. Place on the path: none; when nobody writes.
 //!
 //! Invariants:
-//! * all keys of a set are held while it is judged;
+//! * all keys of a set are held while it is judged, and it is taken to live if that is not known: members that
+//!   are out take nothing of what they hold back in;
 //! * a set goes when no key has a stub of it any more: first its ghosts, and then its records, so that what a
 //!   crash leaves is found by whoever looks through the sets;
 //! * a ghost that names no set, or another, stays: that may need it.
 
 use crate::array::{Array, Manner, Place};
 use crate::leave::Membership;
+use crate::pack::Loose;
 use crate::placement;
 use crate::set::{Packed, Set, Stub, VERSION_BYTES, decode_version, ghost_key, set_key};
 use plimsoll_kv::key_locks::KeyGuard;
 use plimsoll_kv::{Condition, ContainerId, Error, Form, Op, Output, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+/// Deletes of one request.
+const TOGETHER: usize = 256;
+
+/// Whether a key is in a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lives {
+    /// It has no stub of it.
+    No,
+    /// That cannot be found out.
+    Perhaps,
+    /// It has.
+    Yes,
+}
+
 impl Array {
-    /// Looks through all sets that are loose: those without a living value go, and the values of the others
-    /// wait to be packed.
+    /// Looks through all sets that are loose: those without a living value go, all together, and the values of
+    /// the others wait to be packed.
     pub(crate) async fn regroup(self: &Rc<Self>) -> Result<()> {
-        while !self.closing.get()
-            && self.all_in()
-            && let Some((container, stub)) = self.packer.next_loose()
-        {
-            let living = match self.judge_set(container, &stub).await {
-                Ok(living) => living,
+        let (mut ghosts, mut records) = (self.packer.unneeded.take(), Vec::new());
+        let mut failure = None;
+        for (container, loose) in self.packer.take_loose() {
+            if failure.is_some() || self.closing.get() {
+                self.packer.put_loose(container, loose);
+                continue;
+            }
+            let is_dead = match self.judged(container, &loose).await {
+                Ok(is_dead) => is_dead,
                 Err(error) => {
-                    self.packer.loosen(container, &stub);
-                    return Err(error);
+                    failure = Some(error);
+                    self.packer.put_loose(container, loose);
+                    continue;
                 }
             };
-            self.packer.judged(container, stub.set, !living.is_empty());
-            for (place, form) in living {
-                self.pack_again(&place, form);
+            if is_dead {
+                ghosts.extend(loose.gone.iter().map(|(member, version)| {
+                    (*member, self.delete_of_set(container, ghost_key(&self.tag, *version)))
+                }));
+                records.extend(loose.stub.holders.iter().map(|holder| {
+                    ((*holder).into(), self.delete_of_set(container, set_key(&self.tag, loose.stub.set)))
+                }));
+            }
+        }
+        // What is left of them is found by who looks through the sets: so the records go last.
+        self.delete_together(ghosts).await?;
+        self.delete_together(records).await?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Whether nobody needs a set any more; the keys that do wait to be packed.
+    async fn judged(self: &Rc<Self>, container: ContainerId, loose: &Loose) -> Result<bool> {
+        let living = match loose.is_dead() {
+            true => Vec::new(),
+            false => self.judge_set(container, &loose.stub).await?,
+        };
+        self.packer.judged(container, loose, !living.is_empty());
+        for (place, form) in &living {
+            self.pack_again(place, *form);
+        }
+        Ok(living.is_empty())
+    }
+
+    fn delete_of_set(&self, container: ContainerId, key: Vec<u8>) -> Op {
+        Op::Delete { container: placement::sets(container), key, condition: Condition::None }
+    }
+
+    /// Deletes on members: many at a time, where they are.
+    async fn delete_together(self: &Rc<Self>, deletes: Vec<(usize, Op)>) -> Result<()> {
+        let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
+        for (member, delete) in deletes {
+            let lacks = |(container, key): (ContainerId, &[u8])| {
+                self.readable(member).is_some_and(|device| device.lacks(container, key))
+            };
+            if !delete.place().is_some_and(lacks) {
+                below.entry(member).or_default().push(delete);
+            }
+        }
+        let manner = Manner::background();
+        for (member, mut ops) in below {
+            while !ops.is_empty() {
+                let some: Vec<Op> = ops.split_off(ops.len().saturating_sub(TOGETHER));
+                let sent = self.send(vec![(member, manner.request(Op::Batch(some)))]).await?;
+                sent.refused.map_or(Ok(()), Err)?;
             }
         }
         Ok(())
@@ -45,8 +111,8 @@ impl Array {
         let Some(set) = self.find_set(container, stub).await? else { return Ok(Vec::new()) };
         let (_guards, places) = self.hold_set(container, &set).await?;
         let mut living = Vec::new();
-        for place in places {
-            if self.lives_in(&place, &set).await? {
+        for (place, value) in places.into_iter().zip(&set.values) {
+            if self.lives_in(&place, (&set, value)).await? != Lives::No {
                 living.push((place, set.form()));
             }
         }
@@ -87,15 +153,29 @@ impl Array {
         Ok((self.locks.lock_all(&ids.into_iter().collect::<Vec<_>>()).await, places))
     }
 
-    /// Whether a held key is in a set; it is if that cannot be found out.
-    pub(crate) async fn lives_in(self: &Rc<Self>, place: &Place, set: &Set) -> Result<bool> {
+    /// Whether a held key is in a set that names a version of it.
+    pub(crate) async fn lives_in(
+        self: &Rc<Self>,
+        place: &Place,
+        (set, value): (&Set, &Packed),
+    ) -> Result<Lives> {
         if self.is_unsettled(place) {
-            return Ok(true);
+            return Ok(Lives::Perhaps);
+        }
+        if let Some(device) = self.readable(place.primary) {
+            match self.read_piece(&device, place, 0, Some((0, 0)), &Manner::background()).await {
+                Ok(piece) if piece.header.is_some_and(|header| header.version != value.version) => {
+                    return Ok(Lives::No);
+                }
+                Err(Error::NotFound) => return Ok(Lives::No),
+                Ok(_) | Err(Error::Unreadable(_) | Error::ReadOnly(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(match self.membership(place, &Manner::background()).await? {
-            Membership::Alone => false,
-            Membership::Of(_, stub) => stub.set == set.name,
-            Membership::Unknown => true,
+            Membership::Of(_, stub) if stub.set == set.name => Lives::Yes,
+            Membership::Alone | Membership::Of(..) => Lives::No,
+            Membership::Unknown => Lives::Perhaps,
         })
     }
 
@@ -118,7 +198,7 @@ impl Array {
         set: &Set,
         (at, value): (usize, &Packed),
     ) -> Result<bool> {
-        let Some(device) = self.readable(self.primary_of_value(set, at)) else { return Ok(false) };
+        let Some(device) = self.writable(self.primary_of_value(set, at)) else { return Ok(false) };
         let (container, key) = (placement::sets(container), ghost_key(&self.tag, value.version));
         let op = Op::Retrieve { container, key, range: Some((0, VERSION_BYTES as u64)), pin: false };
         match device.execute(Manner::background().request(op)).await.map(|done| done.output) {

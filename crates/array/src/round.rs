@@ -16,13 +16,13 @@ use crate::array::{Array, Manner, Place};
 use crate::header::Header;
 use crate::journal::Slot;
 use crate::leave::plain_store;
-use crate::pack::{Joining, values_max};
+use crate::pack::{Joining, KEY_BYTES_MAX, values_max};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::set::{Set, set_key};
 use crate::write::{Sent, retaining};
 use futures_util::future::{Either, select};
-use plimsoll_kv::{ContainerId, Durability, Error, Expiry, Form, Op, Output, Value, Version};
+use plimsoll_kv::{ContainerId, Durability, Error, Expiry, Form, Item, Op, Output, Value, Version};
 use plimsoll_reactor::sync::WaitList;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -68,8 +68,9 @@ struct Waiting {
 
 /// What became of a store that waited.
 pub(crate) enum Outcome {
-    /// It was packed: the version by which it is known, whether it replaced something, and what names it.
-    Packed { version: Version, has_replaced: bool, slot: Slot },
+    /// It was packed: the version by which it is known, whether it replaced something, and what stood where
+    /// its stub is now; what names it.
+    Packed { version: Version, has_replaced: bool, before: Option<Item>, slot: Slot },
     /// Too few came, or it cannot be packed: it goes alone.
     Alone { ghost: Option<Op>, slot: Slot },
     /// It was not stored, or may not have been.
@@ -130,7 +131,7 @@ impl Array {
     ) -> Outcome {
         let now_ns = self.reactor.now_ns();
         self.packer.rounds.note(now_ns);
-        let may_be_packed = values_max(form) > 1 && self.all_in();
+        let may_be_packed = values_max(form) > 1 && self.all_in() && place.key.len() <= KEY_BYTES_MAX;
         let round = if may_be_packed { self.packer.rounds.round_for(place, form) } else { None };
         let Some(round) = round else { return Outcome::Alone { ghost, slot } };
         let (version, value_bytes) = (self.next_version(), value.len() as u64);
@@ -185,8 +186,7 @@ impl Array {
         let slots = others.into_iter().map(|(_, slot)| slot);
         match sent {
             Ok(Sent { done, refused: None }) if asked - done.len() <= set.parities() => {
-                let told = at.iter().map(|at| told(&done, at));
-                told.zip(slots).map(|(told, slot)| packed(told, slot)).collect()
+                at.iter().zip(slots).map(|(at, slot)| packed(&done, at, slot)).collect()
             }
             Ok(Sent { done, refused: Some(error) }) => {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
@@ -255,10 +255,14 @@ fn told<'a>(done: &'a [(usize, Output)], at: &[OutputAt]) -> Option<&'a Output> 
     })
 }
 
-fn packed(told: Option<&Output>, slot: Slot) -> Outcome {
-    match told {
+fn packed(done: &[(usize, Output)], at: &[OutputAt], slot: Slot) -> Outcome {
+    let before = match told(done, &at[1..]) {
+        Some(Output::Stored { previous, .. }) => previous.clone(),
+        _ => None,
+    };
+    match told(done, at) {
         Some(Output::Stored { version, previous }) => {
-            Outcome::Packed { version: *version, has_replaced: previous.is_some(), slot }
+            Outcome::Packed { version: *version, has_replaced: previous.is_some(), before, slot }
         }
         _ => Outcome::Failed(WRONG_OUTPUT),
     }

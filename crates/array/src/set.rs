@@ -20,9 +20,10 @@
 //!  8  bytes of the description u32
 //! 12  name: epoch           u32              stub, behind its header
 //! 16  name: clock           u64               0  name of the set       u32, u64
-//! 24  values                u8               12  members that hold it, one more than parities
+//! 24  values                u8               12  values of the set      u8
 //! 25  members that hold it, one more than parities
-//!     the values, and then the parity        ghost: name of the set, then the value behind its header
+//!     the values, and then the parity        13  members that hold it, one more than parities
+//!                                            ghost: name of the set, then the value behind its header
 //! ```
 
 use crc_fast::{CrcAlgorithm, checksum};
@@ -40,6 +41,8 @@ pub(crate) const VERSION_BYTES: usize = 12;
 pub(crate) struct Stub {
     /// The name of its set.
     pub(crate) set: Version,
+    /// Values of the set.
+    pub(crate) values: u8,
     /// The members that hold records of the set: parities, and behind them the description alone.
     pub(crate) holders: Vec<u8>,
 }
@@ -55,7 +58,7 @@ pub(crate) struct Packed {
 /// What a set consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
-    /// Its name, which no other set and no value has.
+    /// Its name, which no other set and no value of its partition has.
     pub(crate) name: Version,
     /// Values at most.
     pub(crate) data: u8,
@@ -102,11 +105,11 @@ pub(crate) fn is_ghost(tag: &str, key: &[u8]) -> bool {
 impl Stub {
     /// Bytes of one that names so many parities.
     pub(crate) fn bytes(parities: usize) -> usize {
-        VERSION_BYTES + parities + 1
+        VERSION_BYTES + 1 + parities + 1
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        [&encode_version(self.set)[..], &self.holders].concat()
+        [&encode_version(self.set)[..], &[self.values], &self.holders].concat()
     }
 
     /// What follows the header of a stub that names so many parities.
@@ -114,7 +117,8 @@ impl Stub {
         if bytes.len() != Stub::bytes(parities) {
             return None;
         }
-        Some(Stub { set: decode_version(bytes)?, holders: bytes[VERSION_BYTES..].to_vec() })
+        let (values, holders) = bytes[VERSION_BYTES..].split_first()?;
+        Some(Stub { set: decode_version(bytes)?, values: *values, holders: holders.to_vec() })
     }
 }
 
@@ -124,7 +128,7 @@ impl Set {
     }
 
     pub(crate) fn stub(&self) -> Stub {
-        Stub { set: self.name, holders: self.holders.clone() }
+        Stub { set: self.name, values: self.values.len() as u8, holders: self.holders.clone() }
     }
 
     /// Bytes of its description.
@@ -224,7 +228,7 @@ mod tests {
             &hexadecimal[16..],
             "2f000000070000000201000000000000010102030700000002010000000000000300000001006b7070"
         );
-        assert_eq!(set.stub().encode(), [7, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
+        assert_eq!(set.stub().encode(), [7, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3]);
         assert_eq!(set_named("{0}", &set_key("{0}", version)), Some(version));
         assert_eq!(set_named("{0}", &ghost_key("{0}", version)), None);
     }

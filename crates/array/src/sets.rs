@@ -16,6 +16,7 @@ use crate::pace::Pace;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::rebuild::page;
 use crate::recover::Record;
+use crate::regroup::Lives;
 use crate::roster::MemberState;
 use crate::set::{
     Packed, Set, VERSION_BYTES, decode_version, encode_version, ghost_key, is_ghost, set_key, set_named,
@@ -93,22 +94,30 @@ impl Array {
         if let Err(Error::NotFound) = self.record(&source.device, container, name, &manner).await {
             return Ok(Mended::default()); // It has gone meanwhile.
         }
-        let mut lives = false;
-        for place in &places {
-            lives |= self.lives_in(place, &set).await?;
+        let mut each = Vec::new();
+        for (place, value) in places.iter().zip(&set.values) {
+            each.push(self.lives_in(place, (&set, value)).await?);
         }
-        if !lives {
+        let lives = each.iter().copied().max().unwrap_or(Lives::No);
+        if each.contains(&Lives::No) {
             self.regroup_later(container, &set.stub());
+        }
+        if lives == Lives::No {
             return Ok(Mended::default());
         }
         let mut mended = Mended::default();
         let shards = match self.mend_shards(container, &set, &mut mended).await {
+            // It is what a crash has left, perhaps, of which those that are in know nothing.
+            Err(Error::Unreadable(_)) if lives == Lives::Perhaps => return Ok(mended),
             Err(Error::Unreadable(what)) => {
                 // What lives of it stands as copies, and is packed anew.
                 tracing::error!(partition = self.partition, what, "a set cannot be mended");
                 for place in &places {
-                    self.put_copies(place).await?;
-                    self.pack_later(place, set.form());
+                    match self.put_copies(place).await {
+                        Ok(()) => self.pack_later(place, set.form()),
+                        Err(Error::NotFound | Error::Unreadable(_)) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
                 self.regroup_later(container, &set.stub());
                 return Ok(Mended { records: 1, ..mended });
@@ -118,7 +127,7 @@ impl Array {
         self.mend_records(container, (&set, &shards), &mut mended).await?;
         self.claim_ghosts(container, &set).await?;
         for (value, place) in set.values.iter().zip(&places) {
-            self.mend_stubs(place, (&set, value), &mut mended).await?;
+            self.mend_stubs(place, (&set, value)).await?;
         }
         Ok(mended)
     }
@@ -161,7 +170,7 @@ impl Array {
             let member = self.primary_of_value(set, at);
             if self.writable(member).is_some() {
                 let ghost = self.ghost_op(container, set, (&set.values[at], &found));
-                self.mend_at(member, ghost, found.len(), mended).await?;
+                self.mend_at(member, (ghost, found.len(), "a value"), mended).await?;
             }
             shards[at] = Some(found);
         }
@@ -252,18 +261,13 @@ impl Array {
                 Err(error) => return Err(error),
             }
             let bytes = expected.len();
-            self.mend_at(member, plain_store(of, key, expected), bytes, mended).await?;
+            self.mend_at(member, (plain_store(of, key, expected), bytes, "a parity"), mended).await?;
         }
         Ok(())
     }
 
     /// A member that got a copy where the others have stubs, as nobody could tell, has one, too.
-    async fn mend_stubs(
-        self: &Rc<Self>,
-        place: &Place,
-        (set, value): (&Set, &Packed),
-        mended: &mut Mended,
-    ) -> Result<()> {
+    async fn mend_stubs(self: &Rc<Self>, place: &Place, (set, value): (&Set, &Packed)) -> Result<()> {
         let manner = Manner::background();
         let told = self.membership(place, &manner).await?;
         if matches!(&told, Membership::Of(_, stub) if stub.set != set.name) || self.is_unsettled(place) {
@@ -283,7 +287,11 @@ impl Array {
             let header = Header { is_stub: true, ..header };
             let stub = Value::Bytes(header.before(&set.stub().encode()));
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
-            self.mend_at(member, self.store_op(place, role, stub, expiry), 0, mended).await?;
+            // A copy is no less than a stub: nothing was wrong.
+            match self.sent_one(member, self.store_op(place, role, stub, expiry)).await {
+                Err(_) if self.writable(member).is_none() => {}
+                stored => drop(stored?),
+            }
         }
         Ok(())
     }
@@ -291,8 +299,7 @@ impl Array {
     async fn mend_at(
         self: &Rc<Self>,
         member: usize,
-        store: Op,
-        bytes: usize,
+        (store, bytes, what): (Op, usize, &str),
         mended: &mut Mended,
     ) -> Result<()> {
         let was_in = self.state(member) == MemberState::In;
@@ -302,6 +309,8 @@ impl Array {
         };
         mended.bytes += bytes as u64;
         if was_in {
+            let device = self.name(member);
+            tracing::warn!(partition = self.partition, device, what, "a record of a set is written again");
             mended.records += 1;
             self.note(member, |status| status.repaired += 1);
         } else {

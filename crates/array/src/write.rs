@@ -19,7 +19,9 @@ use crate::read::{Range, WRONG_OUTPUT};
 use crate::roster::MemberState;
 use crate::round::Outcome;
 use futures_util::future::join_all;
-use plimsoll_kv::{Condition, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value};
+use plimsoll_kv::{
+    Condition, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value, Version,
+};
 use std::rc::Rc;
 
 /// What a write does to a key.
@@ -108,18 +110,25 @@ impl Array {
         (form, value): (Form, &[u8]),
         expiry: Expiry,
         manner: &Manner,
-    ) -> Result<plimsoll_kv::Version> {
+    ) -> Result<Version> {
         if expiry != Expiry::Never {
             self.keep_nothing(place).await?;
         }
-        let mut ghost = self.ghost(place, manner).await?;
+        let ghost = match form.roles() {
+            1 => self.ghost(place, manner).await?.map(|ghost| (Version::default(), ghost)),
+            _ => self.ghost_unseen(place, manner).await?,
+        };
+        let (left, mut ghost) = ghost.map_or((None, None), |(version, ghost)| (Some(version), Some(ghost)));
         let mut slot = self.journal.slot().await;
         let before = self.take_kept(place);
         let keeps = self.forms.keeps();
         if form.is_packed() && expiry == Expiry::Never {
             match self.store_in_round(place, (form, value), (ghost, slot), manner).await {
-                Outcome::Packed { version, has_replaced, slot } => {
+                Outcome::Packed { version, has_replaced, before: stood, slot } => {
                     self.note_packed();
+                    if let Some(left) = left {
+                        self.left_set(place, left, stood.iter());
+                    }
                     if has_replaced || before.is_some() {
                         self.release_before(place, (form, expiry), slot).await;
                     }
@@ -148,7 +157,12 @@ impl Array {
                 return Err(error);
             }
         };
-        if keeps && (before.is_some() || done.iter().any(|(_, output)| has_replaced(output))) {
+        if let Some(left) = left {
+            let role = |member| placement::role(place.primary, member, self.count());
+            let others = done.iter().filter(|(member, _)| role(*member) > 0);
+            self.left_set(place, left, others.filter_map(|(_, output)| previous_of(output)));
+        }
+        if keeps && (before.is_some() || done.iter().any(|(_, output)| previous_of(output).is_some())) {
             self.release_before(place, (form, expiry), slot).await;
         }
         if form.is_packed() && expiry == Expiry::Never {
@@ -351,7 +365,10 @@ impl Array {
         self.keep_nothing(place).await?;
         let mut ghost = self.ghost(place, manner).await?;
         let before = self.take_kept(place);
-        let requests = (0..self.roles).map(|role| {
+        // What has fewer pieces than others stands in its first roles alone.
+        let sure_roles = self.forms.sure_roles();
+        let roles = (0..self.roles).filter(|role| *role < sure_roles || !self.role_lacks(place, *role));
+        let requests = roles.map(|role| {
             let (container, key) = (placement::container(place.container, role), place.key.clone());
             // Where it is not there, it need not be named.
             let delete = Op::Delete { container, key, condition: Condition::MustExist };
@@ -412,10 +429,13 @@ pub(crate) fn retaining(store: Op, want_previous: bool) -> Op {
     }
 }
 
-/// True if a batch replaced something in its first record.
-fn has_replaced(output: &Output) -> bool {
-    let Output::Batch(outputs) = output else { return false };
-    matches!(outputs.first(), Some(Output::Stored { previous: Some(_), .. }))
+/// What a batch replaced in its first record.
+fn previous_of(output: &Output) -> Option<&Item> {
+    let Output::Batch(outputs) = output else { return None };
+    match outputs.first() {
+        Some(Output::Stored { previous, .. }) => previous.as_ref(),
+        _ => None,
+    }
 }
 
 /// Judges a condition by what a key holds.
@@ -442,7 +462,7 @@ fn edited(edit: &Edit, found: Option<&Item>, longest: usize) -> Result<Vec<u8>> 
 }
 
 /// The version that a batch, or a store, gave its first record.
-pub(crate) fn stored_version(output: Output) -> Result<plimsoll_kv::Version> {
+pub(crate) fn stored_version(output: Output) -> Result<Version> {
     match first_output(output) {
         Output::Stored { version, .. } => Ok(version),
         _ => Err(WRONG_OUTPUT),

@@ -157,7 +157,12 @@ impl Partition {
                     dooms: one.target.dooms,
                 };
                 let version = self.push_store(&judged, urgency);
-                Output::Stored { version, previous: one.item.filter(|_| *want_previous) }
+                let previous = one.item.filter(|_| *want_previous).map(|mut item| {
+                    item.bytes =
+                        one.target.found.as_ref().and_then(|it| self.value_read(it)).unwrap_or_default();
+                    item
+                });
+                Output::Stored { version, previous }
             }
             Op::Delete { .. } => {
                 let Target { place, found, dooms, .. } = &one.target;

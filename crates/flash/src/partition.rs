@@ -154,6 +154,12 @@ impl Device for Partition {
         self.state.borrow().index.touch(&keys);
     }
 
+    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
+        let place = self.place(container, key);
+        let has_none = || self.state.borrow().index.find(place.slot, place.fingerprint).next().is_none();
+        !self.transactions.is_stale(place.lock_id()) && has_none()
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.layout.record_value_bytes_max()
     }
@@ -190,7 +196,10 @@ impl Partition {
             }
             Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit).await,
             Op::Clear { container } => self.clear(container, durability).await,
-            Op::Batch(ops) => self.batch(ops, request.lifetime, durability).await,
+            Op::Batch(ops) => match Op::releases(&ops) {
+                None => self.batch(ops, request.lifetime, durability).await,
+                Some(keys) => self.release_all(&keys, durability).await,
+            },
             Op::Release { container, key } => self.release(container, &key, durability).await,
             Op::Revert { container, key } => self.revert(container, &key, durability).await,
             Op::UploadBegin { container, key, length, shared_bytes, .. } => {
@@ -370,6 +379,13 @@ impl Partition {
         self.counts.unreadable.set(self.counts.unreadable.get() + 1);
         tracing::error!(partition = self.layout.partition, offset, what, "a record cannot be read");
         Error::Unreadable(format!("{what}, partition {}, device offset {offset}", self.layout.partition))
+    }
+
+    /// A value in one record, if all of it was read along with its head.
+    pub(crate) fn value_read(&self, found: &Found) -> Option<Vec<u8>> {
+        let is_read = found.bytes.len() as u64 >= found.header.record_bytes();
+        let is_value = found.header.kind == RecordKind::Value;
+        (is_read && is_value).then(|| self.value(found).ok().map(<[u8]>::to_vec)).flatten()
     }
 
     /// The value of a whole record, proved.

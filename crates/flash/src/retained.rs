@@ -10,6 +10,7 @@ use crate::format::{RecordKind, Transition, TransitionKind};
 use crate::index::Entry;
 use crate::partition::{Extent, Found, Partition, Place};
 use crate::state::Retained;
+use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Durability, Error, Output, Result};
 use std::rc::Rc;
 
@@ -21,6 +22,20 @@ impl Partition {
         durability: Durability,
     ) -> Result<Output> {
         self.end_retained(container, key, durability, TransitionKind::Release).await
+    }
+
+    /// Releases of several keys, each by itself; together they are written sooner.
+    pub(crate) async fn release_all(
+        self: &Rc<Self>,
+        keys: &[(ContainerId, &[u8])],
+        durability: Durability,
+    ) -> Result<Output> {
+        let each =
+            keys.iter().map(async |(container, key)| match self.release(*container, key, durability).await {
+                Err(Error::NotFound | Error::Invalid(_)) => Ok(Output::Done),
+                released => released,
+            });
+        join_all(each).await.into_iter().collect::<Result<_>>().map(Output::Batch)
     }
 
     pub(crate) async fn revert(

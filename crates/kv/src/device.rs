@@ -25,6 +25,13 @@ pub trait Device {
         let _ = (container, keys);
     }
 
+    /// True if memory alone tells that there is no such key: whoever stores it need not look first. False
+    /// says nothing.
+    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
+        let _ = (container, key);
+        false
+    }
+
     /// Bytes of the longest value that one store takes; longer ones are uploaded in parts.
     fn value_bytes_max(&self) -> usize;
 

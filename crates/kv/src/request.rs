@@ -114,7 +114,8 @@ pub enum Op {
         expiry: Expiry,
         /// Keep the version that this store replaces until `Release` or `Revert`.
         retain: bool,
-        /// Give the replaced value back in the completion.
+        /// Give the replaced value back in the completion. In a batch its bytes come along if they were read
+        /// anyway: those of short values are.
         want_previous: bool,
         /// What an array is to make of the value; nothing: as its policy says. Of an upload it was said when
         /// that began. A device that keeps a value at one place ignores it.
@@ -219,7 +220,8 @@ pub enum Op {
         /// Which.
         container: ContainerId,
     },
-    /// Stores and deletes that happen all or not at all. Their keys share one partition.
+    /// Stores and deletes that happen all or not at all. Their keys share one partition. Or releases alone,
+    /// each by itself: where nothing is retained they do nothing.
     Batch(Vec<Op>),
     /// Gives up the version retained below the current one.
     Release {
@@ -303,6 +305,16 @@ impl Op {
             | Op::SetExpiry { container, key, .. } => Some((*container, key)),
             _ => None,
         }
+    }
+
+    /// The keys of releases, of a batch of nothing else.
+    #[must_use]
+    pub fn releases(batch: &[Op]) -> Option<Vec<(ContainerId, &[u8])>> {
+        let release = |op| match op {
+            &Op::Release { container, ref key } => Some((container, key.as_slice())),
+            _ => None,
+        };
+        if batch.is_empty() { None } else { batch.iter().map(release).collect() }
     }
 
     /// The upload that this stores, if it stores one.

@@ -15,7 +15,7 @@ use crate::block::{Block, IoFuture, Origin};
 use crate::completion::{Completion, Output};
 use crate::device::{Device, LocalFuture};
 use crate::error::Result;
-use crate::request::{Op, Request, Value};
+use crate::request::{ContainerId, Op, Request, Value};
 use plimsoll_reactor::{Buf, Reactor};
 use std::rc::Rc;
 
@@ -79,6 +79,10 @@ impl Device for DelayDevice {
             self.reactor.sleep_ns(self.delay.ns(down_bytes + up_bytes)).await;
             result
         })
+    }
+
+    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
+        self.below.lacks(container, key)
     }
 
     fn value_bytes_max(&self) -> usize {

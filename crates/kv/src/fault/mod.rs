@@ -15,7 +15,7 @@ use crate::block::{Block, IoFuture, Origin};
 use crate::completion::Completion;
 use crate::device::{Device, LocalFuture};
 use crate::error::{Error, Result};
-use crate::request::Request;
+use crate::request::{ContainerId, Request};
 use plimsoll_reactor::Buf;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -105,6 +105,10 @@ impl Device for FaultDevice {
             }
             self.below.clone().execute(request).await
         })
+    }
+
+    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
+        self.below.lacks(container, key)
     }
 
     fn value_bytes_max(&self) -> usize {

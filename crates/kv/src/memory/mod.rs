@@ -153,7 +153,14 @@ impl Memory {
                 Ok(Output::Done)
             }
             Op::Describe { .. } => Err(NO_PIECES),
-            Op::Batch(ops) => state.batch(ops, &self.options),
+            Op::Batch(ops) => match Op::releases(&ops) {
+                None => state.batch(ops, &self.options),
+                Some(keys) => {
+                    let each = keys.into_iter();
+                    let each = each.map(|(of, key)| state.release(of, key).unwrap_or(Output::Done));
+                    Ok(Output::Batch(each.collect()))
+                }
+            },
             Op::Release { container, key } => state.release(container, &key),
             Op::Revert { container, key } => state.revert(container, &key),
             Op::UploadBegin { key, length, shared_bytes, .. } => {
@@ -206,6 +213,11 @@ impl Device for Memory {
             }
             self.run(request.op).map(Completion::new)
         })
+    }
+
+    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
+        let exist = Op::Exist { container, key: key.to_vec() };
+        !self.state.borrow().is_kept(&exist) && self.run(exist) == Err(Error::NotFound)
     }
 
     fn value_bytes_max(&self) -> usize {

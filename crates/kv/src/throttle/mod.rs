@@ -16,7 +16,7 @@ use crate::completion::Completion;
 use crate::delay::{completion_bytes, request_bytes};
 use crate::device::{Device, LocalFuture};
 use crate::error::Result;
-use crate::request::Request;
+use crate::request::{ContainerId, Request};
 use plimsoll_reactor::sync::Permits;
 use plimsoll_reactor::{Buf, Reactor};
 use std::cell::Cell;
@@ -111,6 +111,10 @@ impl Device for ThrottleDevice {
             }
             result
         })
+    }
+
+    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
+        self.below.lacks(container, key)
     }
 
     fn value_bytes_max(&self) -> usize {

@@ -7,7 +7,7 @@
 //! are of requests that were made.
 
 use plimsoll_kv::memory::Memory;
-use plimsoll_kv::{Completion, Device, LocalFuture, Op, Output, Request, Result, Value};
+use plimsoll_kv::{Completion, ContainerId, Device, LocalFuture, Op, Output, Request, Result, Value};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -96,6 +96,10 @@ impl Device for Modelled {
             self.queue.serve(sent + given).await;
             done
         })
+    }
+
+    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
+        self.below.lacks(container, key)
     }
 
     fn value_bytes_max(&self) -> usize {

@@ -3,7 +3,7 @@
 //! Role: what each mechanism costs and gives, as a share of the same devices without redundancy, beside the
 //! share that its requests and bytes allow. Place: `plimsoll sim run kvmd-…`.
 //!
-//! The paper's packing is not here: it is not built. Its comparison with block RAID: `raid`, `rebuild`.
+//! Its comparison with block RAID: `raid`, `rebuild`.
 
 use super::device::{Model, Modelled, Queue};
 use super::load::{CLIENTS, Measured, measure};
@@ -34,6 +34,7 @@ pub(super) const KIB: u64 = 1024;
 
 const REPLICATION: Mechanism = Mechanism::Replication { copies: 3 };
 const SPLITTING: Mechanism = Mechanism::Splitting { data: 4, parities: 2 };
+const PACKING: Mechanism = Mechanism::Packing { data: 4, parities: 2 };
 
 /// Runs something on a simulated core, to its end.
 pub(super) fn run<T: 'static, F: Future<Output = T> + 'static>(work: impl Fn(Reactor) -> F) -> T {
@@ -218,11 +219,12 @@ async fn each_operation(
 
 const OPERATIONS: [&str; 4] = ["store", "update", "retrieve", "delete"];
 
-pub(super) fn policies() -> [(&'static str, Policy); 3] {
+pub(super) fn policies() -> [(&'static str, Policy); 4] {
     [
         ("hashing", Mechanism::Hashing.into()),
         ("replication 3", REPLICATION.into()),
         ("splitting 4+2", SPLITTING.into()),
+        ("packing 4+2", PACKING.into()),
     ]
 }
 
