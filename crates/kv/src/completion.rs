@@ -43,7 +43,7 @@ pub struct Description {
 /// The set that a value is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedIn {
-    /// Its name, which no other set has.
+    /// Its name, which no other set of its partition has.
     pub name: Version,
     /// The names of the devices that its parities belong on.
     pub parities: Vec<String>,

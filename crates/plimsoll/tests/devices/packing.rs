@@ -12,9 +12,15 @@ const CONFIG: &str = "[array]\nmechanism = 'packing'\n";
 const KEYS: usize = 300;
 /// Keys that find no company may be so many.
 const ALONE_MAX: usize = 12;
+/// Of these two partitions have one each: the names of sets are each partition's own.
+const TAGS: [&str; 2] = ["{foo}", "{bar}"];
 
 /// What keys hold, by their numbers.
 type Model = BTreeMap<usize, Vec<u8>>;
+
+fn key(number: usize) -> String {
+    format!("{}:{number}", TAGS[number % TAGS.len()])
+}
 
 fn value(number: usize, round: usize) -> Vec<u8> {
     format!("{number}-{round}-{}", "v".repeat(number * 37 % 3000)).into_bytes()
@@ -22,14 +28,19 @@ fn value(number: usize, round: usize) -> Vec<u8> {
 
 fn store(client: &mut Client, model: &mut Model, number: usize, round: usize) {
     let value = value(number, round);
-    ok(client, &format!("SET key:{number} {}", String::from_utf8_lossy(&value)));
+    ok(client, &format!("SET {} {}", key(number), String::from_utf8_lossy(&value)));
     model.insert(number, value);
+}
+
+fn delete(client: &mut Client, model: &mut Model, number: usize) {
+    assert_eq!(client.ask(&format!("DEL {}", key(number))), Reply::Integer(1));
+    model.remove(&number);
 }
 
 fn check(client: &mut Client, model: &Model) {
     for number in 0..KEYS {
         let expected = model.get(&number).map_or(Reply::Null, |value| Reply::Bulk(value.clone()));
-        assert!(client.ask(&format!("GET key:{number}")) == expected, "key:{number}");
+        assert!(client.ask(&format!("GET {}", key(number))) == expected, "{}", key(number));
     }
     assert_eq!(client.ask("DBSIZE"), Reply::Integer(model.len() as i64));
 }
@@ -58,10 +69,10 @@ fn pieces(told: &Reply) -> Vec<(String, String, Option<String>)> {
 fn wait_until_packed(client: &mut Client, model: &Model) {
     let until = Instant::now() + PATIENCE;
     loop {
-        let mut sets: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut sets: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
         let mut packed = 0;
         for number in model.keys() {
-            let told = client.ask(&format!("KV.META key:{number}"));
+            let told = client.ask(&format!("KV.META {}", key(*number)));
             let (mechanism, code) = (text(field(&told, "mechanism")), text(field(&told, "code")));
             let (pieces, set) = (pieces(&told), set_of(&told));
             let holds: Vec<&str> = pieces.iter().map(|(holds, ..)| holds.as_str()).collect();
@@ -73,14 +84,14 @@ fn wait_until_packed(client: &mut Client, model: &Model) {
             };
             assert_eq!((mechanism.as_str(), code.as_str()), ("packing 4+2", "Reed-Solomon, Cauchy"));
             assert_eq!(holds, ["value", "stub", "stub"], "{told:?}");
-            let devices = sets.entry(name).or_insert_with(|| parities.clone());
+            let devices = sets.entry((number % TAGS.len(), name)).or_insert_with(|| parities.clone());
             assert_eq!(devices[..2], parities, "{told:?}");
             devices.push(pieces[0].1.clone());
             packed += 1;
         }
         for (name, devices) in sets {
             let different: BTreeSet<&String> = devices.iter().collect();
-            assert!(different.len() == devices.len() && devices.len() <= 6, "{name}: {devices:?}");
+            assert!(different.len() == devices.len() && devices.len() <= 6, "{name:?}: {devices:?}");
         }
         if packed + ALONE_MAX >= model.len() {
             return;
@@ -107,10 +118,7 @@ fn packed_values_outlive_two_devices_and_what_is_done_meanwhile() {
     assert!(metrics.contains("plimsoll_array_loose_sets "), "{metrics}");
     // Overwritten and gone just before the end: their sets have to do without them.
     (0..KEYS).step_by(9).for_each(|number| store(&mut client, &mut model, number, 1));
-    for number in (4..KEYS).step_by(9) {
-        assert_eq!(client.ask(&format!("DEL key:{number}")), Reply::Integer(1));
-        model.remove(&number);
-    }
+    (4..KEYS).step_by(9).for_each(|number| delete(&mut client, &mut model, number));
     server.kill();
 
     // Two devices are not there any more.
@@ -126,10 +134,7 @@ fn packed_values_outlive_two_devices_and_what_is_done_meanwhile() {
     array(&server, &["replace", lost[0], paths[6], "--wait"]);
     devices[1] = paths[6];
     check(&mut client, &model);
-    for number in (5..KEYS).step_by(9) {
-        assert_eq!(client.ask(&format!("DEL key:{number}")), Reply::Integer(1));
-        model.remove(&number);
-    }
+    (5..KEYS).step_by(9).for_each(|number| delete(&mut client, &mut model, number));
     (2..KEYS).step_by(9).for_each(|number| store(&mut client, &mut model, number, 3));
     check(&mut client, &model);
     array(&server, &["replace", lost[1], paths[7], "--wait"]);
