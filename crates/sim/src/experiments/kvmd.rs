@@ -3,7 +3,7 @@
 //! Role: what each mechanism costs and gives, as a share of the same devices without redundancy, beside the
 //! share that its requests and bytes allow. Place: `plimsoll sim run kvmd-…`.
 //!
-//! The paper's packing is not here: it is not built. Its comparison with block RAID: `raid`, `rebuild`.
+//! The paper's packing is not measured here yet. Its comparison with block RAID: `raid`, `rebuild`.
 
 use super::device::{Model, Modelled, Queue};
 use super::load::{CLIENTS, Measured, measure};
