@@ -30,8 +30,8 @@ use plimsoll_kv::key_locks::{KeyGuard, KeyId, KeyLocks};
 use plimsoll_kv::limits::KEY_BYTES_MAX;
 use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{
-    Completion, ContainerId, Device, Error, Expiry, Form, LocalFuture, Op, Output, Request, Result, Slot,
-    TransactionId, Version, WallClock,
+    Completion, ContainerId, Device, Durability, Error, Expiry, Form, LocalFuture, Op, Output, Request,
+    Result, Slot, TransactionId, Version, WallClock,
 };
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Reactor, Work};
@@ -96,6 +96,8 @@ pub struct Array {
     pub(crate) journal: Rc<Journal>,
     /// Keys that may differ between members.
     pub(crate) unsettled: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
+    /// Of them, those of which a write was cut short, perhaps.
+    pub(crate) half_written: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
     /// Any key may differ between members: each is compared whenever it is used.
     pub(crate) distrusted: Cell<bool>,
     /// The mark that every half-written key is named stands on the members.
@@ -148,6 +150,11 @@ impl Manner {
         let Request { tenant, class, deadline_ns, durability, lifetime, op: _ } = *request;
         let request = Request { tenant, class, deadline_ns, durability, lifetime, op: Op::Sync };
         Manner { request, within: None, partition: 0 }
+    }
+
+    /// What is promised of what is written.
+    pub(crate) fn durability(&self) -> Durability {
+        self.request.durability
     }
 
     /// The same, of a transaction.
@@ -225,6 +232,7 @@ impl Array {
             roster_written: WaitList::default(),
             locks: Rc::default(),
             unsettled: RefCell::default(),
+            half_written: RefCell::default(),
             distrusted: Cell::new(false),
             marked: Cell::new(false),
             kept: Kept::default(),

@@ -46,6 +46,7 @@ mod recover;
 mod regroup;
 mod reliability;
 mod roster;
+mod round;
 mod scan;
 mod set;
 mod sets;

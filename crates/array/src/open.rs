@@ -188,7 +188,10 @@ impl Array {
             for key in keys {
                 let op = Op::Retrieve { container: JOURNAL, key, range: None, pin: false };
                 match background(&device, op).await {
-                    Ok(Output::Found(item)) => self.unsettled.borrow_mut().extend(named(&item.bytes)),
+                    Ok(Output::Found(item)) => {
+                        self.half_written.borrow_mut().extend(named(&item.bytes));
+                        self.unsettled.borrow_mut().extend(named(&item.bytes));
+                    }
                     Ok(_) | Err(Error::NotFound) => {}
                     // Which key that was is not known: all are compared.
                     Err(Error::Unreadable(_)) => self.distrusted.set(true),

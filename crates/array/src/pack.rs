@@ -21,6 +21,7 @@ use crate::journal::Slot;
 use crate::leave::{Membership, plain_store};
 use crate::placement;
 use crate::roster::MemberState;
+use crate::round::Rounds;
 use crate::set::{Packed, Set, Stub, set_key};
 use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result, Value, Version};
 use plimsoll_reactor::Work;
@@ -50,6 +51,8 @@ pub(crate) struct Packer {
     loose: RefCell<BTreeMap<(ContainerId, Version), Stub>>,
     /// Sets that were, and of which values wait to be packed anew.
     judged: RefCell<BTreeSet<(ContainerId, Version)>>,
+    /// Stores that wait to be packed as they come.
+    pub(crate) rounds: Rounds,
     runs: Cell<bool>,
     /// When something was written last.
     written_ns: Cell<u64>,
@@ -121,7 +124,7 @@ impl Packer {
 }
 
 /// Values of a set at most.
-fn values_max(form: Form) -> usize {
+pub(crate) fn values_max(form: Form) -> usize {
     match form {
         Form::Packed { data, .. } => data.into(),
         Form::Copies(_) | Form::Shards { .. } => 0,
@@ -138,6 +141,11 @@ impl Array {
             keys.insert(place.key.clone());
         }
         self.pack_soon();
+    }
+
+    /// Something was written: what can wait does.
+    pub(crate) fn note_packed(&self) {
+        self.packer.written_ns.set(self.reactor.now_ns());
     }
 
     /// A set has lost a value, or lacks one that cannot be computed: it is looked through when nobody writes.

@@ -13,12 +13,25 @@
 //! * the key is held from the first look to the last write.
 
 use crate::array::{Array, Manner, Place};
+use crate::leave::Membership;
 use crate::placement;
+use crate::recover::SetState;
 use crate::roster::MemberState;
 use crate::told::{Proof, Told};
 use crate::write::Sent;
 use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Result};
 use std::rc::Rc;
+
+/// What the set of a key gives of which there are stubs, and no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BySet {
+    /// The value.
+    Given,
+    /// Nothing: it was not finished.
+    Unfinished,
+    /// Nothing: too much of it is lost.
+    Lost,
+}
 
 /// Rounds until a key is whole: one to put back what is half written, one to complete what was there before;
 /// more only if members go out meanwhile.
@@ -38,6 +51,9 @@ impl Array {
         while let Err(Error::NotFound) = reconciled {
             reconciled = self.reconcile(place, Proof::Record).await;
         }
+        if reconciled.is_ok() {
+            self.leave_unfinished_set(place).await?;
+        }
         match reconciled {
             Ok(_) if self.forms.are_mixed() => {
                 if let Some(form) = self.right(&self.ask_all(place, Proof::Record).await?).form() {
@@ -53,7 +69,9 @@ impl Array {
             }
             Err(error) => return Err(error),
         }
-        self.unsettled.borrow_mut().remove(&(place.container, place.key.clone()));
+        let key = (place.container, place.key.clone());
+        self.half_written.borrow_mut().remove(&key);
+        self.unsettled.borrow_mut().remove(&key);
         Ok(())
     }
 
@@ -94,7 +112,9 @@ impl Array {
             let roles = told.iter().filter(|(_, told)| has(told)).map(|(role, _)| *role);
             let roles: Vec<usize> = roles.collect();
             let is_whole = told.iter().any(|(_, told)| has(told) && !told.is_stub());
-            if roles.len() >= form.needed() && (is_whole || self.can_be_recovered(place, roles[0]).await?) {
+            let is_enough = roles.len() >= form.needed();
+            let by_set = if is_whole { BySet::Given } else { self.by_set(place, roles[0]).await? };
+            if is_enough && by_set == BySet::Given {
                 let first = told.iter().find(|(role, _)| *role == roles[0]);
                 let right = first.map_or(Told::Absent, |(_, told)| told.clone());
                 let mended = self.complete(place, &right, &roles, told).await?;
@@ -106,7 +126,7 @@ impl Array {
             let contradicts = |(role, told): &&(usize, Told)| {
                 *role < form.roles() && !has(told) && *told != Told::Unreadable
             };
-            if told.iter().filter(contradicts).count() == 0 {
+            if told.iter().filter(contradicts).count() == 0 && by_set != BySet::Unfinished {
                 let words = "of the shards are left, and as many are needed";
                 let (left, needed) = (roles.len(), form.needed());
                 return Err(Error::Unreadable(format!("{left} {words}: {needed}")));
@@ -130,19 +150,53 @@ impl Array {
         Err(Error::Overloaded)
     }
 
-    /// Whether the rest of its set gives the value of which these roles have stubs.
-    async fn can_be_recovered(self: &Rc<Self>, place: &Place, role: usize) -> Result<bool> {
+    /// Whether the rest of its set gives the value of which there are stubs, as in this role.
+    async fn by_set(self: &Rc<Self>, place: &Place, role: usize) -> Result<BySet> {
         let manner = Manner::background();
-        let Some(device) = self.readable(self.member_of(place, role)) else { return Ok(false) };
+        let Some(device) = self.readable(self.member_of(place, role)) else { return Ok(BySet::Lost) };
         let recovered = async {
-            let stub = self.read_piece(&device, place, role, Some((0, 0)), &manner).await?;
-            self.recovered(place, stub, &manner).await
+            let piece = self.read_piece(&device, place, role, Some((0, 0)), &manner).await?;
+            if let Some(stub) = piece.stub.as_ref()
+                && self.is_half_written(place)
+                && self.state_of_set(place.container, stub, &manner).await? == SetState::Partial
+            {
+                return Ok(BySet::Unfinished);
+            }
+            self.recovered(place, piece, &manner).await.map(|_| BySet::Given)
         };
         match recovered.await {
-            Ok(_) => Ok(true),
-            Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => Ok(false),
-            Err(error) => Err(error),
+            Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => Ok(BySet::Lost),
+            told => told,
         }
+    }
+
+    /// Puts copies in the place of the stubs of a held key that was half written with a set that was not
+    /// finished: nobody was told of it, and nobody else relies on it.
+    async fn leave_unfinished_set(self: &Rc<Self>, place: &Place) -> Result<()> {
+        if !self.forms.has_packed() || !self.is_half_written(place) {
+            return Ok(());
+        }
+        let manner = Manner::background();
+        let Membership::Of(_, stub) = self.membership(place, &manner).await? else { return Ok(()) };
+        if self.state_of_set(place.container, &stub, &manner).await? != SetState::Partial {
+            return Ok(());
+        }
+        let told = self.ask_all(place, Proof::Record).await?;
+        let (stubs, whole): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, told)| told.is_stub());
+        let Some(form) = stubs.first().and_then(|(_, told)| told.form()) else { return Ok(()) };
+        let version = stubs.first().and_then(|(_, told)| told.version());
+        let whole = whole.iter().filter(|(_, told)| told.version() == version);
+        let whole: Vec<usize> = whole.map(|(role, _)| *role).collect();
+        for (role, _) in stubs.iter().filter(|_| !whole.is_empty()) {
+            self.give(place, form, *role, &whole).await?;
+        }
+        self.regroup_later(place.container, &stub);
+        Ok(())
+    }
+
+    /// Whether a write of a key may have been cut short.
+    fn is_half_written(&self, place: &Place) -> bool {
+        self.distrusted.get() || self.half_written.borrow().contains(&(place.container, place.key.clone()))
     }
 
     /// Who has the newest version that can be read of a held key that could not be made whole, and what that

@@ -11,12 +11,24 @@
 use crate::array::{Array, Manner, Place};
 use crate::gather::Piece;
 use crate::header::{HEADER_BYTES, Header};
+use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
-use crate::set::{Packed, Set, VERSION_BYTES, ghost_key, set_key};
+use crate::set::{Packed, Set, Stub, VERSION_BYTES, ghost_key, set_key};
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Device, Error, Form, Item, Op, Output, Result, Version};
 use std::rc::Rc;
+
+/// What members that are in have of a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetState {
+    /// All that they should have.
+    Whole,
+    /// One of them lacks what it should have: the set was not finished, unless that was lost otherwise.
+    Partial,
+    /// One of them cannot read it.
+    Damaged,
+}
 
 /// A set's record as one of its holders has it.
 pub(crate) struct Record {
@@ -69,6 +81,36 @@ impl Array {
             return Ok(Piece { item: Item { bytes, ..stub.item }, header: Some(header), stub: None, ..stub });
         }
         Err(failure)
+    }
+
+    /// What members that are in have of the set that a stub names.
+    pub(crate) async fn state_of_set(
+        self: &Rc<Self>,
+        container: ContainerId,
+        stub: &Stub,
+        manner: &Manner,
+    ) -> Result<SetState> {
+        let (mut found, mut state) = (None, SetState::Whole);
+        for holder in &stub.holders {
+            let Some(device) = self.readable((*holder).into()) else { continue };
+            match self.record(&device, container, stub.set, manner).await {
+                Ok(record) => found = Some(record.set),
+                Err(Error::NotFound) => return Ok(SetState::Partial),
+                Err(error) if verdict(&error) == Verdict::Broken => state = SetState::Damaged,
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(set) = found else { return Ok(SetState::Damaged) };
+        for (at, value) in set.values.iter().enumerate() {
+            let Some(device) = self.readable(self.primary_of_value(&set, at)) else { continue };
+            match self.shard_at(&device, container, value, manner).await {
+                Ok(_) => {}
+                Err(Error::NotFound) => return Ok(SetState::Partial),
+                Err(error) if verdict(&error) == Verdict::Broken => state = SetState::Damaged,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(state)
     }
 
     /// The record of a set as a member has it.

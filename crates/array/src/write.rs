@@ -17,6 +17,7 @@ use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
 use crate::roster::MemberState;
+use crate::round::Outcome;
 use futures_util::future::join_all;
 use plimsoll_kv::{Condition, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value};
 use std::rc::Rc;
@@ -112,9 +113,25 @@ impl Array {
             self.keep_nothing(place).await?;
         }
         let mut ghost = self.ghost(place, manner).await?;
-        let slot = self.journal.slot().await;
+        let mut slot = self.journal.slot().await;
         let before = self.take_kept(place);
         let keeps = self.forms.keeps();
+        if form.is_packed() && expiry == Expiry::Never {
+            match self.store_in_round(place, (form, value), (ghost, slot), manner).await {
+                Outcome::Packed { version, has_replaced, slot } => {
+                    self.note_packed();
+                    if has_replaced || before.is_some() {
+                        self.release_before(place, (form, expiry), slot).await;
+                    }
+                    return Ok(version);
+                }
+                Outcome::Alone { ghost: its_ghost, slot: its_slot } => (ghost, slot) = (its_ghost, its_slot),
+                Outcome::Failed(error) => {
+                    self.restore_kept(place, before);
+                    return Err(error);
+                }
+            }
+        }
         let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
             let store = if keeps { retaining(store, true) } else { store };
             let entry = slot.entry(place.container, &place.key);
@@ -248,6 +265,7 @@ impl Array {
 
     /// A key stays named in the journal, and is compared before it is used.
     pub(crate) async fn leave_unsettled(self: &Rc<Self>, place: &Place, slot: Slot) {
+        self.half_written.borrow_mut().insert((place.container, place.key.clone()));
         self.suspect(place);
         if !slot.keep()
             && let Err(error) = self.unmark_named().await

@@ -105,9 +105,9 @@ fn each_value_stands_once_and_any_two_devices_may_be_lost() {
         let (found, ghosts) = found_sets(&bench).await;
         assert_eq!(ghosts, 0);
         let full = found.iter().filter(|set| set.values.len() == 4).count();
-        assert!((25..=30).contains(&full), "{full} full sets");
+        assert!((20..=30).contains(&full), "{full} full sets");
         let packed: usize = found.iter().map(|set| set.values.len()).sum();
-        assert!(packed >= 119, "{packed} keys are packed");
+        assert!(packed >= 112, "{packed} keys are packed");
         for set in &found {
             let primaries = set.values.iter().map(|value| placement::primary(&value.key, 6) as u8);
             let members: BTreeSet<u8> = primaries.chain(set.holders[..2].iter().copied()).collect();
@@ -149,8 +149,10 @@ fn what_is_overwritten_stays_with_its_set_until_that_is_regrouped() {
         fill(&array, 60, 1).await;
         settled(&reactor).await;
         let (before, _) = found_sets(&bench).await;
-        set(&array, "key:7", b"new").await.unwrap();
-        del(&array, "key:9").await.unwrap();
+        let name = |set: &Set| String::from_utf8_lossy(&set.values[0].key).into_owned();
+        let (new, gone) = (name(&before[0]), name(&before[1]));
+        set(&array, &new, b"new").await.unwrap();
+        del(&array, &gone).await.unwrap();
         let (found, ghosts) = found_sets(&bench).await;
         assert_eq!((found.len(), ghosts), (before.len(), 2));
         settled(&reactor).await;
@@ -158,13 +160,18 @@ fn what_is_overwritten_stays_with_its_set_until_that_is_regrouped() {
         assert_eq!(ghosts, 0);
         let named =
             |sets: &[Set], key: &[u8]| sets.iter().flat_map(|set| &set.values).any(|it| it.key == key);
-        assert!(named(&before, b"key:9") && !named(&after, b"key:9"));
+        assert!(named(&before, gone.as_bytes()) && !named(&after, gone.as_bytes()));
         for out in 0..6 {
             bench.members[out]
                 .set_policy(FaultPolicy::When(Box::new(|request| matches!(request.op, Op::Retrieve { .. }))));
-            assert_eq!(bytes(&array, "key:7").await.as_deref(), Some(&b"new"[..]));
-            assert_eq!(bytes(&array, "key:9").await, None);
-            assert_eq!(bytes(&array, "key:8").await, Some(value(8, 1)));
+            assert_eq!(bytes(&array, &new).await.as_deref(), Some(&b"new"[..]));
+            assert_eq!(bytes(&array, &gone).await, None);
+            for number in 0..60 {
+                let name = format!("key:{number}");
+                if name != new && name != gone {
+                    assert_eq!(bytes(&array, &name).await, Some(value(number, 1)), "{name} without {out}");
+                }
+            }
             bench.members[out].set_policy(FaultPolicy::Never);
             settled(&reactor).await;
         }
@@ -320,7 +327,7 @@ fn a_crash_at_any_request_leaves_every_value_that_was_acknowledged() {
                 }
                 settled(&reactor).await;
             }
-            let lost = [nth % 6, (nth / 6 + nth + 1) % 6];
+            let lost = [nth % 6, (nth + 1 + nth / 6 % 5) % 6];
             let array = bench.open().await;
             if nth % 2 == 0 {
                 settled(&reactor).await;

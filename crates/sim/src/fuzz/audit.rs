@@ -135,6 +135,10 @@ pub(super) async fn empty(life: &Life, caller: &Rc<Caller>) {
     }
     let end_ns = caller.reactor.now_ns() + EMPTY_NS;
     loop {
+        if life.shape.packs {
+            // What a crash left of sets that nobody is in is found so.
+            life.arrays.borrow().values().for_each(|array| array.scrub());
+        }
         sync(life, caller).await;
         let left = left_over(life);
         let Some(text) = left else { break };

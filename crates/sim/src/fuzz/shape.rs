@@ -79,6 +79,8 @@ pub(super) struct Shape {
     pub(super) mixed_bytes: Option<u64>,
     /// Clients of an array ask for mechanisms, value by value.
     pub(super) wishes: bool,
+    /// Instead of being cut into shards, values share parities.
+    pub(super) packs: bool,
     pub(super) partitions: u16,
     pub(super) segments: u64,
     pub(super) segment_bytes: u64,
@@ -184,6 +186,7 @@ impl Shape {
             losses: 0,
             mixed_bytes: None,
             wishes: false,
+            packs: false,
             partitions,
             segments,
             segment_bytes,
@@ -228,8 +231,13 @@ impl Shape {
             let members = pick(r, &[2, 2, 3, 3, 4]);
             (members, 1, pick(r, &[0, 1, 1, 1, 1, 2, 2]).min(members as u32 - 1))
         };
-        // What all keys take spreads over the members; of shards, what was there before stays a while.
-        let held = u64::from(data + losses) * u64::from(data.min(2));
+        let packs = data > 1 && Random::stream(seed, "packing").chance_ppm(500_000);
+        // What all keys take spreads over the members; of shards, what was there before stays a while. What
+        // is packed stands as copies first, and what it replaces stays until its set is regrouped.
+        let held = match packs {
+            true => u64::from(data) * (2 * u64::from(losses + 1) + 2),
+            false => u64::from(data + losses) * u64::from(data.min(2)),
+        };
         let spread = single.value_bytes_max * members as u64 * u64::from(data) / held;
         let value_bytes_max = if FILLS { spread } else { (spread / 3).max(40) };
         // What may be asked for are more copies than all have.
@@ -248,6 +256,7 @@ impl Shape {
             losses,
             mixed_bytes,
             wishes,
+            packs,
             value_bytes_max,
             segments: if FILLS { single.segments } else { single.segments * 7 / 4 },
             // Batches and retained versions are operations on one device.
@@ -268,10 +277,18 @@ impl Shape {
         self.by_size(life).with_custom(&self.custom()).expect("they are few")
     }
 
+    /// By which mechanism so many devices hold data, and so many parities.
+    fn set(&self, data: u32, parities: u32) -> Mechanism {
+        match self.packs {
+            true => Mechanism::Packing { data, parities },
+            false => Mechanism::Splitting { data, parities },
+        }
+    }
+
     /// What may be asked for: as many members may be lost of each.
     fn custom(&self) -> Vec<Mechanism> {
         let copies = |copies| Mechanism::Replication { copies };
-        let shards = Mechanism::Splitting { data: self.data.max(2), parities: self.losses.max(1) };
+        let shards = self.set(self.data.max(2), self.losses.max(1));
         let all = [copies(self.losses + 1), copies(self.losses + 2), shards];
         let fits = |mechanism: &Mechanism| mechanism.checked(self.members as u32).is_ok();
         all.into_iter().filter(|it| self.wishes && fits(it)).collect()
@@ -293,7 +310,7 @@ impl Shape {
         if self.data == 1 {
             return copies.into();
         }
-        let shards = Mechanism::Splitting { data: self.data, parities: self.losses };
+        let shards = self.set(self.data, self.losses);
         let Some(mixed_bytes) = self.mixed_bytes else { return shards.into() };
         let (short, longer) = if life.is_multiple_of(2) { (copies, shards) } else { (shards, copies) };
         let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };

@@ -1,0 +1,265 @@
+//! Rounds: stores of several keys that are packed as they come.
+//!
+//! Role: lets a store wait for others of different primaries, a moment; then each member gets one batch of
+//! what all of them bring it: values, stubs, parities, ghosts, and the journal's records. Place on the path:
+//! the write of a value that is to be packed.
+//! Source: KVMD (FAST'20), section 5.4: its adaptive wait; requests, `docs/rfcs/2026-11-23-packing.md`.
+//!
+//! Invariants:
+//! * each writer holds its key, and a slot of the journal that names it, until the whole round is durable: a
+//!   crash leaves none of its keys unnamed;
+//! * nobody is told before every member of the set that is in has its batch;
+//! * nobody waits for others that are not to be expected, nor while a member is out: such a value stands as
+//!   copies first.
+
+use crate::array::{Array, Manner, Place};
+use crate::header::Header;
+use crate::journal::Slot;
+use crate::leave::plain_store;
+use crate::pack::{Joining, values_max};
+use crate::placement;
+use crate::read::WRONG_OUTPUT;
+use crate::set::{Set, set_key};
+use crate::write::{Sent, retaining};
+use futures_util::future::{Either, select};
+use plimsoll_kv::{ContainerId, Durability, Error, Expiry, Form, Op, Output, Value, Version};
+use plimsoll_reactor::sync::WaitList;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::rc::Rc;
+
+/// A store waits so long for others at most.
+const WAIT_NS: u64 = 500_000;
+/// Stores further apart than this are as good as none.
+const DISTANCE_NS_MAX: u64 = 10_000_000;
+
+/// Rounds that wait for more, and how often stores come.
+pub(crate) struct Rounds {
+    open: RefCell<Vec<Rc<Round>>>,
+    came_ns: Cell<u64>,
+    /// Mean time between stores that could be packed together.
+    distance_ns: Cell<u64>,
+}
+
+impl Default for Rounds {
+    fn default() -> Rounds {
+        let distance_ns = Cell::new(DISTANCE_NS_MAX);
+        Rounds { open: RefCell::default(), came_ns: Cell::new(0), distance_ns }
+    }
+}
+
+struct Round {
+    container: ContainerId,
+    form: Form,
+    waiting: RefCell<Vec<Waiting>>,
+    has_left: Cell<bool>,
+    ended: WaitList,
+}
+
+/// A store that waits.
+struct Waiting {
+    joining: Joining,
+    ghost: Option<Op>,
+    slot: Slot,
+    manner: Manner,
+    outcome: Rc<RefCell<Option<Outcome>>>,
+}
+
+/// What became of a store that waited.
+pub(crate) enum Outcome {
+    /// It was packed: the version by which it is known, whether it replaced something, and what names it.
+    Packed { version: Version, has_replaced: bool, slot: Slot },
+    /// Too few came, or it cannot be packed: it goes alone.
+    Alone { ghost: Option<Op>, slot: Slot },
+    /// It was not stored, or may not have been.
+    Failed(Error),
+}
+
+/// Where the output of a role's store stands: member, and place in its batch.
+type OutputAt = (usize, usize);
+
+impl Rounds {
+    /// Notes that a store came.
+    fn note(&self, now_ns: u64) {
+        let gap_ns = (now_ns - self.came_ns.replace(now_ns)).min(DISTANCE_NS_MAX);
+        self.distance_ns.set((7 * self.distance_ns.get() + gap_ns) / 8);
+    }
+
+    /// A round that a store may join; a new one if others are to be expected.
+    fn round_for(&self, place: &Place, form: Form) -> Option<Rc<Round>> {
+        let fits = |round: &&Rc<Round>| {
+            let waiting = round.waiting.borrow();
+            (round.container, round.form) == (place.container, form)
+                && waiting.iter().all(|other| other.joining.place.primary != place.primary)
+        };
+        let mut open = self.open.borrow_mut();
+        if let Some(round) = open.iter().find(fits) {
+            return Some(round.clone());
+        }
+        let expected_ns = self.distance_ns.get() * (values_max(form) as u64 - 1);
+        if expected_ns > WAIT_NS {
+            return None;
+        }
+        let round = Rc::new(Round {
+            container: place.container,
+            form,
+            waiting: RefCell::default(),
+            has_left: Cell::new(false),
+            ended: WaitList::default(),
+        });
+        open.push(round.clone());
+        Some(round)
+    }
+
+    /// A round leaves; false if it has left.
+    fn leaves(&self, round: &Rc<Round>) -> bool {
+        self.open.borrow_mut().retain(|other| !Rc::ptr_eq(other, round));
+        !round.has_left.replace(true)
+    }
+}
+
+impl Array {
+    /// Stores the value of a held key together with others, if they come; what names the key is handed over.
+    pub(crate) async fn store_in_round(
+        self: &Rc<Self>,
+        place: &Place,
+        (form, value): (Form, &[u8]),
+        (ghost, slot): (Option<Op>, Slot),
+        manner: &Manner,
+    ) -> Outcome {
+        let now_ns = self.reactor.now_ns();
+        self.packer.rounds.note(now_ns);
+        let may_be_packed = values_max(form) > 1 && self.all_in();
+        let round = if may_be_packed { self.packer.rounds.round_for(place, form) } else { None };
+        let Some(round) = round else { return Outcome::Alone { ghost, slot } };
+        let (version, value_bytes) = (self.next_version(), value.len() as u64);
+        let header = Header { form, role: 0, version, value_bytes, is_stub: false };
+        let joining = Joining { place: place.clone(), header, bytes: value.to_vec(), from: None };
+        let outcome = Rc::new(RefCell::new(None));
+        let waiting = Waiting { joining, ghost, slot, manner: manner.clone(), outcome: outcome.clone() };
+        round.waiting.borrow_mut().push(waiting);
+        if round.waiting.borrow().len() == values_max(form) && self.packer.rounds.leaves(&round) {
+            self.depart(&round).await;
+        }
+        let ended = pin!(round.ended.wait_for(|| outcome.borrow_mut().take()));
+        match select(ended, pin!(self.reactor.sleep_until(now_ns + WAIT_NS))).await {
+            Either::Left((outcome, _)) => outcome,
+            Either::Right((_, ended)) => {
+                if self.packer.rounds.leaves(&round) {
+                    self.depart(&round).await;
+                }
+                ended.await
+            }
+        }
+    }
+
+    /// Does what a round has come to, and tells those who wait.
+    async fn depart(self: &Rc<Self>, round: &Rc<Round>) {
+        let waiting = round.waiting.take();
+        let outcomes: Vec<_> = waiting.iter().map(|waiting| waiting.outcome.clone()).collect();
+        for (outcome, became) in outcomes.into_iter().zip(self.store_together(round.form, waiting).await) {
+            *outcome.borrow_mut() = Some(became);
+        }
+        round.ended.wake_all();
+    }
+
+    async fn store_together(self: &Rc<Self>, form: Form, waiting: Vec<Waiting>) -> Vec<Outcome> {
+        // Fewer cost as many requests as copies of each do.
+        let is_worth_it = 2 * waiting.len() > values_max(form) && self.all_in();
+        let manners = waiting.iter().map(|waiting| &waiting.manner);
+        let manner = manners.max_by_key(|manner| manner.durability() == Durability::Sync).cloned();
+        let (mut values, mut others) = (Vec::new(), Vec::new());
+        for Waiting { joining, ghost, slot, .. } in waiting {
+            values.push(joining);
+            others.push((ghost, slot));
+        }
+        let set = if is_worth_it { self.set_of(form, &values) } else { None };
+        let (Some(set), Some(manner)) = (set, manner) else {
+            return others.into_iter().map(|(ghost, slot)| Outcome::Alone { ghost, slot }).collect();
+        };
+        let (below, at) = self.batches(&set, &values, &mut others);
+        let asked = below.len();
+        let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops))));
+        let sent = self.send(batches.collect()).await;
+        let slots = others.into_iter().map(|(_, slot)| slot);
+        match sent {
+            Ok(Sent { done, refused: None }) if asked - done.len() <= set.parities() => {
+                let told = at.iter().map(|at| told(&done, at));
+                told.zip(slots).map(|(told, slot)| packed(told, slot)).collect()
+            }
+            Ok(Sent { done, refused: Some(error) }) => {
+                let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
+                for (Joining { place, .. }, slot) in values.iter().zip(slots) {
+                    if let Err(left) = self.undo(place, &taken).await {
+                        tracing::error!(partition = self.partition, %left, "a write is undone later");
+                        self.leave_unsettled(place, slot).await;
+                    }
+                }
+                self.delete_set(values[0].place.container, &set).await;
+                values.iter().map(|_| Outcome::Failed(error.clone())).collect()
+            }
+            failed => {
+                let mut outcomes = Vec::new();
+                for (Joining { place, .. }, slot) in values.iter().zip(slots) {
+                    self.leave_unsettled(place, slot).await;
+                    let nowhere = || self.nowhere(place, usize::from(set.data));
+                    outcomes.push(Outcome::Failed(failed.as_ref().err().cloned().unwrap_or_else(nowhere)));
+                }
+                outcomes
+            }
+        }
+    }
+
+    /// What each member is asked for, at once; and where the outputs stand of what each value's roles take.
+    fn batches(
+        &self,
+        set: &Set,
+        values: &[Joining],
+        others: &mut [(Option<Op>, Slot)],
+    ) -> (BTreeMap<usize, Vec<Op>>, Vec<Vec<OutputAt>>) {
+        let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
+        let mut at = Vec::new();
+        for (Joining { place, header, bytes, .. }, (ghost, slot)) in values.iter().zip(others) {
+            let mut each = Vec::new();
+            for role in 0..header.form.roles() {
+                let of_role = Header { role: role as u8, is_stub: role > 0, ..*header };
+                let stub = if role > 0 { set.stub().encode() } else { Vec::new() };
+                let value = of_role.before(if role > 0 { &stub } else { bytes });
+                let store = self.store_op(place, role, Value::Bytes(value), Expiry::Never);
+                let ops = below.entry(self.member_of(place, role)).or_default();
+                each.push((self.member_of(place, role), ops.len()));
+                ops.push(retaining(store, true));
+                ops.push(slot.entry(place.container, &place.key));
+                if role == 0 {
+                    ops.extend(ghost.take());
+                }
+            }
+            at.push(each);
+        }
+        let data: Vec<&[u8]> = values.iter().map(|value| &value.bytes[..]).collect();
+        let container = placement::sets(values[0].place.container);
+        for (holder, record) in set.holders.iter().zip(self.records(set, &data)) {
+            let store = plain_store(container, set_key(&self.tag, set.name), record);
+            below.entry((*holder).into()).or_default().push(store);
+        }
+        (below, at)
+    }
+}
+
+/// What the first member that took a value, or its stub, says of it.
+fn told<'a>(done: &'a [(usize, Output)], at: &[OutputAt]) -> Option<&'a Output> {
+    at.iter().find_map(|(member, number)| match done.iter().find(|(of, _)| of == member) {
+        Some((_, Output::Batch(outputs))) => outputs.get(*number),
+        _ => None,
+    })
+}
+
+fn packed(told: Option<&Output>, slot: Slot) -> Outcome {
+    match told {
+        Some(Output::Stored { version, previous }) => {
+            Outcome::Packed { version: *version, has_replaced: previous.is_some(), slot }
+        }
+        _ => Outcome::Failed(WRONG_OUTPUT),
+    }
+}
