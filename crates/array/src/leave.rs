@@ -8,12 +8,15 @@
 //! * a value that a set names stands on its member, under its key or as a ghost, as long as another value of
 //!   the set lives;
 //! * whoever cannot find out whether a value is packed takes it to be;
-//! * a ghost that nobody needs is found when its set is looked through, and goes.
+//! * a ghost names the set that it is for; one of which that is not known is claimed by the set that needs it
+//!   when that is looked through, and what nobody claims goes then.
 
 use crate::array::{Array, Manner, Place};
 use crate::gather::Piece;
+use crate::header::Header;
 use crate::placement;
 use crate::set::{Stub, encode_version, ghost_key};
+use crate::told::Proof;
 use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Op, Result, Value, Version};
 use std::rc::Rc;
 
@@ -28,8 +31,15 @@ pub(crate) enum Membership {
     Unknown,
 }
 
-/// The set that a ghost names if it is not known.
-const NO_SET: Version = Version { epoch: 0, clock: 0 };
+/// What a ghost names of which the set is not known: when it was made.
+pub(crate) fn no_set(now: Version) -> Version {
+    Version { epoch: 0, ..now }
+}
+
+/// Whether a ghost names no set.
+pub(crate) fn is_no_set(name: Version) -> bool {
+    name.epoch == 0
+}
 
 impl Array {
     /// What the first member of a held key has to store beside the change that takes away what it has now.
@@ -68,7 +78,7 @@ impl Array {
         }
         let set = match membership {
             Membership::Of(version, stub) if *version == header.version => stub.set,
-            _ => NO_SET,
+            _ => no_set(self.next_version()),
         };
         let value = [&encode_version(set)[..], &header.before(&item.bytes)].concat();
         if value.len() > self.record_bytes_max() {
@@ -100,6 +110,50 @@ impl Array {
             Err(_) if self.writable(place.primary).is_none() => Ok(()),
             kept => kept.map(drop),
         }
+    }
+
+    /// Puts copies in the place of the stubs of a held key, if one of its members has the value.
+    pub(crate) async fn put_copies(self: &Rc<Self>, place: &Place) -> Result<()> {
+        let told = self.ask_all(place, Proof::Record).await?;
+        let (stubs, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, told)| told.is_stub());
+        let Some((_, first)) = stubs.first() else { return Ok(()) };
+        let whole = others.iter().filter(|(_, told)| told.version() == first.version());
+        let whole: Vec<usize> = whole.map(|(role, _)| *role).collect();
+        if let (Some(form), false) = (first.form(), whole.is_empty()) {
+            for (role, _) in &stubs {
+                self.give(place, form, *role, &whole).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the stub of the newest set of a held key wherever another one is, or a copy: packing it was cut
+    /// short, perhaps, or packing it anew.
+    pub(crate) async fn put_same_stubs(self: &Rc<Self>, place: &Place) -> Result<()> {
+        let (manner, mut pieces) = (Manner::background(), Vec::new());
+        for role in 1..self.roles {
+            let Some(device) = self.readable(self.member_of(place, role)) else { continue };
+            match self.read_piece(&device, place, role, Some((0, 0)), &manner).await {
+                Ok(piece) if piece.item.upload.is_none() => pieces.push(piece),
+                Ok(_) | Err(Error::NotFound | Error::Unreadable(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let stubs = pieces.iter().filter_map(|piece| Some((piece.header?, piece.stub.clone()?)));
+        let Some((header, stub)) = stubs.max_by_key(|(header, stub)| (header.version, stub.set)) else {
+            return Ok(());
+        };
+        for piece in &pieces {
+            let is_of_it = piece.header.is_some_and(|other| other.version == header.version);
+            if is_of_it && piece.stub.as_ref() != Some(&stub) {
+                let header = Header { role: piece.role as u8, ..header };
+                let expiry = piece.item.expiry_ms.map_or(Expiry::Never, Expiry::At);
+                let value = Value::Bytes(header.before(&stub.encode()));
+                let store = self.store_op(place, piece.role, value, expiry);
+                self.sent_one(self.member_of(place, piece.role), store).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a held key is packed, as the members that hold no value of it say. If it is whole on all, the

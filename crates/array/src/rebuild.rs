@@ -370,11 +370,15 @@ impl Array {
                 }
             }
         }
+        let (begun, all_in) = (self.next_version(), self.all_in());
         let mended = self.mend_sets(&Pace::new(0), || !self.closing.get()).await?;
         let scrub = self.scrub.get();
         self.scrub.set(Scrub { errors: scrub.errors + mended.records, ..scrub });
         if self.closing.get() {
             return Ok(false);
+        }
+        if all_in && self.all_in() && self.forms.has_packed() {
+            self.sweep_ghosts(begun).await?;
         }
         if self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
             self.mark_named().await?;

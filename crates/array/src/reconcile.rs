@@ -51,7 +51,8 @@ impl Array {
         while let Err(Error::NotFound) = reconciled {
             reconciled = self.reconcile(place, Proof::Record).await;
         }
-        if reconciled.is_ok() {
+        if reconciled.is_ok() && self.forms.has_packed() && self.is_half_written(place) {
+            self.put_same_stubs(place).await?;
             self.leave_unfinished_set(place).await?;
         }
         match reconciled {
@@ -173,23 +174,12 @@ impl Array {
     /// Puts copies in the place of the stubs of a held key that was half written with a set that was not
     /// finished: nobody was told of it, and nobody else relies on it.
     async fn leave_unfinished_set(self: &Rc<Self>, place: &Place) -> Result<()> {
-        if !self.forms.has_packed() || !self.is_half_written(place) {
-            return Ok(());
-        }
         let manner = Manner::background();
         let Membership::Of(_, stub) = self.membership(place, &manner).await? else { return Ok(()) };
         if self.state_of_set(place.container, &stub, &manner).await? != SetState::Partial {
             return Ok(());
         }
-        let told = self.ask_all(place, Proof::Record).await?;
-        let (stubs, whole): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, told)| told.is_stub());
-        let Some(form) = stubs.first().and_then(|(_, told)| told.form()) else { return Ok(()) };
-        let version = stubs.first().and_then(|(_, told)| told.version());
-        let whole = whole.iter().filter(|(_, told)| told.version() == version);
-        let whole: Vec<usize> = whole.map(|(role, _)| *role).collect();
-        for (role, _) in stubs.iter().filter(|_| !whole.is_empty()) {
-            self.give(place, form, *role, &whole).await?;
-        }
+        self.put_copies(place).await?;
         self.regroup_later(place.container, &stub);
         Ok(())
     }

@@ -5,14 +5,15 @@
 //! Invariants:
 //! * all keys of a set are held while it is judged;
 //! * a set goes when no key has a stub of it any more: first its ghosts, and then its records, so that what a
-//!   crash leaves is found by whoever looks through the sets.
+//!   crash leaves is found by whoever looks through the sets;
+//! * a ghost that names no set, or another, stays: that may need it.
 
 use crate::array::{Array, Manner, Place};
 use crate::leave::Membership;
 use crate::placement;
 use crate::set::{Packed, Set, Stub, VERSION_BYTES, decode_version, ghost_key, set_key};
 use plimsoll_kv::key_locks::KeyGuard;
-use plimsoll_kv::{Condition, ContainerId, Error, Form, Op, Output, Result, Version};
+use plimsoll_kv::{Condition, ContainerId, Error, Form, Op, Output, Result};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -121,10 +122,7 @@ impl Array {
         let (container, key) = (placement::sets(container), ghost_key(&self.tag, value.version));
         let op = Op::Retrieve { container, key, range: Some((0, VERSION_BYTES as u64)), pin: false };
         match device.execute(Manner::background().request(op)).await.map(|done| done.output) {
-            Ok(Output::Found(item)) => {
-                let of = decode_version(&item.bytes);
-                Ok(of.is_none_or(|of| of == set.name || of == Version::default()))
-            }
+            Ok(Output::Found(item)) => Ok(decode_version(&item.bytes).is_none_or(|of| of == set.name)),
             Ok(_) | Err(Error::NotFound) => Ok(false),
             Err(Error::Unreadable(_)) => Ok(true),
             Err(error) => Err(error),

@@ -94,6 +94,11 @@ pub(crate) fn ghost_key(tag: &str, version: Version) -> Vec<u8> {
     [tag.as_bytes(), b"g", &encode_version(version)].concat()
 }
 
+/// Whether a key is one of those.
+pub(crate) fn is_ghost(tag: &str, key: &[u8]) -> bool {
+    key.strip_prefix(tag.as_bytes()).is_some_and(|rest| rest.starts_with(b"g"))
+}
+
 impl Stub {
     /// Bytes of one that names so many parities.
     pub(crate) fn bytes(parities: usize) -> usize {

@@ -10,16 +10,18 @@
 use crate::array::{Array, Manner, Place};
 use crate::gather::Piece;
 use crate::header::Header;
-use crate::leave::{Membership, plain_store};
+use crate::leave::{Membership, is_no_set, no_set, plain_store};
 use crate::open::background;
 use crate::pace::Pace;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::rebuild::page;
 use crate::recover::Record;
 use crate::roster::MemberState;
-use crate::set::{Packed, Set, encode_version, ghost_key, set_key, set_named};
+use crate::set::{
+    Packed, Set, VERSION_BYTES, decode_version, encode_version, ghost_key, is_ghost, set_key, set_named,
+};
 use crate::walk::Source;
-use plimsoll_kv::{ContainerId, Error, Expiry, Op, Output, Result, Value, Version};
+use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, Value, Version};
 use std::rc::Rc;
 
 /// What was done to a set.
@@ -102,14 +104,19 @@ impl Array {
         let mut mended = Mended::default();
         let shards = match self.mend_shards(container, &set, &mut mended).await {
             Err(Error::Unreadable(what)) => {
-                // What lives of it is packed anew.
+                // What lives of it stands as copies, and is packed anew.
                 tracing::error!(partition = self.partition, what, "a set cannot be mended");
+                for place in &places {
+                    self.put_copies(place).await?;
+                    self.pack_later(place, set.form());
+                }
                 self.regroup_later(container, &set.stub());
                 return Ok(Mended { records: 1, ..mended });
             }
             shards => shards?,
         };
         self.mend_records(container, (&set, &shards), &mut mended).await?;
+        self.claim_ghosts(container, &set).await?;
         for (value, place) in set.values.iter().zip(&places) {
             self.mend_stubs(place, (&set, value), &mut mended).await?;
         }
@@ -167,6 +174,62 @@ impl Array {
         let header = Header { form: set.form(), role: 0, version, value_bytes, is_stub: false };
         let ghost = [&encode_version(set.name)[..], &header.before(bytes)].concat();
         plain_store(placement::sets(container), ghost_key(&self.tag, version), ghost)
+    }
+
+    /// Ghosts of values of a set that name none are for this one.
+    async fn claim_ghosts(self: &Rc<Self>, container: ContainerId, set: &Set) -> Result<()> {
+        for (at, value) in set.values.iter().enumerate() {
+            let member = self.primary_of_value(set, at);
+            let Some(device) = self.writable(member) else { continue };
+            let (container, key) = (placement::sets(container), ghost_key(&self.tag, value.version));
+            if self.ghost_name(&device, container, &key).await?.is_none_or(|name| !is_no_set(name)) {
+                continue;
+            }
+            let op = Op::Retrieve { container, key: key.clone(), range: None, pin: false };
+            let Ok(Output::Found(item)) = background(&device, op).await else { continue };
+            let mut ghost = item.bytes;
+            ghost[..VERSION_BYTES].copy_from_slice(&encode_version(set.name));
+            self.sent_one(member, plain_store(container, key, ghost)).await?;
+        }
+        Ok(())
+    }
+
+    /// The set that a ghost names; nothing if there is none that can be read.
+    async fn ghost_name(
+        &self,
+        device: &Rc<dyn Device>,
+        container: ContainerId,
+        key: &[u8],
+    ) -> Result<Option<Version>> {
+        let range = Some((0, VERSION_BYTES as u64));
+        let op = Op::Retrieve { container, key: key.to_vec(), range, pin: false };
+        match background(device, op).await {
+            Ok(Output::Found(item)) => Ok(decode_version(&item.bytes)),
+            Ok(_) | Err(Error::NotFound | Error::Unreadable(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ghosts that were made before, name no set, and were claimed by none when all were looked through, go.
+    pub(crate) async fn sweep_ghosts(self: &Rc<Self>, before: Version) -> Result<()> {
+        for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
+            for member in 0..self.count() {
+                let Some(device) = self.readable(member) else { continue };
+                let container = placement::sets(container);
+                let source = Source { device: device.clone(), container, member };
+                let mut after = None;
+                while let Some(keys) = page(&source, &mut after).await? {
+                    for key in keys.into_iter().filter(|key| is_ghost(&self.tag, key)) {
+                        let name = self.ghost_name(&device, container, &key).await?;
+                        if name.is_some_and(|name| is_no_set(name) && name < no_set(before)) {
+                            let delete = Op::Delete { container, key, condition: Condition::None };
+                            self.sent_one(member, delete).await?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Gives every holder the record that it should have.
