@@ -42,7 +42,7 @@ impl Array {
         let found = proved.iter().flatten().map(|proved| proved.header);
         let newest = found.max_by_key(|header| header.version).ok_or_else(|| self.unreadable(place, &[]))?;
         let of_newest = proved.iter().flatten().filter(|proved| proved.header.version == newest.version);
-        let stub = of_newest.filter_map(|proved| proved.stub.clone()).next();
+        let stub = of_newest.filter_map(|proved| proved.stub.clone()).max_by_key(|stub| stub.set);
         let pieces = proved.into_iter().enumerate().map(|(role, proved)| {
             let member = self.member_of(place, role);
             let read = proved.and_then(|proved| match proved.header.version == newest.version {
