@@ -60,6 +60,10 @@ pub struct ArrayStatus {
     pub members: Vec<MemberStatus>,
     /// Keys that may differ between members, and are compared before they are used.
     pub unsettled: u64,
+    /// Keys that wait to be packed.
+    pub packing_waiting: u64,
+    /// Sets that have lost values, and have to be looked through.
+    pub sets_loose: u64,
     /// Keys that the present or last scrub has been through.
     pub keys_scrubbed: u64,
     /// Keys that it found damaged, or different between members.
@@ -256,6 +260,8 @@ impl Array {
         ArrayStatus {
             members: self.members.borrow().iter().enumerate().map(status).collect(),
             unsettled: self.unsettled.borrow().len() as u64,
+            packing_waiting: self.packer.count() as u64,
+            sets_loose: self.packer.loose_count() as u64,
             keys_scrubbed: scrub.keys,
             scrub_errors: scrub.errors,
             scrubbing: scrub.runs,

@@ -59,8 +59,8 @@ impl Array {
         }
     }
 
-    /// The same, of whatever is there, before it is known whether that is packed: what members give back of the
-    /// change tells (`left_set`). The version of the value, with it.
+    /// The same, of whatever is there, before it is known whether that is packed: what members give back of
+    /// the change tells (`left_set`). The version of the value, with it.
     pub(crate) async fn ghost_unseen(
         self: &Rc<Self>,
         place: &Place,
@@ -81,8 +81,8 @@ impl Array {
         Ok(ghost.map(|ghost| (Version::default(), ghost)))
     }
 
-    /// A change of a held key has been made that left a ghost: these are what members gave back of it, from the
-    /// second role on. Its set has lost a value; if it was in none, nobody needs the ghost.
+    /// A change of a held key has been made that left a ghost: these are what members gave back of it, from
+    /// the second role on. Its set has lost a value; if it was in none, nobody needs the ghost.
     pub(crate) fn left_set<'a>(
         self: &Rc<Self>,
         place: &Place,
@@ -115,7 +115,7 @@ impl Array {
         let Some(device) = self.writable(place.primary) else { return Ok(None) };
         let piece = match self.read_piece(&device, place, 0, None, manner).await {
             Ok(piece) => piece,
-            // What is lost the set gives, when it is looked through: until then it is not taken for a set that
+            // What is lost the set gives, when it is looked through: until then it is not taken for one that
             // was never whole.
             Err(Error::Unreadable(_)) => {
                 let Membership::Of(version, stub) = membership else { return Ok(None) };

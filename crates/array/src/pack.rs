@@ -144,8 +144,14 @@ impl Packer {
         self.waiting.borrow_mut().entry((container, form, primary)).or_default().insert(key.to_vec());
     }
 
-    fn count(&self) -> usize {
+    /// Keys that wait.
+    pub(crate) fn count(&self) -> usize {
         self.waiting.borrow().values().map(BTreeSet::len).sum()
+    }
+
+    /// Sets that have to be judged.
+    pub(crate) fn loose_count(&self) -> usize {
+        self.loose.borrow().len()
     }
 
     /// Keys of different primaries that are packed together: as many as a set has if there are, else at least

@@ -3,8 +3,8 @@
 //! Role: looks through sets that are known to be loose. Place on the path: none; when nobody writes.
 //!
 //! Invariants:
-//! * all keys of a set are held while it is judged, and it is taken to live if that is not known: members that
-//!   are out take nothing of what they hold back in;
+//! * all keys of a set are held while it is judged, and it is taken to live if that is not known: members
+//!   that are out take nothing of what they hold back in;
 //! * a set goes when no key has a stub of it any more: first its ghosts, and then its records, so that what a
 //!   crash leaves is found by whoever looks through the sets;
 //! * a ghost that names no set, or another, stays: that may need it.
@@ -34,8 +34,8 @@ pub(crate) enum Lives {
 }
 
 impl Array {
-    /// Looks through all sets that are loose: those without a living value go, all together, and the values of
-    /// the others wait to be packed.
+    /// Looks through all sets that are loose: those without a living value go, all together, and the values
+    /// of the others wait to be packed.
     pub(crate) async fn regroup(self: &Rc<Self>) -> Result<()> {
         let (mut ghosts, mut records) = (self.packer.unneeded.take(), Vec::new());
         let mut failure = None;

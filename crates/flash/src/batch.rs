@@ -174,4 +174,11 @@ impl Partition {
             _ => unreachable!("checked when the keys were held"),
         }
     }
+
+    /// A value in one record, if all of it was read along with its head.
+    fn value_read(&self, found: &Found) -> Option<Vec<u8>> {
+        let is_read = found.bytes.len() as u64 >= found.header.record_bytes();
+        let is_value = found.header.kind == RecordKind::Value;
+        (is_read && is_value).then(|| self.value(found).ok().map(<[u8]>::to_vec)).flatten()
+    }
 }

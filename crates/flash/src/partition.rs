@@ -381,13 +381,6 @@ impl Partition {
         Error::Unreadable(format!("{what}, partition {}, device offset {offset}", self.layout.partition))
     }
 
-    /// A value in one record, if all of it was read along with its head.
-    pub(crate) fn value_read(&self, found: &Found) -> Option<Vec<u8>> {
-        let is_read = found.bytes.len() as u64 >= found.header.record_bytes();
-        let is_value = found.header.kind == RecordKind::Value;
-        (is_read && is_value).then(|| self.value(found).ok().map(<[u8]>::to_vec)).flatten()
-    }
-
     /// The value of a whole record, proved.
     pub(crate) fn value<'a>(&self, found: &'a Found) -> Result<&'a [u8]> {
         if is_planted(Bug::UnverifiedValue) {

@@ -36,11 +36,53 @@ pub struct Description {
     pub code: Option<&'static str>,
     /// By role.
     pub pieces: Vec<Piece>,
+    /// What it shares parities with, if it does; nothing if no piece that could be read says so.
+    pub set: Option<PackedIn>,
+}
+
+/// The set that a value is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedIn {
+    /// Its name, which no other set of its partition has.
+    pub name: Version,
+    /// The names of the devices that its parities belong on.
+    pub parities: Vec<String>,
+}
+
+/// What a piece of a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// One of several whole copies.
+    Copy,
+    /// A shard of the value.
+    Data,
+    /// A shard computed from the others.
+    Parity,
+    /// The value, whole, where no other device has it.
+    Value,
+    /// Where to find the value if its device is lost.
+    Stub,
+}
+
+impl Holds {
+    /// What an operator calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Holds::Copy => "copy",
+            Holds::Data => "data",
+            Holds::Parity => "parity",
+            Holds::Value => "value",
+            Holds::Stub => "stub",
+        }
+    }
 }
 
 /// A piece of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
+    /// What it is; of one that cannot be read, what it should be.
+    pub holds: Holds,
     /// The name of the device that it belongs on.
     pub device: String,
     /// What an operator calls the state of that device.

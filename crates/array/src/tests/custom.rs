@@ -34,7 +34,7 @@ fn wish(key: &str, value: &[u8], form: Form) -> Op {
     wish_op(key, Value::Bytes(value.to_vec()), Some(form))
 }
 
-async fn describe(array: &Rc<Array>, key: &str) -> Result<Description> {
+pub(super) async fn describe(array: &Rc<Array>, key: &str) -> Result<Description> {
     match execute(array, Op::Describe { container: DB, key: key.as_bytes().to_vec() }).await? {
         Output::Described(description) => Ok(description),
         other => panic!("{other:?}"),

@@ -4,6 +4,7 @@
 mod bench;
 mod beside;
 mod custom;
+mod described;
 mod failures;
 mod model;
 mod opening;

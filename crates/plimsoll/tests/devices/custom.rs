@@ -4,16 +4,18 @@ use super::process::{Client, Server, cores, directory};
 use super::{args, paths, wait_for};
 use plimsoll_resp::Reply;
 
-const CONFIG: &str = "[array]\ncopies = 2\ncustom = ['hashing', 'replication 3', 'splitting 2+1']\n";
+const CONFIG: &str =
+    "[array]\ncopies = 2\ncustom = ['hashing', 'replication 3', 'splitting 2+1', 'packing 2+1']\n";
 /// Each with its pieces, and whether the loss of a device is borne.
-const MECHANISMS: [(&str, usize, bool); 4] = [
+const MECHANISMS: [(&str, usize, bool); 5] = [
     ("replication 2", 2, true),
     ("hashing", 1, false),
     ("replication 3", 3, true),
     ("splitting 2+1", 3, true),
+    ("packing 2+1", 2, true),
 ];
 
-fn ok(client: &mut Client, words: &str) {
+pub(super) fn ok(client: &mut Client, words: &str) {
     assert_eq!(client.ask(words), Reply::Simple(b"OK".to_vec()), "{}", &words[..words.len().min(100)]);
 }
 
@@ -25,14 +27,14 @@ fn refused(client: &mut Client, words: &str) -> String {
 }
 
 /// A field of what KV.META tells.
-fn field<'a>(told: &'a Reply, name: &str) -> &'a Reply {
+pub(super) fn field<'a>(told: &'a Reply, name: &str) -> &'a Reply {
     let Reply::Array(words) = told else { panic!("{told:?}") };
     let pairs = words.as_chunks::<2>().0;
     let found = pairs.iter().find(|[field, _]| *field == Reply::Bulk(name.as_bytes().to_vec()));
     &found.unwrap_or_else(|| panic!("{name}: {told:?}"))[1]
 }
 
-fn text(reply: &Reply) -> String {
+pub(super) fn text(reply: &Reply) -> String {
     match reply {
         Reply::Bulk(bytes) => String::from_utf8(bytes.clone()).unwrap(),
         other => panic!("{other:?}"),
@@ -58,7 +60,7 @@ fn value(number: usize, round: usize) -> String {
 
 /// The mechanism of a key in a round: another one in the next.
 fn mechanism(number: usize, round: usize) -> (&'static str, usize, bool) {
-    MECHANISMS[(number + round) % MECHANISMS.len()]
+    MECHANISMS[(number + number / 10 + round) % MECHANISMS.len()]
 }
 
 #[test]
@@ -70,8 +72,10 @@ fn clients_choose_mechanisms_value_by_value() {
     let (cores, more) = (cores(2), ["--config", config.to_str().unwrap()]);
     let server = Server::start(&args(&paths, &cores, &more));
     let mut client = server.client();
-    let there = "replication 2, hashing, replication 3, splitting 2+1";
-    for (asked, which) in [("splitting 4+2", "no"), ("replication", "more than one"), ("packing", "no")] {
+    let there = "replication 2, hashing, replication 3, splitting 2+1, packing 2+1";
+    for (asked, which) in
+        [("splitting 4+2", "no"), ("packing 4+2", "no"), ("replication", "more than one"), ("raid", "no")]
+    {
         let told = refused(&mut client, &format!("KV.STORE k v MECHANISM {asked}"));
         assert_eq!(told, format!("ERR {which} mechanism is '{asked}' here: {there}"));
     }
@@ -96,6 +100,8 @@ fn clients_choose_mechanisms_value_by_value() {
     assert_eq!(client.ask("EXEC"), Reply::Array(vec![Reply::Simple(b"OK".to_vec()); 2]));
     assert_eq!(meta(&mut client, "a").0, "splitting 2+1");
     assert_eq!(meta(&mut client, "b").0, "replication 3");
+    ok(&mut client, "KV.STORE c 3 MECHANISM packing");
+    assert_eq!(meta(&mut client, "c").0, "packing 2+1");
 
     // A device is lost, and then the server dies: what bears that is there, and says where it is not whole.
     std::fs::remove_file(paths[1]).unwrap();
@@ -120,6 +126,7 @@ fn clients_choose_mechanisms_value_by_value() {
             }
         }
         assert_eq!(client.ask("GET a"), Reply::Bulk(b"1".to_vec()));
+        assert_eq!(client.ask("GET c"), Reply::Bulk(b"3".to_vec()));
     };
     check(&mut client);
     server.kill();

@@ -4,6 +4,7 @@
 
 mod custom;
 mod load;
+mod packing;
 #[path = "../process/mod.rs"]
 mod process;
 

@@ -14,7 +14,9 @@ use crate::session::Connection;
 use crate::shared::Settings;
 use crc_fast::{CrcAlgorithm, Digest};
 use plimsoll_array::Mechanism;
-use plimsoll_kv::{ContainerId, Description, Error, Form, Op, Output, Piece, PieceRead, Result, Version};
+use plimsoll_kv::{
+    ContainerId, Description, Error, Form, Holds, Op, Output, PackedIn, Piece, PieceRead, Result, Version,
+};
 use plimsoll_resp::Args;
 use std::iter::Peekable;
 use std::rc::Rc;
@@ -101,36 +103,42 @@ async fn describe_whole(keyspace: &Keyspace, container: ContainerId, key: Vec<u8
     }
     let device = core.shared.settings.devices.first().cloned().unwrap_or_default();
     let read = Ok(PieceRead { bytes: length, checksum: digest.finalize() as u32 });
-    let pieces = vec![Piece { device, state: "in", read }];
-    Ok(Description { version, length, form: Form::Copies(1), code: None, pieces })
+    let pieces = vec![Piece { holds: Holds::Copy, device, state: "in", read }];
+    Ok(Description { version, length, form: Form::Copies(1), code: None, pieces, set: None })
 }
 
 fn told(mechanism: String, description: &Description) -> Reply {
-    let Description { version, length, form, code, pieces } = description;
+    let Description { version, length, form, code, pieces, set } = description;
     let data = form.needed() as i64;
-    let parities = if form.is_copies() { 0 } else { form.roles() as i64 - data };
+    let parities = match set {
+        Some(PackedIn { parities, .. }) => parities.len() as i64,
+        None if form.is_copies() => 0,
+        None => form.roles() as i64 - data,
+    };
     let splits = map([
         ("data", Reply::Integer(data)),
         ("parities", Reply::Integer(parities)),
         ("bytes", Reply::Integer(form.piece_bytes(*length) as i64)),
     ]);
-    let pieces = pieces.iter().enumerate().map(|(role, piece)| told_piece(*form, role, piece));
-    map([
+    let pieces = pieces.iter().enumerate().map(|(role, piece)| told_piece(role, piece));
+    let mut fields = vec![
         ("mechanism", Reply::bulk(mechanism)),
         ("version", Reply::bulk(version.to_string())),
         ("bytes", Reply::Integer(*length as i64)),
         ("code", Reply::bulk(code.unwrap_or("none"))),
         ("splits", splits),
         ("devices", Reply::Array(pieces.collect())),
-    ])
+    ];
+    fields.extend(set.as_ref().map(|set| ("set", told_set(set))));
+    map(fields)
 }
 
-fn told_piece(form: Form, role: usize, piece: &Piece) -> Reply {
-    let holds = match form {
-        Form::Copies(_) | Form::Packed { .. } => "copy",
-        Form::Shards { .. } if role < form.needed() => "data",
-        Form::Shards { .. } => "parity",
-    };
+fn told_set(set: &PackedIn) -> Reply {
+    let parities = set.parities.iter().map(Reply::bulk).collect();
+    map([("name", Reply::bulk(set.name.to_string())), ("parities", Reply::Array(parities))])
+}
+
+fn told_piece(role: usize, piece: &Piece) -> Reply {
     let (bytes, checksum, error) = match &piece.read {
         Ok(PieceRead { bytes, checksum }) => {
             (Reply::Integer(*bytes as i64), Reply::bulk(format!("{checksum:08x}")), Reply::Null)
@@ -139,7 +147,7 @@ fn told_piece(form: Form, role: usize, piece: &Piece) -> Reply {
     };
     map([
         ("role", Reply::Integer(role as i64)),
-        ("holds", Reply::bulk(holds)),
+        ("holds", Reply::bulk(piece.holds.name())),
         ("device", Reply::bulk(&piece.device)),
         ("state", Reply::bulk(piece.state)),
         ("bytes", bytes),
@@ -148,6 +156,6 @@ fn told_piece(form: Form, role: usize, piece: &Piece) -> Reply {
     ])
 }
 
-fn map<const FIELDS: usize>(fields: [(&'static str, Reply); FIELDS]) -> Reply {
-    Reply::Map(fields.map(|(name, value)| (Reply::bulk(name), value)).into())
+fn map(fields: impl IntoIterator<Item = (&'static str, Reply)>) -> Reply {
+    Reply::Map(fields.into_iter().map(|(name, value)| (Reply::bulk(name), value)).collect())
 }

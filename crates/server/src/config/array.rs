@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub const DEVICES_MAX: usize = 64;
 /// Copies of each object, unless the array has fewer devices or the file says otherwise.
 const COPIES_DEFAULT: u32 = 3;
-/// Shards of data and of parity, likewise.
+/// Shards, or objects of a set, and parities, likewise.
 const DATA_DEFAULT: u32 = 4;
 const PARITIES_DEFAULT: u32 = 2;
 
@@ -27,6 +27,8 @@ pub enum MechanismName {
     Hashing,
     /// Each object is cut into shards, with parities, on as many devices.
     Splitting,
+    /// Each object is whole on one device, and objects of several devices share parities.
+    Packing,
 }
 
 /// What may stand in the file below `[array]`.
@@ -94,9 +96,10 @@ pub struct Protection {
     pub mechanism: MechanismName,
     /// Copies of each object, with replication.
     pub copies: Option<u32>,
-    /// Shards that each object is cut into, with splitting.
+    /// Shards that each object is cut into, with splitting; objects that share parities, with packing.
     pub data: Option<u32>,
-    /// Shards of parity of each object, with splitting: so many devices may be lost.
+    /// Parities of an object, with splitting, or of a set of objects, with packing: so many devices may be
+    /// lost.
     pub parities: Option<u32>,
 }
 
@@ -210,23 +213,29 @@ impl Protection {
     /// What was asked for, and as much of the default as there are devices for; `name` is where it stands.
     fn new(name: &str, asked: &SizeLayer, devices: u32) -> Result<Protection, ConfigError> {
         let mechanism = asked.mechanism.unwrap_or(MechanismName::Replication);
-        let is_split = mechanism == MechanismName::Splitting;
-        if asked.copies.is_some() && mechanism != MechanismName::Replication {
-            let other = if is_split { "splitting has data and parities" } else { "hashing has one copy" };
-            return Err(ConfigError(format!(
-                "{name}.copies: {other} of each object; leave it out, or choose replication"
-            )));
+        let (has_copies, has_parities) = match mechanism {
+            MechanismName::Replication => (true, false),
+            MechanismName::Hashing => (false, false),
+            MechanismName::Splitting | MechanismName::Packing => (false, true),
+        };
+        if asked.copies.is_some() && !has_copies {
+            let other = match mechanism {
+                MechanismName::Splitting => "splitting has data and parities of each object",
+                MechanismName::Packing => "packing has one copy of each object, and parities of several",
+                MechanismName::Hashing | MechanismName::Replication => "hashing has one copy of each object",
+            };
+            return Err(ConfigError(format!("{name}.copies: {other}; leave it out, or choose replication")));
         }
-        if (asked.data.is_some() || asked.parities.is_some()) && !is_split {
+        if (asked.data.is_some() || asked.parities.is_some()) && !has_parities {
             return Err(ConfigError(format!(
-                "{name}.data, {name}.parities: only splitting has shards; leave them out"
+                "{name}.data, {name}.parities: only splitting and packing have them; leave them out"
             )));
         }
         let (mut copies, mut data, mut parities) = (None, None, None);
         match mechanism {
             MechanismName::Hashing => {}
             MechanismName::Replication => copies = Some(asked.copies.unwrap_or(COPIES_DEFAULT.min(devices))),
-            MechanismName::Splitting => {
+            MechanismName::Splitting | MechanismName::Packing => {
                 let most = asked.parities.unwrap_or(if devices < 4 { 1 } else { PARITIES_DEFAULT });
                 parities = Some(most);
                 let room = DATA_DEFAULT.min(devices.saturating_sub(most)).max(1);
@@ -239,13 +248,12 @@ impl Protection {
     /// The mechanism with its parameters.
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
+        let (data, parities) = (self.data.unwrap_or(1), self.parities.unwrap_or(1));
         match self.mechanism {
             MechanismName::Hashing => Mechanism::Hashing,
             MechanismName::Replication => Mechanism::Replication { copies: self.copies.unwrap_or(1) },
-            MechanismName::Splitting => {
-                let (data, parities) = (self.data.unwrap_or(1), self.parities.unwrap_or(1));
-                Mechanism::Splitting { data, parities }
-            }
+            MechanismName::Splitting => Mechanism::Splitting { data, parities },
+            MechanismName::Packing => Mechanism::Packing { data, parities },
         }
     }
 }

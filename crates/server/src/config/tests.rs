@@ -169,6 +169,14 @@ fn several_devices_are_an_array() {
     assert_eq!(splitting("'a', 'b', 'c', 'd', 'e', 'f', 'g'", ""), split(4, 2));
     assert_eq!(splitting("'a', 'b', 'c', 'd', 'e'", "parities = 1"), split(4, 1));
     assert_eq!(splitting("'a', 'b', 'c', 'd', 'e'", "data = 2\nparities = 3"), split(2, 3));
+    let pack = |data, parities| Policy::from(Mechanism::Packing { data, parities });
+    let packing = |devices: &str, more: &str| {
+        policy(&format!("device = [{devices}]\n[array]\nmechanism = 'packing'\n{more}"))
+    };
+    assert_eq!(packing("'a', 'b', 'c'", ""), pack(2, 1));
+    assert_eq!(packing("'a', 'b', 'c', 'd', 'e', 'f', 'g'", ""), pack(4, 2));
+    assert_eq!(packing("'a', 'b', 'c', 'd', 'e'", "parities = 1"), pack(4, 1));
+    assert_eq!(packing("'a', 'b', 'c', 'd', 'e'", "data = 2\nparities = 3"), pack(2, 3));
     let hashing = array(&format!("{THREE}[array]\nmechanism = 'hashing'"));
     assert_eq!((hashing.policy(), hashing.degraded), (Mechanism::Hashing.into(), false));
 }
@@ -186,6 +194,9 @@ copies = 2
 fn sizes_have_mechanisms_of_their_own() {
     let policy = config(SIZES).unwrap().array.unwrap().policy();
     assert_eq!(policy.to_string(), "replication 2 to 4096 bytes, splitting 4+2 above");
+    let packed = config(&SIZES.replace("copies = 2", "mechanism = 'packing'\nparities = 1"));
+    let policy = packed.unwrap().array.unwrap().policy();
+    assert_eq!(policy.to_string(), "packing 4+1 to 4096 bytes, splitting 4+2 above");
     let refused = |text: &str| config(&format!("{THREE}{text}")).unwrap_err();
     let both = refused("[array]\ncopies = 2\n[[array.sizes]]\nmechanism = 'hashing'");
     assert!(both.starts_with("array.sizes: each range has a mechanism of its own"), "{both}");
@@ -196,6 +207,8 @@ fn sizes_have_mechanisms_of_their_own() {
     assert_eq!(refused("[array]\nsizes = []"), "array.sizes: 0 ranges of sizes; there are 1 to 8");
     let few = refused("[[array.sizes]]\nmechanism = 'splitting'\ndata = 3");
     assert_eq!(few, "array: splitting 3+1 needs 4 devices, there are 3");
+    let few = refused("[[array.sizes]]\nmechanism = 'packing'\ndata = 3");
+    assert_eq!(few, "array: packing 3+1 needs 4 devices, there are 3");
     let copies = refused("[[array.sizes]]\nmechanism = 'hashing'\ncopies = 2");
     assert!(copies.starts_with("array.sizes.copies: hashing has one copy"), "{copies}");
     assert!(refused("[[array.sizes]]\nfrom = 2").contains("from"));
@@ -204,13 +217,14 @@ fn sizes_have_mechanisms_of_their_own() {
 #[test]
 fn clients_may_ask_for_what_is_named() {
     let custom = |names: &str| config(&format!("{THREE}[array]\ncopies = 2\ncustom = [{names}]"));
-    let policy = custom("'hashing', 'splitting 2+1'").unwrap().array.unwrap().policy();
-    assert_eq!(policy.to_string(), "replication 2, when asked hashing or splitting 2+1");
+    let policy = custom("'hashing', 'splitting 2+1', 'packing 2+1'").unwrap().array.unwrap().policy();
+    assert_eq!(policy.to_string(), "replication 2, when asked hashing or splitting 2+1 or packing 2+1");
     let by_size = config(&format!("{THREE}[array]\ncustom = ['hashing']\n[[array.sizes]]\ncopies = 2"));
     assert_eq!(by_size.unwrap().array.unwrap().policy().mechanisms().count(), 2);
     let refused = |names: &str| custom(names).unwrap_err();
     assert!(refused("'copies'").starts_with("array.custom: 'copies' is no mechanism: hashing, replication"));
     assert_eq!(refused("'replication 4'"), "array: replication 4 needs 4 devices, there are 3");
+    assert_eq!(refused("'packing 4+2'"), "array: packing 4+2 needs 6 devices, there are 3");
     let many = refused(&["'hashing'"; 9].join(", "));
     assert_eq!(many, "array.custom: 9 mechanisms that clients may ask for; there are 8 at most");
 }
@@ -221,8 +235,9 @@ fn an_array_that_is_printed_can_be_read() {
     let sizes = SIZES.split_once('\n').unwrap().1;
     let sizes = sizes.replace("'splitting'", "'hashing'");
     let rate = "[array]\ncopies = 2\nrebuild-rate = '1MiB'";
-    let custom = format!("[array]\ncustom = ['splitting 2+1', 'hashing']\n{sizes}");
-    for of_array in ["", "[array]\nmechanism = 'hashing'", rate, split, &sizes, &custom] {
+    let custom = format!("[array]\ncustom = ['splitting 2+1', 'packing 2+1', 'hashing']\n{sizes}");
+    let pack = "[array]\nmechanism = 'packing'\nparities = 1";
+    for of_array in ["", "[array]\nmechanism = 'hashing'", rate, split, pack, &sizes, &custom] {
         let printed = config(&format!("{THREE}{of_array}")).unwrap().print();
         assert_eq!(config(&printed).unwrap().print(), printed);
         assert!(
@@ -246,11 +261,18 @@ fn what_no_array_can_be_is_refused_in_words() {
     assert!(of_three("copies = 0").contains("at least one"));
     assert!(of_three("mechanism = 'hashing'\ncopies = 2").starts_with("array.copies: hashing has one copy"));
     assert!(of_three("mechanism = 'splitting'\ncopies = 2").starts_with("array.copies: splitting has"));
-    assert!(of_three("data = 2").starts_with("array.data, array.parities: only splitting"));
+    let copies = of_three("mechanism = 'packing'\ncopies = 2");
+    assert!(copies.starts_with("array.copies: packing has one copy of each object, and par"), "{copies}");
+    for other in ["data = 2", "parities = 1", "mechanism = 'hashing'\ndata = 2"] {
+        let shards = of_three(other);
+        assert!(shards.starts_with("array.data, array.parities: only splitting and packing"), "{shards}");
+    }
     let large = of_three("mechanism = 'splitting'\ndata = 3");
     assert_eq!(large, "array: splitting 3+1 needs 4 devices, there are 3");
     assert!(of_three("rebuild-rate = 0").starts_with("array.rebuild-rate: 0 bytes"));
-    assert!(of_three("mechanism = 'packing'").contains("unknown variant"));
+    let large = of_three("mechanism = 'packing'\nparities = 3");
+    assert_eq!(large, "array: packing 1+3 needs 4 devices, there are 3");
+    assert!(of_three("mechanism = 'raid'").contains("unknown variant"));
     assert!(of_three("copys = 2").contains("copys"));
     assert!(refused(&format!("on-full = 'evict'\n{THREE}")).starts_with("on-full: several devices"));
 }

@@ -54,6 +54,10 @@ pub(super) fn table(array: &Value) -> String {
         number(&array["partitions"]),
         number(&array["unsettled"])
     );
+    let (waiting, loose) = (number(&array["packing_waiting"]), number(&array["sets_loose"]));
+    if waiting + loose > 0 {
+        out += &format!("packing: {waiting} keys wait, {loose} sets to look through\n");
+    }
     let scrub = &array["scrub"];
     let (keys, errors) = (number(&scrub["keys"]), number(&scrub["errors"]));
     if scrub["running"] == Value::Bool(true) {
@@ -120,6 +124,8 @@ last scrub: 9 keys, 0 errors
 2  /d/2    resyncing  1.0 MiB  2         3       [##########..........] 50 % 1 min 15 s left
 ";
         assert_eq!(table(&array), expected);
+        let packing = json!({ "mechanism": "packing 4+2", "packing_waiting": 5, "sets_loose": 1 });
+        assert!(table(&packing).contains("\npacking: 5 keys wait, 1 sets to look through\n"));
         assert_eq!(duration(3_660), "1 h 1 min");
         assert_eq!(
             (bytes(1023), bytes(1536), bytes(5 << 40)),

@@ -15,6 +15,10 @@ pub(in crate::serve) struct View {
     pub(in crate::serve) members: Vec<MemberView>,
     /// Keys that may differ between members, and are compared before they are used.
     pub(in crate::serve) unsettled: u64,
+    /// Keys that wait to be packed.
+    pub(in crate::serve) packing_waiting: u64,
+    /// Sets that have lost values, and have to be looked through.
+    pub(in crate::serve) sets_loose: u64,
     pub(in crate::serve) scrub: ScrubView,
 }
 
@@ -75,6 +79,8 @@ pub(super) fn view(
         partitions,
         members: known.iter().enumerate().map(|(index, known)| member(index, known, reports)).collect(),
         unsettled: sum(|status| status.unsettled),
+        packing_waiting: sum(|status| status.packing_waiting),
+        sets_loose: sum(|status| status.sets_loose),
         scrub: ScrubView {
             running: reports.values().any(|status| status.scrubbing),
             keys: sum(|status| status.keys_scrubbed),
@@ -157,7 +163,15 @@ mod tests {
             holds_last: false,
         };
         let members = states.map(member).to_vec();
-        ArrayStatus { members, unsettled: 3, keys_scrubbed: 5, scrub_errors: 1, scrubbing: false }
+        ArrayStatus {
+            members,
+            unsettled: 3,
+            packing_waiting: 7,
+            sets_loose: 2,
+            keys_scrubbed: 5,
+            scrub_errors: 1,
+            scrubbing: false,
+        }
     }
 
     #[test]
@@ -177,6 +191,7 @@ mod tests {
         assert_eq!((a.state, a.reason.as_str(), a.progress), (Out, "it failed", None));
         assert_eq!((b.state, b.progress, b.copied_bytes, b.repaired), (Resyncing, Some(0.25), 14, 2));
         assert_eq!((view.unsettled, view.scrub.keys, view.scrub.running), (6, 10, false));
+        assert_eq!((view.packing_waiting, view.sets_loose), (14, 4));
         let json = serde_json::to_value(&view).unwrap();
         assert_eq!(json["mechanism"], "replication 2");
         assert_eq!(
