@@ -137,8 +137,9 @@ impl Array {
             let Some(device) = self.readable(self.member_of(place, *role)) else { continue };
             match self.read_piece(&device, place, *role, Some((0, 0)), &Manner::background()).await {
                 Ok(Piece { item, header: Some(header), stub: Some(stub), .. }) => {
-                    let header = Header { role: to as u8, ..header };
-                    return Ok(Some((header.before(&stub.encode()), item)));
+                    let stub = Header { role: to as u8, ..header }.before(&stub.encode());
+                    let length = stub.len() as u64;
+                    return Ok(Some((stub, Item { length, ..item })));
                 }
                 Ok(_) | Err(Error::NotFound) => {}
                 Err(error) if verdict(&error) == Verdict::Broken => {}

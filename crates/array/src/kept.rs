@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Keys whose kept versions are given up at a time.
-const TOGETHER: usize = 64;
+const TOGETHER: usize = 256;
 /// How long what is kept waits for more.
 const GATHER_NS: u64 = 2_000_000;
 /// Keys of which something is kept at a time.

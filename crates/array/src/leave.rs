@@ -53,10 +53,7 @@ impl Array {
         if let Membership::Of(_, stub) = &membership {
             self.regroup_later(place.container, stub);
         }
-        match membership {
-            Membership::Alone => Ok(None),
-            membership => self.ghost_of(place, &membership, manner).await,
-        }
+        self.ghost_of(place, &membership, manner).await
     }
 
     /// The same, of whatever is there, before it is known whether that is packed: what members give back of
@@ -106,12 +103,15 @@ impl Array {
         }
     }
 
-    async fn ghost_of(
+    pub(crate) async fn ghost_of(
         self: &Rc<Self>,
         place: &Place,
         membership: &Membership,
         manner: &Manner,
     ) -> Result<Option<Op>> {
+        if *membership == Membership::Alone {
+            return Ok(None);
+        }
         let Some(device) = self.writable(place.primary) else { return Ok(None) };
         let piece = match self.read_piece(&device, place, 0, None, manner).await {
             Ok(piece) => piece,

@@ -35,8 +35,10 @@ const WAITING_MAX: usize = 4096;
 const QUIET_NS: u64 = 50_000_000;
 /// How long packing rests after something hindered it.
 const HINDERED_NS: u64 = 1_000_000_000;
-/// Sets that wait to be judged at most, whoever writes.
-const LOOSE_MAX: usize = 1024;
+/// Sets that have lost values and wait to be judged at most, whoever writes.
+const LOOSE_MAX: usize = 16_384;
+/// So many that nobody needs go together, whoever writes.
+const DEAD_MIN: usize = 64;
 /// Longer keys are not packed: batches that name several have to fit a frame.
 pub(crate) const KEY_BYTES_MAX: usize = 512;
 /// Values of a set that is worth its parities.
@@ -51,6 +53,8 @@ pub(crate) struct Packer {
     waiting: RefCell<Waiting>,
     /// Sets that have lost a value, and have to be judged.
     loose: RefCell<BTreeMap<(ContainerId, Version), Loose>>,
+    /// So many of them are dead.
+    dead: Cell<usize>,
     /// Ghosts that turned out to be of no set: members, and what deletes them.
     pub(crate) unneeded: RefCell<Vec<(usize, Op)>>,
     /// Sets that were, and of which values wait to be packed anew; and what has gone of them.
@@ -97,20 +101,25 @@ impl Packer {
         let mut loose = self.loose.borrow_mut();
         let before = || self.judged.borrow().get(&(container, stub.set)).cloned();
         let new = || Loose { stub: stub.clone(), gone: before().unwrap_or_default() };
-        loose.entry((container, stub.set)).or_insert_with(new).gone.extend(gone);
+        let loose = loose.entry((container, stub.set)).or_insert_with(new);
+        let was_dead = loose.is_dead();
+        loose.gone.extend(gone);
+        self.dead.set(self.dead.get() + usize::from(!was_dead && loose.is_dead()));
     }
 
     fn has_loose(&self) -> bool {
         !self.loose.borrow().is_empty() || !self.unneeded.borrow().is_empty()
     }
 
-    /// Sets to be judged, those that are dead first.
-    pub(crate) fn take_loose(&self) -> Vec<(ContainerId, Loose)> {
-        let loose = self.loose.take();
-        let (mut dead, rest): (Vec<_>, Vec<_>) =
-            loose.into_iter().map(|((of, _), loose)| (of, loose)).partition(|(_, loose)| loose.is_dead());
-        dead.extend(rest);
-        dead
+    /// Sets to be judged: those that are dead, first or alone.
+    pub(crate) fn take_loose(&self, only_dead: bool) -> Vec<(ContainerId, Loose)> {
+        let mut loose = self.loose.borrow_mut();
+        let mut taken: Vec<_> = loose.extract_if(.., |_, loose| loose.is_dead()).collect();
+        self.dead.set(0);
+        if !only_dead {
+            taken.extend(std::mem::take(&mut *loose));
+        }
+        taken.into_iter().map(|((container, _), loose)| (container, loose)).collect()
     }
 
     /// A set goes on waiting to be judged.
@@ -249,8 +258,12 @@ impl Array {
             let now_ns = self.reactor.now_ns();
             let quiet_ns = self.packer.written_ns.get() + QUIET_NS;
             let is_quiet = quiet_ns <= now_ns;
-            let loose = self.packer.loose.borrow().len() + self.packer.unneeded.borrow().len();
-            let is_loose = loose >= LOOSE_MAX;
+            if self.packer.dead.get() + self.packer.unneeded.borrow().len() >= DEAD_MIN
+                && self.regroup(true).await.is_ok()
+            {
+                continue;
+            }
+            let is_loose = self.packer.loose.borrow().len() >= LOOSE_MAX;
             let least = |form| if is_quiet { VALUES_MIN.min(values_max(form)) } else { values_max(form) };
             let packs = !is_loose && self.all_in();
             let taken = if packs { self.packer.take(least) } else { None };
@@ -263,7 +276,7 @@ impl Array {
                     }
                     packed
                 }
-                None if is_loose || is_quiet && self.packer.has_loose() => self.regroup().await,
+                None if is_loose || is_quiet && self.packer.has_loose() => self.regroup(false).await,
                 None if is_quiet && self.all_in() => return,
                 None if is_quiet => {
                     self.rest_until(now_ns + HINDERED_NS).await;

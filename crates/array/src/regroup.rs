@@ -35,11 +35,11 @@ pub(crate) enum Lives {
 
 impl Array {
     /// Looks through all sets that are loose: those without a living value go, all together, and the values
-    /// of the others wait to be packed.
-    pub(crate) async fn regroup(self: &Rc<Self>) -> Result<()> {
+    /// of the others wait to be packed. Or those alone of which it is known that they have none.
+    pub(crate) async fn regroup(self: &Rc<Self>, only_dead: bool) -> Result<()> {
         let (mut ghosts, mut records) = (self.packer.unneeded.take(), Vec::new());
         let mut failure = None;
-        for (container, loose) in self.packer.take_loose() {
+        for (container, loose) in self.packer.take_loose(only_dead) {
             if failure.is_some() || self.closing.get() {
                 self.packer.put_loose(container, loose);
                 continue;

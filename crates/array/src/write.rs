@@ -13,6 +13,7 @@
 use crate::array::{Array, Manner, Place, expiry_of};
 use crate::header::{HEADER_BYTES, Header};
 use crate::journal::Slot;
+use crate::leave::Membership;
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
@@ -363,7 +364,12 @@ impl Array {
         manner: &Manner,
     ) -> Result<Vec<(usize, Output)>> {
         self.keep_nothing(place).await?;
-        let mut ghost = self.ghost(place, manner).await?;
+        let membership = match self.forms.has_packed() {
+            true => self.membership(place, manner).await?,
+            false => Membership::Alone,
+        };
+        let mut ghost = self.ghost_of(place, &membership, manner).await?;
+        let has_ghost = ghost.is_some();
         let before = self.take_kept(place);
         // What has fewer pieces than others stands in its first roles alone.
         let sure_roles = self.forms.sure_roles();
@@ -382,8 +388,11 @@ impl Array {
             Err(Error::NoSpace | Error::NoMemory) => self.delete_unnamed(place, manner).await,
             written => written.map(|(done, _)| done),
         };
-        if written.is_err() {
-            self.restore_kept(place, before);
+        match (&written, membership) {
+            (Err(_), _) => self.restore_kept(place, before),
+            (Ok(_), Membership::Of(version, stub)) if has_ghost => self.lost_value(place, version, &stub),
+            (Ok(_), Membership::Of(_, stub)) => self.regroup_later(place.container, &stub),
+            (Ok(_), _) => {}
         }
         written
     }

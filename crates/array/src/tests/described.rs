@@ -67,7 +67,7 @@ fn a_packed_value_its_stubs_and_its_set_are_told_as_they_are() {
             assert_eq!(read.bytes, told.length);
             assert!(*key != self::key(0) || read.checksum == checksum, "of the value itself");
             let stubs: Vec<_> = told.pieces[1..].iter().map(|stub| stub.read.clone().unwrap()).collect();
-            assert_eq!((stubs[0].bytes, stubs[0]), (15, stubs[1]));
+            assert_eq!((stubs[0].bytes, stubs[0]), (16, stubs[1]));
             assert_eq!(set.parities.len(), 2);
             assert!(!set.parities.contains(&own.device), "{told:?}");
         }
