@@ -68,6 +68,11 @@ impl Array {
             let Some(device) = self.readable(usize::from(*holder)) else { continue };
             let record = match self.record(&device, place.container, named.set, manner).await {
                 Ok(record) => record,
+                // The key is there all the same.
+                Err(Error::NotFound) => {
+                    failure = unreadable("its set is not where it should be");
+                    continue;
+                }
                 Err(error) => {
                     failure = error;
                     continue;

@@ -382,3 +382,36 @@ fn what_may_expire_and_what_is_in_parts_is_not_packed() {
         assert!(array.status().members.iter().all(|member| member.state == MemberState::In));
     });
 }
+
+/// Found by the simulator, seed 352: whoever settled such a key took it for one that had expired meanwhile,
+/// and looked again without end.
+#[test]
+fn a_key_whose_set_is_nowhere_is_lost_and_not_absent() {
+    run(async |reactor| {
+        let bench = bench(&reactor, 3, 2, 1);
+        let array = bench.open().await;
+        fill(&array, 40, 1).await;
+        settled(&reactor).await;
+        let (found, _) = found_sets(&bench).await;
+        let lost = &found[0].values[0].key;
+        for holder in &found[0].holders {
+            let (key, condition) = (set_key(found[0].name), Condition::None);
+            let delete = Op::Delete { container: sets(DB), key, condition };
+            execute(&bench.below[usize::from(*holder)], delete).await.unwrap();
+        }
+        let primary = placement::primary(lost, 3);
+        bench.members[primary].set_policy(FaultPolicy::From(1));
+        let name = String::from_utf8_lossy(lost).into_owned();
+        assert!(matches!(get(&array, &name).await, Err(Error::Unreadable(_) | Error::ReadOnly(_))));
+        let scrubbed = async {
+            array.scrub();
+            while array.status().scrubbing {
+                reactor.sleep_ns(1_000_000).await;
+            }
+        };
+        scrubbed.await;
+        assert!(matches!(get(&array, &name).await, Err(Error::Unreadable(_))));
+        set(&array, &name, b"again").await.unwrap();
+        assert_eq!(bytes(&array, &name).await.as_deref(), Some(&b"again"[..]));
+    });
+}
