@@ -63,7 +63,7 @@ impl Array {
         let readable = roles.filter_map(|role| Some((role, self.readable(self.member_of(place, role))?)));
         let mut next = readable.collect::<Vec<_>>().into_iter();
         let (mut asked, mut pieces, mut failures) = (FuturesUnordered::new(), Vec::new(), Vec::new());
-        let (mut extra, mut absent, mut stub) = (0, false, None);
+        let (mut extra, mut absent, mut stub, mut lost) = (0, false, None, None);
         let unpacks = range != Some((0, 0)) && form.is_none_or(Form::is_packed);
         loop {
             while !absent
@@ -86,7 +86,7 @@ impl Array {
             match answer {
                 None if absent => return Err(Error::NotFound),
                 None if stub.is_some() => break,
-                None => return Err(self.unreadable(place, &failures)),
+                None => return Err(lost.unwrap_or_else(|| self.unreadable(place, &failures))),
                 Some((role, Err(error))) if verdict(&error) == Verdict::Broken => {
                     failures.push((self.member_of(place, role), error));
                 }
@@ -95,7 +95,18 @@ impl Array {
                 Some((_, Err(error))) => return Err(error),
                 // What a transaction has seen stays until it has ended: the members know.
                 Some((_, Ok(piece))) if !manner.is_within() && piece.is_expired(since_ms) => absent = true,
-                Some((_, Ok(piece))) if unpacks && piece.stub.is_some() => stub = Some(piece),
+                // Who has the value whole may still answer; else its set gives it.
+                Some((_, Ok(piece))) if unpacks && piece.stub.is_some() => match asked.is_empty() {
+                    false => stub = Some(piece),
+                    true => match self.recovered(place, piece, manner).await {
+                        Ok(mut piece) => {
+                            cut(&mut piece.item.bytes, range);
+                            pieces.push(piece);
+                        }
+                        Err(error) if verdict(&error) == Verdict::Broken => lost = Some(error),
+                        Err(error) => return Err(error),
+                    },
+                },
                 Some((_, Ok(piece))) => pieces.push(piece),
             }
             if pieces.len() == needed && !absent {

@@ -17,7 +17,7 @@ use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
-use crate::set::{Stub, encode_version, ghost_key};
+use crate::set::{Stub, decode_version, encode_version, ghost_key, lasting_key};
 use crate::told::Proof;
 use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Item, Op, Result, Value, Version};
 use std::rc::Rc;
@@ -159,7 +159,19 @@ impl Array {
             return Ok(());
         }
         let ghost = self.ghost_of(place, &Membership::Unknown, &Manner::background()).await?;
-        self.keep_ghost(place, ghost).await
+        self.keep_ghost(place, ghost.map(|ghost| self.lasting(ghost))).await
+    }
+
+    /// The same ghost under the key by which it stays though its value turns out to be a copy: that one was
+    /// made because nobody knew.
+    fn lasting(&self, ghost: Op) -> Op {
+        match ghost {
+            Op::Store { container, key, value: Value::Bytes(value), .. } => {
+                let version = key.get(self.tag.len() + 1..).and_then(decode_version).unwrap_or_default();
+                plain_store(container, lasting_key(&self.tag, version), value)
+            }
+            other => other,
+        }
     }
 
     async fn keep_ghost(self: &Rc<Self>, place: &Place, ghost: Option<Op>) -> Result<()> {

@@ -133,7 +133,12 @@ impl Array {
     /// The roles of a key, that of who answers for it first.
     fn reading_order(&self, place: &Place) -> Vec<usize> {
         let first = self.reader(place);
-        let others = self.roles_of_newest(place).filter(|role| *role != first);
+        let mut others: Vec<usize> = self.roles_of_newest(place).filter(|role| *role != first).collect();
+        if self.forms.has_packed() && others.len() > 1 {
+            // Of what is packed no other has the value: who tells where it is takes turns.
+            let next = place.id.1 as usize % others.len();
+            others.rotate_left(next);
+        }
         std::iter::once(first).chain(others).collect()
     }
 

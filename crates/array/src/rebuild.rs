@@ -139,7 +139,7 @@ impl Array {
                 self.resync_container(member, number, (role, container), &pace).await?;
             }
         }
-        self.mend_sets(&pace, || self.goes_on(member, number)).await?;
+        self.mend_sets((&pace, Some(member)), || self.goes_on(member, number)).await?;
         if self.marked.get() {
             self.mark_named().await?;
         }
@@ -371,7 +371,7 @@ impl Array {
             }
         }
         let (begun, all_in) = (self.next_version(), self.all_in());
-        let mended = self.mend_sets(&Pace::new(0), || !self.closing.get()).await?;
+        let mended = self.mend_sets((&Pace::new(0), None), || !self.closing.get()).await?;
         let scrub = self.scrub.get();
         self.scrub.set(Scrub { errors: scrub.errors + mended.records, ..scrub });
         if self.closing.get() {

@@ -14,7 +14,7 @@ use crate::header::{HEADER_BYTES, Header};
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
-use crate::set::{Packed, Set, Stub, VERSION_BYTES, ghost_key, set_key};
+use crate::set::{Packed, Set, Stub, VERSION_BYTES, ghost_key, lasting_key, set_key};
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Device, Error, Form, Item, Op, Output, Result, Version};
 use std::rc::Rc;
@@ -64,7 +64,11 @@ impl Array {
     ) -> Result<Piece> {
         let (header, named) = (stub.header.ok_or(WRONG_OUTPUT)?, stub.stub.ok_or(WRONG_OUTPUT)?);
         let mut failure = unreadable("no device that holds its set is in");
-        for holder in &named.holders {
+        // Any parity does: they take turns.
+        let mut holders = named.holders.clone();
+        let parities = holders.len() - 1;
+        holders[..parities].rotate_left(place.id.1 as usize / 64 % parities);
+        for holder in &holders {
             let Some(device) = self.readable(usize::from(*holder)) else { continue };
             let record = match self.record(&device, place.container, named.set, manner).await {
                 Ok(record) => record,
@@ -173,7 +177,12 @@ impl Array {
             let record = self.record(&device, container, set.name, manner).await.ok();
             shards[at] = record.filter(|record| record.set == set).map(|record| record.parity);
         }
-        self.computed(&set, &shards, lost)
+        let computed = self.computed(&set, &shards, lost);
+        if computed.is_err() {
+            let missing: Vec<usize> = (0..shards.len()).filter(|at| shards[*at].is_none()).collect();
+            tracing::error!(partition = self.partition, ?missing, ?set, "a set does not give a value");
+        }
+        computed
     }
 
     /// A shard of data from others.
@@ -202,10 +211,19 @@ impl Array {
         if let Ok(bytes) = current.and_then(|stored| of_version(stored, value)) {
             return Ok(bytes);
         }
-        let ghost = (placement::sets(container), ghost_key(&self.tag, value.version));
-        let mut stored = self.stored(device, ghost, manner).await?;
-        stored.drain(..VERSION_BYTES.min(stored.len()));
-        of_version(stored, value)
+        let keys = [ghost_key(&self.tag, value.version), lasting_key(&self.tag, value.version)];
+        let mut failure = Error::NotFound;
+        for key in keys {
+            match self.stored(device, (placement::sets(container), key), manner).await {
+                Ok(mut stored) => {
+                    stored.drain(..VERSION_BYTES.min(stored.len()));
+                    return of_version(stored, value);
+                }
+                Err(Error::NotFound) => {}
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
     }
 
     async fn stored(

@@ -97,9 +97,15 @@ pub(crate) fn ghost_key(tag: &str, version: Version) -> Vec<u8> {
     [tag.as_bytes(), b"g", &encode_version(version)].concat()
 }
 
+/// The key of a ghost that stays until all sets were looked through, whatever becomes of the value meanwhile.
+pub(crate) fn lasting_key(tag: &str, version: Version) -> Vec<u8> {
+    [tag.as_bytes(), b"h", &encode_version(version)].concat()
+}
+
 /// Whether a key is one of those.
 pub(crate) fn is_ghost(tag: &str, key: &[u8]) -> bool {
-    key.strip_prefix(tag.as_bytes()).is_some_and(|rest| rest.starts_with(b"g"))
+    let kind = key.strip_prefix(tag.as_bytes()).and_then(<[u8]>::first);
+    matches!(kind, Some(b'g' | b'h'))
 }
 
 impl Stub {

@@ -19,11 +19,18 @@ use crate::recover::Record;
 use crate::regroup::Lives;
 use crate::roster::MemberState;
 use crate::set::{
-    Packed, Set, VERSION_BYTES, decode_version, encode_version, ghost_key, is_ghost, set_key, set_named,
+    Packed, Set, VERSION_BYTES, decode_version, encode_version, ghost_key, is_ghost, lasting_key, set_key,
+    set_named,
 };
 use crate::walk::Source;
+use futures_util::StreamExt;
+use futures_util::stream;
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, Value, Version};
+use std::pin::pin;
 use std::rc::Rc;
+
+/// Sets that are looked through at a time.
+const TOGETHER: usize = 32;
 
 /// What was done to a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,10 +42,11 @@ pub(crate) struct Mended {
 }
 
 impl Array {
-    /// Looks through all sets, one after the other, at a rate, until it is told to end; what was mended.
+    /// Looks through all sets, several at a time, at a rate, until it is told to end; what was mended. For
+    /// one member alone only what that has to have.
     pub(crate) async fn mend_sets(
         self: &Rc<Self>,
-        pace: &Pace,
+        (pace, member): (&Pace, Option<usize>),
         goes_on: impl Fn() -> bool,
     ) -> Result<Mended> {
         let mut sum = Mended::default();
@@ -46,21 +54,30 @@ impl Array {
             return Ok(sum);
         }
         for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
-            for member in 0..self.count() {
-                let Some(device) = self.readable(member) else { continue };
-                let source = Source { device, container: placement::sets(container), member };
+            for holder in 0..self.count() {
+                let Some(device) = self.readable(holder) else { continue };
+                let source = Source { device, container: placement::sets(container), member: holder };
                 let mut after = None;
                 while let Some(keys) = page(&source, &mut after).await? {
-                    for name in keys.iter().filter_map(|key| set_named(&self.tag, key)) {
+                    let names = keys.iter().filter_map(|key| set_named(&self.tag, key));
+                    let each = names.map(async |name| {
                         let turn = pace.turn(self.reactor.now_ns());
                         self.rest_until(turn.at_ns).await;
                         if !goes_on() {
-                            return Ok(sum);
+                            return Ok(Mended::default());
                         }
-                        let mended = self.mend_set(container, (&source, name)).await?;
+                        let mended = self.mend_set(container, (&source, name), member).await?;
                         pace.end(turn, mended.bytes);
+                        Ok::<Mended, Error>(mended)
+                    });
+                    let mut each = pin!(stream::iter(each).buffer_unordered(TOGETHER));
+                    while let Some(mended) = each.next().await {
+                        let mended = mended?;
                         sum =
                             Mended { records: sum.records + mended.records, bytes: sum.bytes + mended.bytes };
+                    }
+                    if !goes_on() {
+                        return Ok(sum);
                     }
                 }
             }
@@ -73,6 +90,7 @@ impl Array {
         self: &Rc<Self>,
         container: ContainerId,
         (source, name): (&Source, Version),
+        member: Option<usize>,
     ) -> Result<Mended> {
         let manner = Manner::background();
         let set = match self.record(&source.device, container, name, &manner).await {
@@ -90,25 +108,29 @@ impl Array {
                 return Ok(Mended::default());
             }
         }
+        if let Some(member) = member
+            && !self.lacks_of_set(container, &set, member).await?
+        {
+            return Ok(Mended::default());
+        }
         let (_guards, places) = self.hold_set(container, &set).await?;
         if let Err(Error::NotFound) = self.record(&source.device, container, name, &manner).await {
             return Ok(Mended::default()); // It has gone meanwhile.
         }
-        let mut each = Vec::new();
-        for (place, value) in places.iter().zip(&set.values) {
-            each.push(self.lives_in(place, (&set, value)).await?);
-        }
-        let lives = each.iter().copied().max().unwrap_or(Lives::No);
-        if each.contains(&Lives::No) {
-            self.regroup_later(container, &set.stub());
-        }
+        // For a member alone nobody asks before that is in doubt.
+        let mut lives =
+            if member.is_some() { Lives::Yes } else { self.life_of(container, &set, &places).await? };
         if lives == Lives::No {
             return Ok(Mended::default());
         }
         let mut mended = Mended::default();
-        let shards = match self.mend_shards(container, &set, &mut mended).await {
+        let shards = self.mend_shards(container, &set, &mut mended).await;
+        if let (Err(Error::Unreadable(_)), Some(_)) = (&shards, member) {
+            lives = self.life_of(container, &set, &places).await?;
+        }
+        let shards = match shards {
             // It is what a crash has left, perhaps, of which those that are in know nothing.
-            Err(Error::Unreadable(_)) if lives == Lives::Perhaps => return Ok(mended),
+            Err(Error::Unreadable(_)) if lives != Lives::Yes => return Ok(mended),
             Err(Error::Unreadable(what)) => {
                 // What lives of it stands as copies, and is packed anew.
                 tracing::error!(partition = self.partition, what, "a set cannot be mended");
@@ -124,12 +146,46 @@ impl Array {
             }
             shards => shards?,
         };
-        self.mend_records(container, (&set, &shards), &mut mended).await?;
+        self.mend_records(container, (&set, &shards), member, &mut mended).await?;
         self.claim_ghosts(container, &set).await?;
         for (value, place) in set.values.iter().zip(&places) {
             self.mend_stubs(place, (&set, value)).await?;
         }
         Ok(mended)
+    }
+
+    /// Whether any key is in a set; what has lost one is looked through when nobody writes.
+    async fn life_of(self: &Rc<Self>, container: ContainerId, set: &Set, places: &[Place]) -> Result<Lives> {
+        let mut each = Vec::new();
+        for (place, value) in places.iter().zip(&set.values) {
+            each.push(self.lives_in(place, (set, value)).await?);
+        }
+        if each.contains(&Lives::No) {
+            self.regroup_later(container, &set.stub());
+        }
+        Ok(each.into_iter().max().unwrap_or(Lives::No))
+    }
+
+    /// Whether a member lacks anything that it should have of a set, as far as one look tells.
+    async fn lacks_of_set(self: &Rc<Self>, container: ContainerId, set: &Set, member: usize) -> Result<bool> {
+        if set.holders.contains(&(member as u8)) || set.parities() == 1 || self.are_out_beside(member) {
+            return Ok(true); // With one parity nobody else may know whose stubs it lacks.
+        }
+        let Some(device) = self.writable(member) else { return Ok(false) };
+        let its = (0..set.values.len()).find(|at| self.primary_of_value(set, *at) == member);
+        let Some(value) = its.map(|at| &set.values[at]) else { return Ok(false) };
+        let place = self.place(container, &value.key)?;
+        Ok(match self.read_piece(&device, &place, 0, Some((0, 0)), &Manner::background()).await {
+            Ok(Piece { item, header: Some(header), .. }) => {
+                header.version != value.version || item.expiry_ms.is_some()
+            }
+            _ => true,
+        })
+    }
+
+    /// Whether others than this one are not in.
+    fn are_out_beside(&self, member: usize) -> bool {
+        (0..self.count()).any(|other| other != member && self.state(other) != MemberState::In)
     }
 
     /// The shards of data of a set; those that their members lack are computed, and given to them.
@@ -190,15 +246,21 @@ impl Array {
         for (at, value) in set.values.iter().enumerate() {
             let member = self.primary_of_value(set, at);
             let Some(device) = self.writable(member) else { continue };
-            let (container, key) = (placement::sets(container), ghost_key(&self.tag, value.version));
-            if self.ghost_name(&device, container, &key).await?.is_none_or(|name| !is_no_set(name)) {
-                continue;
+            let (container, claimed) = (placement::sets(container), ghost_key(&self.tag, value.version));
+            for key in [claimed.clone(), lasting_key(&self.tag, value.version)] {
+                if self.ghost_name(&device, container, &key).await?.is_none_or(|name| !is_no_set(name)) {
+                    continue;
+                }
+                let op = Op::Retrieve { container, key: key.clone(), range: None, pin: false };
+                let Ok(Output::Found(item)) = background(&device, op).await else { continue };
+                let mut ghost = item.bytes;
+                ghost[..VERSION_BYTES].copy_from_slice(&encode_version(set.name));
+                self.sent_one(member, plain_store(container, claimed.clone(), ghost)).await?;
+                if key != claimed {
+                    let delete = Op::Delete { container, key, condition: Condition::None };
+                    self.sent_one(member, delete).await?;
+                }
             }
-            let op = Op::Retrieve { container, key: key.clone(), range: None, pin: false };
-            let Ok(Output::Found(item)) = background(&device, op).await else { continue };
-            let mut ghost = item.bytes;
-            ghost[..VERSION_BYTES].copy_from_slice(&encode_version(set.name));
-            self.sent_one(member, plain_store(container, key, ghost)).await?;
         }
         Ok(())
     }
@@ -241,17 +303,21 @@ impl Array {
         Ok(())
     }
 
-    /// Gives every holder the record that it should have.
+    /// Gives every holder, or one alone, the record that it should have.
     async fn mend_records(
         self: &Rc<Self>,
         container: ContainerId,
         (set, shards): (&Set, &[Option<Vec<u8>>]),
+        alone: Option<usize>,
         mended: &mut Mended,
     ) -> Result<()> {
         let data = shards.iter().take(set.data.into()).flatten().map(Vec::as_slice);
         let records = self.records(set, &data.collect::<Vec<_>>());
         for (number, expected) in records.into_iter().enumerate() {
             let member = usize::from(set.holders[number]);
+            if alone.is_some_and(|alone| alone != member) {
+                continue;
+            }
             let Some(device) = self.writable(member) else { continue };
             let (of, key) = (placement::sets(container), set_key(&self.tag, set.name));
             let op = Op::Retrieve { container: of, key: key.clone(), range: None, pin: false };

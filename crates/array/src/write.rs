@@ -150,6 +150,8 @@ impl Array {
             (self.member_of(place, role), manner.request(Op::Batch(batch)))
         });
         let stores = stores.collect();
+        let is_in = |member: &usize| self.readable(*member).is_some();
+        let were_in: Vec<usize> = (0..self.count()).filter(is_in).collect();
         let written = self.write(place, (slot, Change::Store(form)), stores).await;
         let (done, slot) = match written {
             Ok(written) => written,
@@ -160,7 +162,8 @@ impl Array {
         };
         if let Some(left) = left {
             let role = |member| placement::role(place.primary, member, self.count());
-            let others = done.iter().filter(|(member, _)| role(*member) > 0);
+            // What came in meanwhile may have had a copy because nobody had told it of the set yet.
+            let others = done.iter().filter(|(member, _)| role(*member) > 0 && were_in.contains(member));
             self.left_set(place, left, others.filter_map(|(_, output)| previous_of(output)));
         }
         if keeps && (before.is_some() || done.iter().any(|(_, output)| previous_of(output).is_some())) {
