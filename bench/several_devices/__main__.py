@@ -34,12 +34,15 @@ MECHANISMS = {
     "hashing": ['mechanism = "hashing"'],
     "replication 3": ['mechanism = "replication"', "copies = 3"],
     "splitting 4+2": ['mechanism = "splitting"', "data = 4", "parities = 2"],
+    "packing 4+2": ['mechanism = "packing"', "data = 4", "parities = 2"],
 }
+# It goes on behind the acknowledgement, and what is read before says what copies do.
+PACKING = "packing 4+2"
 ROUNDS, STORED_BYTES, SECONDS, MEMORY_RECORDS = 3, 24 * MIB, 4, 100_000
 QUICK_STORED_BYTES, QUICK_SECONDS, QUICK_MEMORY_RECORDS = 2 * MIB, 0.5, 5000
 MEMORY_VALUE_BYTES = 16
-# Records of a key; of one device the same.
-PIECES = {None: 1, "hashing": 1, "replication 3": 3, "splitting 4+2": 6}
+# Records of a key, of one device the same. When all is packed: value, stubs, and a part of those of a set.
+PIECES = {None: 1, "hashing": 1, "replication 3": 3, "splitting 4+2": 6, PACKING: 1 + 2 + (2 + 1) / 4}
 
 
 class Array(Run):
@@ -79,8 +82,17 @@ def busy(sample, value_bytes):
     }
 
 
+def packed(run, server, stored_bytes):
+    """Waits for what is behind the acknowledgements; how long that took, and what is kept for each byte."""
+    told = server.packed()
+    told["kept"] = told.pop("live_bytes") / stored_bytes
+    left = f"{told['waiting']:.0f} keys wait, {told['kept']:.2f} bytes are kept for each"
+    run.say(f"{server.name}: packs no more {told['seconds']:.1f} s after the stores: {left}")
+    return told
+
+
 def measured(run, paths, mechanism, value_bytes):
-    """Stores every key, retrieves some, and fills a new device: a sample of each."""
+    """Stores every key, has them packed, retrieves some, and fills a new device: a sample of each."""
     server = server_of(run, paths[:DEVICES], mechanism, throttled(value_bytes))
     keys = run.stored_bytes // value_bytes
 
@@ -91,6 +103,8 @@ def measured(run, paths, mechanism, value_bytes):
     samples = {"store": ask(0.1, STORING, "fillseq")}
     if samples["store"]["count"] != keys:
         raise Failed(f"{mechanism}: {samples['store']['count']} of {keys} keys were stored")
+    if mechanism == PACKING:
+        samples["packed"] = packed(run, server, keys * value_bytes)
     samples["retrieve"] = ask(run.seconds, RETRIEVING[value_bytes], "get")
     if value_bytes == REBUILT and mechanism != "hashing":
         samples["rebuild"] = server.replace_first(paths[DEVICES])
@@ -111,13 +125,15 @@ def measure_all(run, paths):
     return taken
 
 
-def memory(run, paths, mechanism):
+def memory(run, paths, mechanism, records=None):
     """Memory for each key, by the index's account: as many records on each device by any mechanism."""
     served = paths[:DEVICES] if mechanism else paths[:1]
-    keys = run.memory_records * len(served) // PIECES[mechanism]
+    keys = int((records or run.memory_records) * len(served) / PIECES[mechanism])
     # Known keys are a cache of bounded size: they are no part of what a key costs.
     server = server_of(run, served, mechanism, ['known-keys = "0B"'])
     load.fill(run, server, keys, MEMORY_VALUE_BYTES)
+    if mechanism == PACKING:
+        packed(run, server, keys * MEMORY_VALUE_BYTES)
     told = {
         "keys": keys,
         "records": server.metric("plimsoll_partition_objects") / keys,
@@ -126,6 +142,17 @@ def memory(run, paths, mechanism):
     }
     server.stop()
     return told
+
+
+def memory_of_all(run, paths):
+    """The same of one device, and of each mechanism."""
+    kept = {name or "one device": memory(run, paths, name) for name in [None, *MECHANISMS]}
+    # How many records there will be nobody knows before: what stays copies has fewer. An index has a part
+    # that does not grow, and steps, so each of fewer costs more; the bar is one device that has as many.
+    ours = kept[PACKING]
+    ours["of_each"] = round(ours["records"] * ours["keys"] / DEVICES)
+    ours["single_index_bytes"] = memory(run, paths, None, ours["of_each"])["index_bytes"]
+    return kept
 
 
 def result(run, taken, kept):
@@ -160,8 +187,7 @@ def main():
     with Array.of(said) as run:
         paths = run.lay_devices()
         taken = measure_all(run, paths)
-        kept = {name or "one device": memory(run, paths, name) for name in [None, *MECHANISMS]}
-        told = result(run, taken, kept)
+        told = result(run, taken, memory_of_all(run, paths))
     written = pages.write(told, said.out, said.pages)
     print("\n".join(pages.block(pages.summary(told))))
     print("written: " + ", ".join(written))

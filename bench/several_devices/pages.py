@@ -18,9 +18,16 @@ PAGE, MARKER, PLOTS = "docs/benchmarks.md", "several-devices", "docs/plots/array
 NONE, SINGLE = "hashing", "one device"
 OPERATIONS = ["store", "retrieve"]
 FIELDS = ["p99_us", "server_busy", "busy", "of_bytes"]
-KINDS = {"hashing": "fio", "replication 3": "plimsoll", "splitting 4+2": "redis"}
-# A device gets such a part of a value.
-PIECES = {"replication 3": 1, "splitting 4+2": 4}
+KINDS = {
+    "hashing": "fio",
+    "replication 3": "plimsoll",
+    "splitting 4+2": "redis",
+    "packing 4+2": "memcached",
+}
+# How many times the bytes that it gets a device counts as copied: values by their whole length, whatever
+# piece of them stands there. Of packing 4+2, where all is packed, one value in three is whole and two are
+# stubs, next to nothing; the parities are half of a value for each that is whole.
+PIECES = {"replication 3": 1, "splitting 4+2": 4, "packing 4+2": (1 + 2 + 2 / 4) / (1 + 2 / 4)}
 MIB = 1 << 20
 
 
@@ -58,6 +65,21 @@ def of_rebuild(each):
     }
 
 
+def of_packing(each):
+    """How long it went on behind the stores."""
+    samples = column(each["samples"], "packed")
+    return {
+        "mechanism": each["mechanism"],
+        "value_bytes": each["value_bytes"],
+        **{field: spread(column(samples, field)) for field in ("seconds", "waiting", "kept")},
+    }
+
+
+def has(told, operation):
+    """Mechanisms and lengths of which it was measured."""
+    return [each for each in told["rounds"] if operation in each["samples"][0]]
+
+
 def summary(told):
     """Small enough to stand beside the page."""
     keys = [(each["mechanism"], each["value_bytes"]) for each in told["rounds"]]
@@ -65,7 +87,8 @@ def summary(told):
         "machine": told["machine"],
         "settings": json.loads(json.dumps(told["settings"])),
         "operations": [of_operation(told, *key, operation) for key in keys for operation in OPERATIONS],
-        "rebuilds": [of_rebuild(each) for each in told["rounds"] if "rebuild" in each["samples"][0]],
+        "packed": [of_packing(each) for each in has(told, "packed")],
+        "rebuilds": [of_rebuild(each) for each in has(told, "rebuild")],
         "memory": {
             name: {field: rounded(value) for field, value in fields.items()}
             for name, fields in told["memory"].items()
@@ -137,10 +160,36 @@ def operations(told):
     return table(head + ["server's processor busy", "load's", "of the drives' bytes"], rows)
 
 
-def rebuilds(told):
-    def seconds(value):
-        return f"{value:.1f}"
+def seconds(value):
+    return f"{value:.1f}"
 
+
+def packed(told):
+    """What is not in the rates of stores. Runs that were made before there was packing have none of it."""
+    each_length = sorted(told.get("packed", []), key=lambda each: each["value_bytes"])
+    if not each_length:
+        return []
+    rows = [
+        [
+            f"{each['value_bytes'] // 1024} KiB",
+            each["mechanism"],
+            ranged(each["seconds"], seconds),
+            ranged(each["waiting"], count),
+            ranged(each["kept"], lambda value: f"{value:.2f}"),
+        ]
+        for each in each_length
+    ]
+    words = (
+        "What is packed behind its acknowledgement is no part of a store's rate. From the last store until "
+        "nothing changed any more, which is told once a second; only then values were retrieved, a device "
+        "was rebuilt, memory was read. Where all is packed devices keep 1.5 bytes for each byte of values, "
+        "and what names them; of what stays copies 3:"
+    )
+    head = ["value", "mechanism", "seconds: median (range)", "keys that still wait", "bytes kept for each"]
+    return [words, "", *table(head, rows), ""]
+
+
+def rebuilds(told):
     settings = told["settings"]
     limit = settings["bytes"][str(settings["rebuilt"])]
     rows = [
@@ -158,7 +207,15 @@ def rebuilds(told):
 
 def bound(told, name):
     """What so many records cost on one device that has as many."""
-    return told["memory"][name]["records"] * told["memory"][SINGLE]["index_bytes"]
+    ours, single = told["memory"][name], told["memory"][SINGLE]
+    return ours["records"] * ours.get("single_index_bytes", single["index_bytes"])
+
+
+def uneven(told):
+    """Who has another number of records on each device than the others."""
+    them = {name: each["of_each"] for name, each in told["memory"].items() if "of_each" in each}
+    which = ", ".join(f"{name} {count(records)}" for name, records in them.items())
+    return f"; {which}, and its bar is one device with as many" if which else ""
 
 
 def memory(told):
@@ -191,13 +248,15 @@ def block(told):
         "",
         *operations(told),
         "",
+        *packed(told),
         f"A new device in the place of one, values of {settings['rebuilt'] // 1024} KiB, no other load, no "
         "limit but the drives':",
         "",
         *rebuilds(told),
         "",
         f"Memory, {settings['memory_records']:,} records on each device (an index has a part that does "
-        f"not grow), keys of 16 bytes, values of {settings['memory_value_bytes']}, known keys off:",
+        f"not grow{uneven(told)}), keys of 16 bytes, values of {settings['memory_value_bytes']}, known "
+        "keys off:",
         "",
         *memory(told),
     ]

@@ -12,6 +12,15 @@ from side_by_side.children import Failed
 from side_by_side.servers import MIB, Ours, lay
 
 REBUILD_SECONDS_MAX = 300
+# What packs behind its stores is done when nothing has changed for so long: metrics are told once a second,
+# and packing that is hindered rests for one.
+STILL_SECONDS, PACKING_SECONDS_MAX = 3, 300
+PACKING_METRICS = [
+    "plimsoll_array_packing_waiting_keys",
+    "plimsoll_array_loose_sets",
+    "plimsoll_partition_objects",
+    "plimsoll_partition_live_bytes",
+]
 
 
 def lay_all(folder, count, size):
@@ -44,6 +53,22 @@ class Several(Ours):
         with open(config, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
         self.more = ["--config", config]
+
+    def packed(self):
+        """Waits until packing rests: after how many seconds, keys that wait still, bytes that are kept."""
+        begun = since = time.monotonic()
+        before = None
+        while True:
+            now, told = time.monotonic(), self.metrics(*PACKING_METRICS)
+            if told != before:
+                before, since = told, now
+            waiting, loose, _, live_bytes = told
+            if loose == 0 and now - since > STILL_SECONDS:
+                return {"seconds": since - begun, "waiting": waiting, "live_bytes": live_bytes}
+            if now - begun > PACKING_SECONDS_MAX:
+                raise Failed(f"{self.name}: still packing: {dict(zip(PACKING_METRICS, told, strict=True))}")
+            self.child.check()
+            time.sleep(0.1)
 
     def replace_first(self, new):
         """Puts a blank file in the place of the first device: seconds until it is in, and bytes copied."""

@@ -159,13 +159,19 @@ class Ours(Server):
     def metric(self, name):
         """The sum over devices, cores and partitions of a metric, as it is now: told once a second."""
         time.sleep(METRICS_SECONDS)
+        return self.metrics(name)[0]
+
+    def metrics(self, *names):
+        """The same of several, as they were told last."""
         lines = self.http("/metrics").splitlines()
-        values = [
-            float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " "))
-        ]
-        if not values:
-            raise Failed(f"{self.name} has no metric {name}")
-        return sum(values)
+
+        def summed(name):
+            its = [line for line in lines if line.startswith((name + "{", name + " "))]
+            if not its:
+                raise Failed(f"{self.name} has no metric {name}")
+            return sum(float(line.rsplit(" ", 1)[1]) for line in its)
+
+        return [summed(name) for name in names]
 
 
 class Plimsoll(Ours):

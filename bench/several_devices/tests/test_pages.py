@@ -5,7 +5,7 @@ import os
 import unittest
 
 from several_devices import pages
-from several_devices.__main__ import MECHANISMS, SIZES
+from several_devices.__main__ import MECHANISMS, PACKING, SIZES
 from side_by_side.report import between
 from side_by_side.run import ROOT
 
@@ -28,8 +28,17 @@ class Pages(unittest.TestCase):
     def test_a_whole_run_is_there(self):
         self.assertFalse(self.told["settings"]["quick"])
         there = {(each["mechanism"], each["value_bytes"]) for each in self.told["operations"]}
-        self.assertEqual(there, {(name, size) for name in MECHANISMS for size in SIZES})
-        self.assertEqual(set(self.told["memory"]), {pages.SINGLE, *MECHANISMS})
+        # What was recorded before there was packing has all but that.
+        names = [name for name in MECHANISMS if name != PACKING or name in self.told["memory"]]
+        self.assertEqual(there, {(name, size) for name in names for size in SIZES})
+        self.assertEqual(set(self.told["memory"]), {pages.SINGLE, *names})
+        packed = [(each["mechanism"], each["value_bytes"]) for each in self.told.get("packed", [])]
+        self.assertEqual(packed, [(name, size) for name in names if name == PACKING for size in SIZES])
+
+    def test_every_mechanism_has_its_colour_and_its_pieces(self):
+        self.assertEqual(set(pages.KINDS), set(MECHANISMS))
+        self.assertEqual(len(set(pages.KINDS.values())), len(MECHANISMS))
+        self.assertEqual(set(pages.PIECES), set(MECHANISMS) - {pages.NONE})
 
 
 def sample(rate):
@@ -59,14 +68,40 @@ class Shares(unittest.TestCase):
                 "one device": fields(1, 20),
                 "hashing": fields(1, 20),
                 "replication 3": fields(3, 60.04),
+                "packing 4+2": fields(3.5, 75) | {"of_each": 8, "single_index_bytes": 21},
                 "splitting 4+2": fields(6, 144),
             }
         }
         self.assertEqual([line.split("|")[-3].strip() for line in pages.memory(told)[3:]], [
             "20.0: met",
+            "73.5: **not met** by 2.0%",
             "60.0: **not met** by 0.1%",
             "120.0: **not met** by 20.0%",
         ])
+        self.assertEqual(pages.uneven(told), "; packing 4+2 8, and its bar is one device with as many")
+
+    def test_what_is_packed_behind_is_told_where_there_is_packing(self):
+        def rounds(*each):
+            names = ("seconds", "waiting", "kept")
+            return [{"packed": dict(zip(names, fields, strict=True))} for fields in each]
+
+        def of(size, samples):
+            return {"mechanism": PACKING, "value_bytes": size, "samples": samples}
+
+        told = [of(4096, rounds((1, 0, 1.5), (2, 3, 1.6), (4, 1, 3))), of(1024, rounds((9.5, 0, 2)))]
+        rows = pages.packed({"packed": [pages.of_packing(each) for each in told]})
+        self.assertEqual(rows[-3:-1], [
+            "| 1 KiB | packing 4+2 | 9.5 (9.5 to 9.5) | 0 (0 to 0) | 2.00 (2.00 to 2.00) |",
+            "| 4 KiB | packing 4+2 | 2.0 (1.0 to 4.0) | 1 (0 to 3) | 1.60 (1.50 to 3.00) |",
+        ])
+        self.assertEqual(pages.packed({}), [])
+
+    def test_a_rebuild_is_held_against_the_bytes_that_the_device_gets(self):
+        told = {
+            "settings": {"rebuilt": 4096, "bytes": {"4096": pages.MIB}},
+            "rebuilds": [{"mechanism": PACKING, "seconds": [5, 5, 5], "copied_bytes": 7 * pages.MIB}],
+        }
+        self.assertEqual(pages.rebuilds(told)[-1], "| packing 4+2 | 7.0 | 5.0 (5.0 to 5.0) | 3.0 |")
 
 
 if __name__ == "__main__":

@@ -35,9 +35,15 @@ class Runs(unittest.TestCase):
         # Of values of 2 MiB a device has half, three copies' sixth; of shards it has one of each value.
         self.assertAlmostEqual(rebuilt["replication 3"] / (1 << 20), 1, delta=0.3)
         self.assertAlmostEqual(rebuilt["splitting 4+2"] / (1 << 20), 2, delta=0.1)
+        # Values and stubs are a half together, counted alike; parities a twelfth, and what they name.
+        self.assertAlmostEqual(rebuilt["packing 4+2"] / (1 << 20), 1.17, delta=0.3)
+        self.assertEqual(sorted(each["value_bytes"] for each in told["packed"]), SIZES)
         # And of a few keys the journals are some.
-        records = [int(told["memory"][name]["records"]) for name in ("one device", *MECHANISMS)]
-        self.assertEqual(records, [1, 1, 3, 6])
+        records = {name: told["memory"][name]["records"] for name in ("one device", *MECHANISMS)}
+        packed = records.pop("packing 4+2")
+        self.assertEqual([int(each) for each in records.values()], [1, 1, 3, 6])
+        # 3.75 if all sets are full; two in a set have 4.5, copies 3.
+        self.assertTrue(3.6 < packed < 4.7, packed)
 
     def test_wrong_words_are_refused(self):
         ran = subprocess.run(
