@@ -19,10 +19,12 @@ use crate::gather::Piece;
 use crate::header::Header;
 use crate::journal::Slot;
 use crate::leave::{Membership, plain_store};
-use crate::placement;
+use crate::placement::{self, ARRAY_CONTAINERS};
+use crate::rebuild::page;
 use crate::roster::MemberState;
 use crate::round::Rounds;
 use crate::set::{Packed, Set, Stub, set_key};
+use crate::walk::Source;
 use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result, Value, Version};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
@@ -30,7 +32,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Keys that wait to be packed at most: others are found by a scrub.
-const WAITING_MAX: usize = 4096;
+const WAITING_MAX: usize = 16_384;
+/// How long a scrub waits at a time while as many wait.
+const FULL_NS: u64 = 10_000_000;
 /// When nobody has written for so long, sets are made of less than they could have, and are regrouped.
 const QUIET_NS: u64 = 50_000_000;
 /// How long packing rests after something hindered it.
@@ -196,7 +200,10 @@ impl Array {
         if form.is_packed() && self.packer.count() < WAITING_MAX {
             let mut waiting = self.packer.waiting.borrow_mut();
             let keys = waiting.entry((place.container, form, place.primary)).or_default();
-            keys.insert(place.key.clone());
+            // Those of one primary wait for others, and leave them room.
+            if keys.len() < WAITING_MAX / self.count() {
+                keys.insert(place.key.clone());
+            }
         }
         self.pack_soon();
     }
@@ -220,7 +227,41 @@ impl Array {
         self.pack_soon();
     }
 
-    /// A held key that a scrub found may be packed, though it is not.
+    /// Finds what is not packed and may be: from all primaries in turns, as values of different ones are packed
+    /// together.
+    pub(crate) async fn pack_all(self: &Rc<Self>) -> Result<()> {
+        for container in (0..ARRAY_CONTAINERS).map(ContainerId).filter(|_| self.forms.has_packed()) {
+            let sources = (0..self.count()).filter_map(|member| {
+                let (device, below) = (self.readable(member)?, placement::container(container, 0));
+                Some((Source { device, container: below, member }, None))
+            });
+            let mut sources: Vec<(Source, Option<Vec<u8>>)> = sources.collect();
+            while !sources.is_empty() && !self.closing.get() && self.all_in() {
+                let mut rest = Vec::new();
+                for (source, mut after) in sources {
+                    let Some(keys) = page(&source, &mut after).await? else { continue };
+                    for key in keys {
+                        self.pack_found(&self.place(container, &key)?).await?;
+                    }
+                    rest.push((source, after));
+                }
+                sources = rest;
+                self.wait_for_packing().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits while as many keys wait to be packed as may, and some of them are.
+    async fn wait_for_packing(&self) {
+        let mut before = usize::MAX;
+        while self.packer.count() > WAITING_MAX / 2 && self.packer.count() < before && !self.closing.get() {
+            before = self.packer.count();
+            self.rest_until(self.reactor.now_ns() + FULL_NS).await;
+        }
+    }
+
+    /// A key that a scrub found may be packed, though it is not.
     pub(crate) async fn pack_found(self: &Rc<Self>, place: &Place) -> Result<()> {
         if self.forms.has_packed()
             && self.membership(place, &Manner::background()).await? == Membership::Alone

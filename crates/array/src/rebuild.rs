@@ -380,6 +380,7 @@ impl Array {
         if all_in && self.all_in() && self.forms.has_packed() {
             self.sweep_ghosts(begun).await?;
         }
+        self.pack_all().await?;
         if self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
             self.mark_named().await?;
         }
@@ -425,15 +426,13 @@ impl Array {
             let place = self.place(container, key)?;
             let _guard = self.hold(&place).await?;
             self.finish_kept(&place).await;
-            let mended = loop {
+            loop {
                 match self.reconcile(&place, Proof::All).await {
                     // It expired while it was mended, or the member that had it went out.
                     Err(Error::NotFound) => {}
-                    reconciled => break reconciled?,
+                    reconciled => return reconciled,
                 }
-            };
-            self.pack_found(&place).await?;
-            Ok(mended)
+            }
         };
         scrubbed.await.unwrap_or_else(|error: Error| {
             tracing::error!(partition = self.partition, %error, "a key cannot be mended");

@@ -29,10 +29,12 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::rc::Rc;
 
-/// A store waits so long for others at most.
-const WAIT_NS: u64 = 500_000;
+/// A store waits so long for others at least, and at most, if they are to be expected by then: a quarter of
+/// what stores take.
+const WAIT_NS_MIN: u64 = 500_000;
+const WAIT_NS_MAX: u64 = 20_000_000;
 /// Stores further apart than this are as good as none.
-const DISTANCE_NS_MAX: u64 = 10_000_000;
+const DISTANCE_NS_MAX: u64 = 50_000_000;
 
 /// Rounds that wait for more, and how often stores come.
 pub(crate) struct Rounds {
@@ -40,12 +42,14 @@ pub(crate) struct Rounds {
     came_ns: Cell<u64>,
     /// Mean time between stores that could be packed together.
     distance_ns: Cell<u64>,
+    /// Mean time that stores take.
+    took_ns: Cell<u64>,
 }
 
 impl Default for Rounds {
     fn default() -> Rounds {
         let distance_ns = Cell::new(DISTANCE_NS_MAX);
-        Rounds { open: RefCell::default(), came_ns: Cell::new(0), distance_ns }
+        Rounds { open: RefCell::default(), came_ns: Cell::new(0), distance_ns, took_ns: Cell::new(0) }
     }
 }
 
@@ -87,6 +91,15 @@ impl Rounds {
         self.distance_ns.set((7 * self.distance_ns.get() + gap_ns) / 8);
     }
 
+    /// Notes how long a store took, which did not wait for others.
+    pub(crate) fn note_took(&self, took_ns: u64) {
+        self.took_ns.set((7 * self.took_ns.get() + took_ns) / 8);
+    }
+
+    fn wait_ns(&self) -> u64 {
+        (self.took_ns.get() / 4).clamp(WAIT_NS_MIN, WAIT_NS_MAX)
+    }
+
     /// A round that a store may join; a new one if others are to be expected.
     fn round_for(&self, place: &Place, form: Form) -> Option<Rc<Round>> {
         let fits = |round: &&Rc<Round>| {
@@ -99,7 +112,7 @@ impl Rounds {
             return Some(round.clone());
         }
         let expected_ns = self.distance_ns.get() * (values_max(form) as u64 - 1);
-        if expected_ns > WAIT_NS {
+        if expected_ns > self.wait_ns() {
             return None;
         }
         let round = Rc::new(Round {
@@ -144,7 +157,7 @@ impl Array {
             self.depart(&round).await;
         }
         let ended = pin!(round.ended.wait_for(|| outcome.borrow_mut().take()));
-        match select(ended, pin!(self.reactor.sleep_until(now_ns + WAIT_NS))).await {
+        match select(ended, pin!(self.reactor.sleep_until(now_ns + self.packer.rounds.wait_ns()))).await {
             Either::Left((outcome, _)) => outcome,
             Either::Right((_, ended)) => {
                 if self.packer.rounds.leaves(&round) {
@@ -182,7 +195,9 @@ impl Array {
         let (below, at) = self.batches(&set, &values, &mut others);
         let asked = below.len();
         let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops))));
+        let begun_ns = self.reactor.now_ns();
         let sent = self.send(batches.collect()).await;
+        self.packer.rounds.note_took(self.reactor.now_ns() - begun_ns);
         let slots = others.into_iter().map(|(_, slot)| slot);
         match sent {
             Ok(Sent { done, refused: None }) if asked - done.len() <= set.parities() => {

@@ -152,7 +152,9 @@ impl Array {
         let stores = stores.collect();
         let is_in = |member: &usize| self.readable(*member).is_some();
         let were_in: Vec<usize> = (0..self.count()).filter(is_in).collect();
+        let begun_ns = self.reactor.now_ns();
         let written = self.write(place, (slot, Change::Store(form)), stores).await;
+        self.packer.rounds.note_took(self.reactor.now_ns() - begun_ns);
         let (done, slot) = match written {
             Ok(written) => written,
             Err(error) => {
