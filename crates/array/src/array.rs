@@ -152,6 +152,11 @@ impl Manner {
         Manner { request, within: None, partition: 0 }
     }
 
+    /// The transaction that asks, if one does.
+    pub(crate) fn transaction(&self) -> Option<TransactionId> {
+        self.within
+    }
+
     /// What is promised of what is written.
     pub(crate) fn durability(&self) -> Durability {
         self.request.durability

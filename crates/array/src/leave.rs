@@ -84,21 +84,25 @@ impl Array {
         self: &Rc<Self>,
         place: &Place,
         version: Version,
-        mut previous: impl Iterator<Item = &'a Item>,
+        previous: impl Iterator<Item = &'a Item>,
     ) {
-        let Some(item) = previous.next() else { return };
-        let Ok(header) = Header::decode(&item.bytes) else { return };
-        if header.version != version || version == Version::default() {
-            return; // Who looks through the sets finds whose it is.
-        }
-        let stub = Stub::decode(&item.bytes[HEADER_BYTES..], header.form.roles() - 1);
-        match stub.filter(|stub| header.is_stub && self.are_members(&stub.holders)) {
-            Some(stub) => self.lost_value(place, version, &stub),
-            None => {
+        let mut copies = 0;
+        for item in previous {
+            let Ok(header) = Header::decode(&item.bytes) else { return };
+            if header.version != version || version == Version::default() {
+                return; // Who looks through the sets finds whose it is.
+            }
+            let stub = Stub::decode(&item.bytes[HEADER_BYTES..], header.form.roles() - 1);
+            if let Some(stub) = stub.filter(|stub| header.is_stub && self.are_members(&stub.holders)) {
+                return self.lost_value(place, version, &stub);
+            }
+            copies += usize::from(!header.is_stub);
+            // Every other role had a copy: it was in no set.
+            if copies + 1 == header.form.roles() {
                 let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, version));
                 let delete = Op::Delete { container, key, condition: Condition::None };
                 self.packer.unneeded.borrow_mut().push((place.primary, delete));
-                self.pack_soon();
+                return self.pack_soon();
             }
         }
     }

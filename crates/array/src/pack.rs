@@ -61,8 +61,6 @@ pub(crate) struct Packer {
     dead: Cell<usize>,
     /// Ghosts that turned out to be of no set: members, and what deletes them.
     pub(crate) unneeded: RefCell<Vec<(usize, Op)>>,
-    /// Sets that were, and of which values wait to be packed anew; and what has gone of them.
-    judged: RefCell<BTreeMap<(ContainerId, Version), Gone>>,
     /// Stores that wait to be packed as they come.
     pub(crate) rounds: Rounds,
     runs: Cell<bool>,
@@ -77,6 +75,8 @@ type Gone = BTreeSet<(usize, Version)>;
 pub(crate) struct Loose {
     pub(crate) stub: Stub,
     pub(crate) gone: Gone,
+    /// It was found to live while a member was out: it waits until all are in.
+    pub(crate) waits: bool,
 }
 
 impl Loose {
@@ -91,8 +91,6 @@ pub(crate) struct Joining {
     pub(crate) place: Place,
     pub(crate) header: Header,
     pub(crate) bytes: Vec<u8>,
-    /// The set that it is in.
-    pub(crate) from: Option<Stub>,
 }
 
 impl Packer {
@@ -103,45 +101,37 @@ impl Packer {
 
     fn loosened(&self, container: ContainerId, stub: &Stub, gone: Option<(usize, Version)>) {
         let mut loose = self.loose.borrow_mut();
-        let before = || self.judged.borrow().get(&(container, stub.set)).cloned();
-        let new = || Loose { stub: stub.clone(), gone: before().unwrap_or_default() };
+        let new = || Loose { stub: stub.clone(), gone: Gone::new(), waits: false };
         let loose = loose.entry((container, stub.set)).or_insert_with(new);
         let was_dead = loose.is_dead();
         loose.gone.extend(gone);
         self.dead.set(self.dead.get() + usize::from(!was_dead && loose.is_dead()));
     }
 
-    fn has_loose(&self) -> bool {
-        !self.loose.borrow().is_empty() || !self.unneeded.borrow().is_empty()
+    /// Whether anything is to be judged now.
+    fn has_loose(&self, all_in: bool) -> bool {
+        let is_next = |loose: &Loose| all_in || !loose.waits || loose.is_dead();
+        self.loose.borrow().values().any(is_next) || !self.unneeded.borrow().is_empty()
     }
 
     /// Sets to be judged: those that are dead, first or alone.
-    pub(crate) fn take_loose(&self, only_dead: bool) -> Vec<(ContainerId, Loose)> {
+    pub(crate) fn take_loose(&self, only_dead: bool, all_in: bool) -> Vec<(ContainerId, Loose)> {
         let mut loose = self.loose.borrow_mut();
         let mut taken: Vec<_> = loose.extract_if(.., |_, loose| loose.is_dead()).collect();
         self.dead.set(0);
         if !only_dead {
-            taken.extend(std::mem::take(&mut *loose));
+            taken.extend(loose.extract_if(.., |_, loose| all_in || !loose.waits));
         }
         taken.into_iter().map(|((container, _), loose)| (container, loose)).collect()
     }
 
     /// A set goes on waiting to be judged.
     pub(crate) fn put_loose(&self, container: ContainerId, loose: Loose) {
-        let gone = loose.gone;
+        let (gone, waits) = (loose.gone, loose.waits);
         self.loosen(container, &loose.stub);
-        if let Some(waits) = self.loose.borrow_mut().get_mut(&(container, loose.stub.set)) {
-            waits.gone.extend(gone);
-        }
-    }
-
-    /// A set has been judged: whether a value of it lives.
-    pub(crate) fn judged(&self, container: ContainerId, loose: &Loose, lives: bool) {
-        let mut judged = self.judged.borrow_mut();
-        if lives {
-            judged.insert((container, loose.stub.set), loose.gone.clone());
-        } else {
-            judged.remove(&(container, loose.stub.set));
+        if let Some(again) = self.loose.borrow_mut().get_mut(&(container, loose.stub.set)) {
+            again.gone.extend(gone);
+            again.waits = waits;
         }
     }
 
@@ -149,7 +139,6 @@ impl Packer {
     pub(crate) fn forget(&self, container: ContainerId) {
         self.waiting.borrow_mut().retain(|(of, ..), _| *of != container);
         self.loose.borrow_mut().retain(|(of, _), _| *of != container);
-        self.judged.borrow_mut().retain(|(of, _), _| *of != container);
     }
 
     fn wait_again(&self, container: ContainerId, form: Form, key: &[u8], members: usize) {
@@ -227,8 +216,8 @@ impl Array {
         self.pack_soon();
     }
 
-    /// Finds what is not packed and may be: from all primaries in turns, as values of different ones are packed
-    /// together.
+    /// Finds what is not packed and may be: from all primaries in turns, as values of different ones are
+    /// packed together.
     pub(crate) async fn pack_all(self: &Rc<Self>) -> Result<()> {
         for container in (0..ARRAY_CONTAINERS).map(ContainerId).filter(|_| self.forms.has_packed()) {
             let sources = (0..self.count()).filter_map(|member| {
@@ -277,11 +266,6 @@ impl Array {
         Ok(())
     }
 
-    /// A value of a set that has lost others is packed with what waits.
-    pub(crate) fn pack_again(&self, place: &Place, form: Form) {
-        self.packer.wait_again(place.container, form, &place.key, self.count());
-    }
-
     /// Begins to pack what waits, and to regroup what is loose, unless that is under way.
     pub(crate) fn pack_soon(self: &Rc<Self>) {
         if self.packer.runs.replace(true) {
@@ -317,7 +301,9 @@ impl Array {
                     }
                     packed
                 }
-                None if is_loose || is_quiet && self.packer.has_loose() => self.regroup(false).await,
+                None if (is_loose || is_quiet) && self.packer.has_loose(self.all_in()) => {
+                    self.regroup(false).await
+                }
                 None if is_quiet && self.all_in() => return,
                 None if is_quiet => {
                     self.rest_until(now_ns + HINDERED_NS).await;
@@ -343,7 +329,7 @@ impl Array {
     async fn pack(self: &Rc<Self>, container: ContainerId, form: Form, keys: &[Vec<u8>]) -> Result<()> {
         let mut places: Vec<Place> =
             keys.iter().map(|key| self.place(container, key)).collect::<Result<Vec<_>>>()?;
-        // Who writes one of them has it packed, and nobody waits for the others because of it.
+        // Nobody waits for the others because one is busy: that stays as it is until it is written again.
         places.retain(|place| self.locks.is_free(place.id.0, place.id.1));
         let ids: BTreeSet<_> = places.iter().map(|place| place.id).collect();
         let _guards = self.locks.lock_all(&ids.into_iter().collect::<Vec<_>>()).await;
@@ -354,9 +340,6 @@ impl Array {
         let Some(set) = self.set_of(form, &joining) else { return Ok(()) };
         self.store_set(container, &set, &joining).await?;
         self.store_stubs(&set, &joining).await?;
-        for from in joining.iter().filter_map(|value| value.from.as_ref()) {
-            self.packer.loosen(container, from);
-        }
         Ok(())
     }
 
@@ -368,11 +351,9 @@ impl Array {
         self.finish_kept(&place).await;
         let (manner, device) = (Manner::background(), self.readable(place.primary));
         let Some(device) = device else { return Ok(None) };
-        let from = match self.membership(&place, &manner).await? {
-            Membership::Alone => None,
-            Membership::Of(_, stub) if self.is_loose(place.container, &stub) => Some(stub),
-            Membership::Of(..) | Membership::Unknown => return Ok(None),
-        };
+        if self.membership(&place, &manner).await? != Membership::Alone {
+            return Ok(None);
+        }
         let piece = match self.read_piece(&device, &place, 0, None, &manner).await {
             Err(Error::NotFound | Error::Unreadable(_)) => return Ok(None),
             piece => piece?,
@@ -381,11 +362,7 @@ impl Array {
         if header.form != form || item.upload.is_some() || item.expiry_ms.is_some() {
             return Ok(None);
         }
-        Ok(Some(Joining { place, header, bytes: item.bytes, from }))
-    }
-
-    fn is_loose(&self, container: ContainerId, stub: &Stub) -> bool {
-        self.packer.judged.borrow().contains_key(&(container, stub.set))
+        Ok(Some(Joining { place, header, bytes: item.bytes }))
     }
 
     /// The set that values make; nothing if it is not worth it, or its records would be too long.

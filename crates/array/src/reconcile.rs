@@ -52,8 +52,8 @@ impl Array {
             reconciled = self.reconcile(place, Proof::Record).await;
         }
         if reconciled.is_ok() && self.forms.has_packed() && self.is_half_written(place) {
-            self.put_same_stubs(place).await?;
             self.leave_unfinished_set(place).await?;
+            self.put_same_stubs(place).await?;
         }
         match reconciled {
             Ok(_) if self.forms.are_mixed() => {
@@ -177,13 +177,15 @@ impl Array {
     }
 
     /// Puts copies in the place of the stubs of a held key that was half written with a set that was not
-    /// finished: nobody was told of it, and nobody else relies on it.
+    /// finished: nobody was told of it.
     async fn leave_unfinished_set(self: &Rc<Self>, place: &Place) -> Result<()> {
         let manner = Manner::background();
         let Membership::Of(_, stub) = self.membership(place, &manner).await? else { return Ok(()) };
         if self.state_of_set(place.container, &stub, &manner).await? != SetState::Partial {
             return Ok(());
         }
+        // Of others that it names it may turn out to give the value: they go on relying on it.
+        self.leave_any_set(place).await?;
         self.put_copies(place).await?;
         self.regroup_later(place.container, &stub);
         Ok(())

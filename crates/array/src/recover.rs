@@ -15,9 +15,13 @@ use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::set::{Packed, Set, Stub, VERSION_BYTES, ghost_key, lasting_key, set_key};
-use futures_util::future::join_all;
-use plimsoll_kv::{ContainerId, Device, Error, Form, Item, Op, Output, Result, Version};
+use futures_util::future::{Either, join_all, select};
+use plimsoll_kv::{ContainerId, Device, Error, Form, Item, Op, Output, Request, Result, Version};
+use std::pin::pin;
 use std::rc::Rc;
+
+/// A transaction waits so long for values of a set that others may hold.
+const HELD_NS_MAX: u64 = 1_000_000_000;
 
 /// What members that are in have of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,18 @@ impl Array {
         stub: Piece,
         manner: &Manner,
     ) -> Result<Piece> {
+        if !manner.is_within() {
+            return self.recover(place, stub, manner).await;
+        }
+        // Others of the set may be held by a transaction that waits for this one.
+        let end = pin!(self.reactor.sleep_ns(HELD_NS_MAX));
+        match select(pin!(self.recover(place, stub, manner)), end).await {
+            Either::Left((recovered, _)) => recovered,
+            Either::Right(_) => Err(Error::Overloaded),
+        }
+    }
+
+    async fn recover(self: &Rc<Self>, place: &Place, stub: Piece, manner: &Manner) -> Result<Piece> {
         let (header, named) = (stub.header.ok_or(WRONG_OUTPUT)?, stub.stub.ok_or(WRONG_OUTPUT)?);
         let mut failure = unreadable("no device that holds its set is in");
         // Any parity does: they take turns.
@@ -131,8 +147,8 @@ impl Array {
         manner: &Manner,
     ) -> Result<Record> {
         let (container, key) = (placement::sets(container), set_key(&self.tag, name));
-        let op = Op::Retrieve { container, key, range: None, pin: false };
-        let item = match device.clone().execute(manner.request(op)).await?.output {
+        let request = self.past_holds(manner, container, &key);
+        let item = match device.clone().execute(request).await?.output {
             Output::Found(item) => item,
             _ => return Err(WRONG_OUTPUT),
         };
@@ -159,7 +175,7 @@ impl Array {
         let Record { set, number, parity } = record;
         let each = (0..set.values.len()).map(async |at| {
             let device = self.readable(self.primary_of_value(&set, at)).filter(|_| at != lost)?;
-            self.shard_at(&device, container, &set.values[at], manner).await.ok()
+            self.shard_at(&device, container, &set.values[at], manner).await.ok().map(|(bytes, _)| bytes)
         });
         let mut shards = join_all(each).await;
         shards.resize(set.data.into(), Some(Vec::new()));
@@ -198,26 +214,27 @@ impl Array {
         placement::primary(&set.values[at].key, self.count())
     }
 
-    /// A value of a set as its member has it, or what it keeps of it.
+    /// A value of a set as its member has it, or what it keeps of it; and whether it may expire there.
     pub(crate) async fn shard_at(
         &self,
         device: &Rc<dyn Device>,
         container: ContainerId,
         value: &Packed,
         manner: &Manner,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<(Vec<u8>, bool)> {
         let (of, key) = (placement::container(container, 0), value.key.clone());
-        let current = self.stored(device, (of, key), manner).await;
-        if let Ok(bytes) = current.and_then(|stored| of_version(stored, value)) {
-            return Ok(bytes);
+        if let Ok(Item { bytes, expiry_ms, .. }) = self.stored(device, (of, key), manner).await
+            && let Ok(bytes) = of_version(bytes, value)
+        {
+            return Ok((bytes, expiry_ms.is_some()));
         }
         let keys = [ghost_key(&self.tag, value.version), lasting_key(&self.tag, value.version)];
         let mut failure = Error::NotFound;
         for key in keys {
             match self.stored(device, (placement::sets(container), key), manner).await {
-                Ok(mut stored) => {
+                Ok(Item { bytes: mut stored, .. }) => {
                     stored.drain(..VERSION_BYTES.min(stored.len()));
-                    return of_version(stored, value);
+                    return of_version(stored, value).map(|bytes| (bytes, false));
                 }
                 Err(Error::NotFound) => {}
                 Err(error) => failure = error,
@@ -231,11 +248,21 @@ impl Array {
         device: &Rc<dyn Device>,
         (container, key): (ContainerId, Vec<u8>),
         manner: &Manner,
-    ) -> Result<Vec<u8>> {
-        let op = Op::Retrieve { container, key, range: None, pin: false };
-        match device.clone().execute(manner.request(op)).await?.output {
-            Output::Found(item) => Ok(item.bytes),
+    ) -> Result<Item> {
+        match device.clone().execute(self.past_holds(manner, container, &key)).await?.output {
+            Output::Found(item) => Ok(item),
             _ => Err(WRONG_OUTPUT),
+        }
+    }
+
+    /// Reads what a transaction that asks holds itself, as it holds everything; else as anybody.
+    fn past_holds(&self, manner: &Manner, container: ContainerId, key: &[u8]) -> Request {
+        match self.holds_everything(manner) {
+            true => manner.retrieve(container, key, None, false),
+            false => {
+                let key = key.to_vec();
+                manner.request(Op::Retrieve { container, key, range: None, pin: false })
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::pack::Loose;
 use crate::placement;
 use crate::set::{Packed, Set, Stub, VERSION_BYTES, decode_version, ghost_key, set_key};
 use plimsoll_kv::key_locks::KeyGuard;
-use plimsoll_kv::{Condition, ContainerId, Error, Form, Op, Output, Result};
+use plimsoll_kv::{Condition, ContainerId, Error, Op, Output, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -34,50 +34,41 @@ pub(crate) enum Lives {
 }
 
 impl Array {
-    /// Looks through all sets that are loose: those without a living value go, all together, and the values
-    /// of the others wait to be packed. Or those alone of which it is known that they have none.
+    /// Looks through all sets that are loose: those without a living value go, all together, and the others
+    /// are taken apart. Or those alone of which it is known that they have none.
     pub(crate) async fn regroup(self: &Rc<Self>, only_dead: bool) -> Result<()> {
         let (mut ghosts, mut records) = (self.packer.unneeded.take(), Vec::new());
         let mut failure = None;
-        for (container, loose) in self.packer.take_loose(only_dead) {
+        for (container, mut loose) in self.packer.take_loose(only_dead, self.all_in()) {
             if failure.is_some() || self.closing.get() {
                 self.packer.put_loose(container, loose);
                 continue;
             }
-            let is_dead = match self.judged(container, &loose).await {
-                Ok(is_dead) => is_dead,
-                Err(error) => {
-                    failure = Some(error);
-                    self.packer.put_loose(container, loose);
-                    continue;
-                }
-            };
-            if is_dead {
+            if loose.is_dead() {
                 ghosts.extend(loose.gone.iter().map(|(member, version)| {
                     (*member, self.delete_of_set(container, ghost_key(&self.tag, *version)))
                 }));
                 records.extend(loose.stub.holders.iter().map(|holder| {
                     ((*holder).into(), self.delete_of_set(container, set_key(&self.tag, loose.stub.set)))
                 }));
+                continue;
+            }
+            match self.judge_set(container, &loose).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    loose.waits = true;
+                    self.packer.put_loose(container, loose);
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    self.packer.put_loose(container, loose);
+                }
             }
         }
         // What is left of them is found by who looks through the sets: so the records go last.
         self.delete_together(ghosts).await?;
         self.delete_together(records).await?;
         failure.map_or(Ok(()), Err)
-    }
-
-    /// Whether nobody needs a set any more; the keys that do wait to be packed.
-    async fn judged(self: &Rc<Self>, container: ContainerId, loose: &Loose) -> Result<bool> {
-        let living = match loose.is_dead() {
-            true => Vec::new(),
-            false => self.judge_set(container, &loose.stub).await?,
-        };
-        self.packer.judged(container, loose, !living.is_empty());
-        for (place, form) in &living {
-            self.pack_again(place, *form);
-        }
-        Ok(living.is_empty())
     }
 
     fn delete_of_set(&self, container: ContainerId, key: Vec<u8>) -> Op {
@@ -106,21 +97,31 @@ impl Array {
         Ok(())
     }
 
-    /// Deletes a set that nobody needs; the keys that do, else.
-    async fn judge_set(self: &Rc<Self>, container: ContainerId, stub: &Stub) -> Result<Vec<(Place, Form)>> {
-        let Some(set) = self.find_set(container, stub).await? else { return Ok(Vec::new()) };
+    /// Takes a set apart: what lives of it stands as copies again, and waits to be packed; then it goes.
+    /// False if it lives while a member is out: that one may have stubs of it when it comes back.
+    async fn judge_set(self: &Rc<Self>, container: ContainerId, loose: &Loose) -> Result<bool> {
+        let Some(set) = self.find_set(container, &loose.stub).await? else { return Ok(true) };
         let (_guards, places) = self.hold_set(container, &set).await?;
         let mut living = Vec::new();
         for (place, value) in places.into_iter().zip(&set.values) {
             if self.lives_in(&place, (&set, value)).await? != Lives::No {
-                living.push((place, set.form()));
+                living.push(place);
             }
         }
-        if living.is_empty() {
-            self.delete_ghosts(container, &set).await?;
-            self.delete_set(container, &set).await;
+        if !living.is_empty() && !self.all_in() {
+            return Ok(false);
         }
-        Ok(living)
+        for place in &living {
+            self.put_copies(place).await?;
+            self.pack_later(place, set.form());
+        }
+        self.delete_ghosts(container, &set).await?;
+        let gone = loose.gone.iter().map(|(member, version)| {
+            (*member, self.delete_of_set(container, ghost_key(&self.tag, *version)))
+        });
+        self.delete_together(gone.collect()).await?;
+        self.delete_set(container, &set).await;
+        Ok(true)
     }
 
     /// A set, as the first of its holders that has it tells it; nothing if none has.

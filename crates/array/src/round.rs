@@ -74,7 +74,7 @@ struct Waiting {
 pub(crate) enum Outcome {
     /// It was packed: the version by which it is known, whether it replaced something, and what stood where
     /// its stub is now; what names it.
-    Packed { version: Version, has_replaced: bool, before: Option<Item>, slot: Slot },
+    Packed { version: Version, has_replaced: bool, before: Vec<Item>, slot: Slot },
     /// Too few came, or it cannot be packed: it goes alone.
     Alone { ghost: Option<Op>, slot: Slot },
     /// It was not stored, or may not have been.
@@ -149,7 +149,7 @@ impl Array {
         let Some(round) = round else { return Outcome::Alone { ghost, slot } };
         let (version, value_bytes) = (self.next_version(), value.len() as u64);
         let header = Header { form, role: 0, version, value_bytes, is_stub: false };
-        let joining = Joining { place: place.clone(), header, bytes: value.to_vec(), from: None };
+        let joining = Joining { place: place.clone(), header, bytes: value.to_vec() };
         let outcome = Rc::new(RefCell::new(None));
         let waiting = Waiting { joining, ghost, slot, manner: manner.clone(), outcome: outcome.clone() };
         round.waiting.borrow_mut().push(waiting);
@@ -271,10 +271,11 @@ fn told<'a>(done: &'a [(usize, Output)], at: &[OutputAt]) -> Option<&'a Output> 
 }
 
 fn packed(done: &[(usize, Output)], at: &[OutputAt], slot: Slot) -> Outcome {
-    let before = match told(done, &at[1..]) {
+    let before = at[1..].iter().filter_map(|at| match told(done, std::slice::from_ref(at)) {
         Some(Output::Stored { previous, .. }) => previous.clone(),
         _ => None,
-    };
+    });
+    let before = before.collect();
     match told(done, at) {
         Some(Output::Stored { version, previous }) => {
             Outcome::Packed { version: *version, has_replaced: previous.is_some(), before, slot }

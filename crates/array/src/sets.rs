@@ -124,7 +124,7 @@ impl Array {
             return Ok(Mended::default());
         }
         let mut mended = Mended::default();
-        let shards = self.mend_shards(container, &set, &mut mended).await;
+        let shards = self.mend_shards(container, &set, member, &mut mended).await;
         if let (Err(Error::Unreadable(_)), Some(_)) = (&shards, member) {
             lives = self.life_of(container, &set, &places).await?;
         }
@@ -193,6 +193,7 @@ impl Array {
         self: &Rc<Self>,
         container: ContainerId,
         set: &Set,
+        alone: Option<usize>,
         mended: &mut Mended,
     ) -> Result<Vec<Option<Vec<u8>>>> {
         let manner = Manner::background();
@@ -203,7 +204,12 @@ impl Array {
                 None => Err(Error::NotFound),
             };
             match shard {
-                Ok(bytes) => shards.push(Some(bytes)),
+                Ok((bytes, may_expire)) => {
+                    if may_expire {
+                        self.keep_expiring(container, set, (at, &bytes)).await?;
+                    }
+                    shards.push(Some(bytes));
+                }
                 Err(Error::NotFound | Error::Unreadable(_)) => {
                     lost.push(at);
                     shards.push(None);
@@ -224,13 +230,31 @@ impl Array {
         for at in lost {
             let found = self.computed(set, &shards, at)?;
             let member = self.primary_of_value(set, at);
-            if self.writable(member).is_some() {
+            // Who is coming in gets its values first, and what it lacks then.
+            if self.state(member) == MemberState::In || alone == Some(member) {
                 let ghost = self.ghost_op(container, set, (&set.values[at], &found));
                 self.mend_at(member, (ghost, found.len(), "a value"), mended).await?;
             }
             shards[at] = Some(found);
         }
         Ok(shards)
+    }
+
+    /// A member that was given a value that expires keeps it for its set, too.
+    async fn keep_expiring(
+        self: &Rc<Self>,
+        container: ContainerId,
+        set: &Set,
+        (at, bytes): (usize, &[u8]),
+    ) -> Result<()> {
+        let (member, version) = (self.primary_of_value(set, at), set.values[at].version);
+        let Some(device) = self.writable(member) else { return Ok(()) };
+        let key = ghost_key(&self.tag, version);
+        if self.ghost_name(&device, placement::sets(container), &key).await?.is_none() {
+            let ghost = self.ghost_op(container, set, (&set.values[at], bytes));
+            self.sent_one(member, ghost).await?;
+        }
+        Ok(())
     }
 
     /// What a member has to keep of a value of a set that it lacks.

@@ -145,7 +145,11 @@ impl Array {
                 if self.forms.are_mixed() {
                     self.finish_kept(place).await;
                 }
-                self.leave_set(place, manner).await?;
+                match self.leave_set(place, manner).await {
+                    // What it deletes may make the room; so may others.
+                    Ok(()) | Err(Error::NoSpace | Error::NoMemory) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         let below = self.held_below(&places, held.everything);
@@ -180,6 +184,13 @@ impl Array {
             }
         }
         below
+    }
+
+    /// True for what a transaction asks that holds everything.
+    pub(crate) fn holds_everything(&self, manner: &Manner) -> bool {
+        let open = self.transactions.open.borrow();
+        let holding = manner.transaction().and_then(|id| open.get(&id));
+        holding.is_some_and(|holding| holding.everything.is_some())
     }
 
     pub(crate) fn check_held(&self, id: TransactionId, place: &Place) -> Result<()> {

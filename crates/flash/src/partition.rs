@@ -157,7 +157,9 @@ impl Device for Partition {
     fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
         let place = self.place(container, key);
         let has_none = || self.state.borrow().index.find(place.slot, place.fingerprint).next().is_none();
-        !self.transactions.is_stale(place.lock_id()) && has_none()
+        let (slot, fingerprint) = place.lock_id();
+        let is_held = self.transactions.is_stale(place.lock_id()) || self.locks.is_kept(slot, fingerprint);
+        !is_held && has_none()
     }
 
     fn value_bytes_max(&self) -> usize {

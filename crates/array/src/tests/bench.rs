@@ -126,6 +126,12 @@ impl Bench {
         }
     }
 
+    /// What is asked of a member does not arrive, if it is such.
+    pub(super) fn loses(&self, member: usize, is_lost: impl Fn(&Op) -> bool + 'static) {
+        let line = &self.lines.borrow()[member];
+        line.set(move |op| if is_lost(op) { LineState::Lost } else { LineState::Whole });
+    }
+
     pub(super) async fn try_open(&self, missing: &[usize]) -> std::result::Result<Rc<Array>, OpenError> {
         self.lines.take().iter().for_each(|line| line.set(|_| LineState::Cut));
         Array::open(&self.reactor, 0, 1, self.given(missing), self.options.clone()).await
@@ -182,6 +188,10 @@ impl Device for Line {
             LineState::Cut => Box::pin(std::future::ready(Err(Error::ShuttingDown))),
             LineState::Lost => Box::pin(std::future::pending()),
         }
+    }
+
+    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
+        self.to.lacks(container, key)
     }
 
     fn value_bytes_max(&self) -> usize {

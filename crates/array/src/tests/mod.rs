@@ -14,6 +14,7 @@ mod parts;
 mod pins;
 mod scans;
 mod scripts;
+mod sets;
 mod shards;
 mod sizes;
 mod slow;

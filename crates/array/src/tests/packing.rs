@@ -17,22 +17,22 @@ fn policy(data: u32, parities: u32) -> Policy {
     Mechanism::Packing { data, parities }.into()
 }
 
-fn bench(reactor: &Reactor, members: usize, data: u32, parities: u32) -> Bench {
+pub(super) fn bench(reactor: &Reactor, members: usize, data: u32, parities: u32) -> Bench {
     Bench::by_size(reactor, members, &[policy(data, parities)])
 }
 
-fn value(number: usize, generation: u8) -> Vec<u8> {
+pub(super) fn value(number: usize, generation: u8) -> Vec<u8> {
     long(number * 5, generation)
 }
 
-async fn fill(array: &Rc<Array>, count: usize, generation: u8) {
+pub(super) async fn fill(array: &Rc<Array>, count: usize, generation: u8) {
     let each = (0..count).map(|number| async move {
         set(array, &format!("key:{number}"), &value(number, generation)).await.unwrap();
     });
     join_all(each).await;
 }
 
-async fn check(array: &Rc<Array>, count: usize, generation: u8) {
+pub(super) async fn check(array: &Rc<Array>, count: usize, generation: u8) {
     for number in 0..count {
         let given = bytes(array, &format!("key:{number}")).await;
         assert_eq!(given, Some(value(number, generation)), "key:{number}");
@@ -40,7 +40,7 @@ async fn check(array: &Rc<Array>, count: usize, generation: u8) {
     assert_eq!(keys(array).await, count as u64);
 }
 
-async fn settled(reactor: &Reactor) {
+pub(super) async fn settled(reactor: &Reactor) {
     reactor.sleep_ns(500_000_000).await;
 }
 
@@ -54,7 +54,7 @@ async fn listed(bench: &Bench, member: usize, container: ContainerId) -> Vec<Vec
 }
 
 /// The sets that stand on members, and how many ghosts.
-async fn found_sets(bench: &Bench) -> (Vec<Set>, usize) {
+pub(super) async fn found_sets(bench: &Bench) -> (Vec<Set>, usize) {
     let (mut names, mut found, mut ghosts) = (BTreeSet::new(), Vec::new(), 0);
     for member in 0..bench.below.len() {
         for key in listed(bench, member, sets(DB)).await {
@@ -75,12 +75,12 @@ async fn found_sets(bench: &Bench) -> (Vec<Set>, usize) {
     (found, ghosts)
 }
 
-fn set_key(name: plimsoll_kv::Version) -> Vec<u8> {
+pub(super) fn set_key(name: plimsoll_kv::Version) -> Vec<u8> {
     crate::set::set_key("{0}", name)
 }
 
 /// What stands in each role of a key: the bytes behind the header, if that is no stub.
-async fn pieces(bench: &Bench, key: &str, roles: usize) -> Vec<Option<usize>> {
+pub(super) async fn pieces(bench: &Bench, key: &str, roles: usize) -> Vec<Option<usize>> {
     let count = bench.below.len();
     let primary = placement::primary(key.as_bytes(), count);
     let mut pieces = Vec::new();
