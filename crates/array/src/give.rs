@@ -47,6 +47,14 @@ fn expiry_of(item: &Item) -> Expiry {
     item.expiry_ms.map_or(Expiry::Never, Expiry::At)
 }
 
+/// Bytes of a value that are given: of a stub, its own.
+fn given_bytes(value: &Value, item: &Item) -> u64 {
+    match value {
+        Value::Bytes(bytes) if Header::decode(bytes).is_ok_and(|header| header.is_stub) => bytes.len() as u64,
+        _ => item.length,
+    }
+}
+
 impl Array {
     /// Gives the member in role `to` its piece of a held key, from those of some of `roles`, whatever it has
     /// there; bytes of the value.
@@ -58,9 +66,10 @@ impl Array {
         roles: &[usize],
     ) -> Result<u64> {
         let (value, item) = self.piece_for(place, form, to, roles).await?;
+        let bytes = given_bytes(&value, &item);
         let store = self.store_op(place, to, value, expiry_of(&item));
         self.sent_one(self.member_of(place, to), store).await?;
-        self.given(place, to, &item)
+        self.given(place, to, (&item, bytes))
     }
 
     /// The same, to a member that lacks the key, as far as is known: an error if it exists there.
@@ -75,20 +84,22 @@ impl Array {
         let Some(device) = self.writable(self.member_of(place, to)) else {
             return self.give(place, form, to, roles).await;
         };
+        let bytes = given_bytes(&value, &item);
         let mut store = self.store_op(place, to, value, expiry_of(&item));
         if let Op::Store { value: Value::Bytes(_), condition, .. } = &mut store {
             *condition = Condition::MustNotExist;
         }
         match self.in_time(device, Manner::background().request(store)).await {
-            Ok(_) => self.given(place, to, &item),
+            Ok(_) => self.given(place, to, (&item, bytes)),
             Err(Error::Exists) => Err(Error::Exists),
             // What becomes of a member that takes no writes is decided where they are sent.
             Err(_) => self.give(place, form, to, roles).await,
         }
     }
 
-    fn given(&self, place: &Place, to: usize, item: &Item) -> Result<u64> {
-        self.note(self.member_of(place, to), |status| status.copied_bytes += item.length);
+    /// Notes what was given; told is the length of the value, whatever stands for it: a request at least.
+    fn given(&self, place: &Place, to: usize, (item, bytes): (&Item, u64)) -> Result<u64> {
+        self.note(self.member_of(place, to), |status| status.copied_bytes += bytes);
         Ok(item.length)
     }
 
@@ -138,8 +149,7 @@ impl Array {
             match self.read_piece(&device, place, *role, Some((0, 0)), &Manner::background()).await {
                 Ok(Piece { item, header: Some(header), stub: Some(stub), .. }) => {
                     let stub = Header { role: to as u8, ..header }.before(&stub.encode());
-                    let length = stub.len() as u64;
-                    return Ok(Some((stub, Item { length, ..item })));
+                    return Ok(Some((stub, item)));
                 }
                 Ok(_) | Err(Error::NotFound) => {}
                 Err(error) if verdict(&error) == Verdict::Broken => {}

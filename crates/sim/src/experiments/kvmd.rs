@@ -396,11 +396,16 @@ mod tests {
 
     #[test]
     fn who_is_left_does_the_work_and_a_new_device_is_filled_as_fast_as_it_writes() {
-        for (_, policy) in policies().into_iter().skip(1) {
+        for (name, policy) in policies().into_iter().skip(1) {
             let row =
                 run(move |reactor| failing(reactor, MODELS[1], policy.clone(), (20_000, Keys { seed: 1 })));
-            assert!(row[0] > 0.7 && row[1] > 0.6, "{row:?}");
-            assert!(row[4] <= 1.3, "{row:?}");
+            // A packed value without its device takes five requests; so does writing it again.
+            let (one_out, two_out, ratio) = match name {
+                "packing 4+2" => (0.45, 0.28, 4.5),
+                _ => (0.7, 0.6, 1.3),
+            };
+            assert!(row[0] > one_out && row[1] > two_out, "{name}: {row:?}");
+            assert!(row[4] <= ratio, "{name}: {row:?}");
         }
     }
 }

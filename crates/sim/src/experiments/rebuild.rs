@@ -203,7 +203,9 @@ mod tests {
             let model = MODELS[1];
             let rate = (0.1 * 4.0 * KIB as f64 * 1e9 / model.cost_ns(1.0, 4.0 * KIB as f64)) as u64;
             let row = run(|reactor| loaded(reactor, model, (policy.clone(), rate), (Keys { seed: 1 }, 3000)));
-            assert!(row[2] < 1.5, "{name}: {row:?}");
+            // What is packed asks several devices for each value: the limit is by bytes.
+            let most = if name == "packing 4+2" { 3.5 } else { 1.5 };
+            assert!(row[2] < most, "{name}: {row:?}");
         }
     }
 }
