@@ -8,8 +8,8 @@
 //! * a value that a set names stands on its member, under its key or as a ghost, as long as another value of
 //!   the set lives;
 //! * whoever cannot find out whether a value is packed takes it to be;
-//! * a ghost names the set that it is for; one of which that is not known is claimed by the set that needs it
-//!   when that is looked through, and what nobody claims goes then.
+//! * a ghost names the set that it is for, or, where that is not known when it is made, the time: it is claimed
+//!   by the set that needs it when that is looked through, and what nobody claims goes then.
 
 use crate::array::{Array, Manner, Place};
 use crate::gather::Piece;
@@ -198,11 +198,17 @@ impl Array {
         let roles = self.all_roles();
         let mut pieces = self.gather(place, None, (1, &roles, None), &Manner::background()).await?;
         let Some(Piece { item, header: Some(header), .. }) = pieces.pop() else { return Err(WRONG_OUTPUT) };
+        // Where this is cut short some have copies and others stubs: the next start makes them the same.
+        let slot = self.journal.slot().await;
         for role in stubs {
             let value = Value::Bytes(Header { role: role as u8, ..header }.before(&item.bytes));
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
             let store = self.store_op(place, role, value, expiry);
-            self.sent_one(self.member_of(place, role), store).await?;
+            let batch = Op::Batch(vec![store, slot.entry(place.container, &place.key)]);
+            if let Err(error) = self.sent_one(self.member_of(place, role), batch).await {
+                self.leave_unsettled(place, slot).await;
+                return Err(error);
+            }
         }
         Ok(())
     }

@@ -153,7 +153,8 @@ impl Array {
             _ => return Err(WRONG_OUTPUT),
         };
         let (set, number, parity) = Set::decode(&item.bytes).map_err(unreadable)?;
-        if set.name != name || !self.are_members(&set.holders) {
+        let is_known = self.forms.has(set.form()) && self.are_members(&set.holders);
+        if set.name != name || !is_known {
             return Err(unreadable("a record of another set"));
         }
         Ok(Record { set, number, parity: parity.to_vec() })
