@@ -8,8 +8,8 @@
 //! * a value that a set names stands on its member, under its key or as a ghost, as long as another value of
 //!   the set lives;
 //! * whoever cannot find out whether a value is packed takes it to be;
-//! * a ghost names the set that it is for, or, where that is not known when it is made, the time: it is claimed
-//!   by the set that needs it when that is looked through, and what nobody claims goes then.
+//! * a ghost names the set that it is for, or, where that is not known when it is made, the time: it is
+//!   claimed by the set that needs it when that is looked through, and what nobody claims goes then.
 
 use crate::array::{Array, Manner, Place};
 use crate::gather::Piece;

@@ -3,8 +3,8 @@
 //! Role: looks through sets that are known to be loose. Place on the path: none; when nobody writes.
 //!
 //! Invariants:
-//! * all keys of a set are held while it is judged, and it is taken to live if that is not known; one of which
-//!   every value is known to have gone needs no judging;
+//! * all keys of a set are held while it is judged, and it is taken to live if that is not known; one of
+//!   which every value is known to have gone needs no judging;
 //! * a set goes when no key has a stub of it any more: first its ghosts, and then its records, so that what a
 //!   crash leaves is found by whoever looks through the sets;
 //! * no two sets name one version: what lives of a set stands as copies before it goes;
