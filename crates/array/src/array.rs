@@ -93,6 +93,8 @@ pub struct Array {
     pub(crate) roster_written: WaitList,
     pub(crate) locks: Rc<KeyLocks>,
     pub(crate) version: Cell<Version>,
+    /// The newest version when the first of those went out that are not in.
+    pub(crate) parted_at: Cell<Version>,
     pub(crate) journal: Rc<Journal>,
     /// Keys that may differ between members.
     pub(crate) unsettled: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
@@ -230,6 +232,7 @@ impl Array {
             forms,
             clock: Rc::new(WallClock::new(reactor)),
             version: Cell::new(Version { epoch: roster.opens, clock: 0 }),
+            parted_at: Cell::new(Version { epoch: roster.opens, clock: 0 }),
             members: RefCell::new(members),
             roster_durable: Cell::new(0),
             roster: RefCell::new(roster),

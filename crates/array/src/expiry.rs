@@ -28,19 +28,25 @@ impl Array {
         let found = self.look(place, Some((0, 0)), manner).await?;
         let Some((item, form)) = found else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
-        let set = self.set_expiry_held(place, (&item, form), expiry, manner).await;
-        if !matches!(set, Err(Error::Unreadable(_))) || !self.is_unsettled(place) {
-            return set;
-        }
-        // A member could not read its piece: it is written again, and then its time is changed.
-        self.settle(place).await?;
-        match (self.look(place, Some((0, 0)), manner).await?, expiry) {
-            (Some((item, form)), _) => self.set_expiry_held(place, (&item, form), expiry, manner).await,
-            // The others have let it expire, as they were asked to (seed 502).
-            (None, Expiry::At(at_ms)) if at_ms <= self.now_ms() => {
+        let set = match self.set_expiry_held(place, (&item, form), expiry, manner).await {
+            Err(Error::Unreadable(_)) if self.is_unsettled(place) => {
+                // A member could not read its piece: it is written again, and then its time is changed.
+                self.settle(place).await?;
+                match self.look(place, Some((0, 0)), manner).await? {
+                    Some((item, form)) => self.set_expiry_held(place, (&item, form), expiry, manner).await,
+                    None => Err(Error::NotFound),
+                }
+            }
+            set => set,
+        };
+        match (set, expiry) {
+            // It has expired meanwhile, as was asked (seeds 502, 20074).
+            (Err(Error::NotFound), Expiry::At(at_ms))
+                if at_ms <= self.now_ms() && item.expiry_ms.is_none_or(|before_ms| before_ms > at_ms) =>
+            {
                 Ok(Output::ExpirySet(Item { expiry_ms: Some(at_ms), ..item }))
             }
-            (None, _) => Err(Error::NotFound),
+            (set, _) => set,
         }
     }
 

@@ -136,7 +136,7 @@ impl Array {
     /// What keeps a value, and its version; nothing if no set has it.
     fn ghost_from(&self, place: &Place, piece: Piece, membership: &Membership) -> Option<(Version, Op)> {
         let Piece { item, header: Some(header), .. } = piece else { return None };
-        if item.upload.is_some() || !header.form.is_packed() {
+        if item.upload.is_some() || !header.form.is_packed() || self.was_never_packed(header.version) {
             return None;
         }
         let set = match membership {
@@ -149,6 +149,12 @@ impl Array {
         }
         let key = ghost_key(&self.tag, header.version);
         Some((header.version, plain_store(placement::sets(place.container), key, value)))
+    }
+
+    /// Whether a value was written after a member went out that is out still: nothing was packed since, so
+    /// what replaces it again and again leaves one ghost at most, of what was there before (seed 21420).
+    fn was_never_packed(&self, version: Version) -> bool {
+        !self.all_in() && version > self.parted_at.get()
     }
 
     /// The same, done: what its member has of a held key may go from here on.
@@ -243,13 +249,17 @@ impl Array {
     }
 
     /// Whether a held key is packed, as the members that hold no value of it say. If it is whole on all, the
-    /// first that can be read knows.
+    /// first that can be read knows; if it may not be, it takes all of them to say that it is not.
     pub(crate) async fn membership(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Membership> {
         let packed = self.forms.each().filter(|form| form.is_packed());
         let roles = packed.map(|form| form.roles()).max().unwrap_or(0);
-        let (mut told, is_whole) = (Membership::Unknown, !self.is_unsettled(place));
+        let is_whole = !self.is_unsettled(place);
+        let (mut has_alone, mut all_told) = (false, true);
         for role in 1..roles {
-            let Some(device) = self.readable(self.member_of(place, role)) else { continue };
+            let Some(device) = self.readable(self.member_of(place, role)) else {
+                all_told = false;
+                continue;
+            };
             if is_whole && device.lacks(placement::container(place.container, role), &place.key) {
                 return Ok(Membership::Alone);
             }
@@ -258,12 +268,12 @@ impl Array {
                     return Ok(Membership::Of(header.version, stub));
                 }
                 Ok(_) | Err(Error::NotFound) if is_whole => return Ok(Membership::Alone),
-                Ok(_) | Err(Error::NotFound) => told = Membership::Alone,
-                Err(Error::Unreadable(_) | Error::ReadOnly(_)) => {}
+                Ok(_) | Err(Error::NotFound) => has_alone = true,
+                Err(Error::Unreadable(_) | Error::ReadOnly(_)) => all_told = false,
                 Err(error) => return Err(error),
             }
         }
-        Ok(told)
+        Ok(if has_alone && all_told { Membership::Alone } else { Membership::Unknown })
     }
 }
 

@@ -83,6 +83,9 @@ impl Array {
 
     /// Changes a member's state in memory: the roster has to be settled before anybody relies on it.
     pub(crate) fn set_state(&self, member: usize, state: MemberState, reason: &str) {
+        if self.all_in() {
+            self.parted_at.set(self.version.get());
+        }
         self.note(member, |status| {
             status.state = state;
             reason.clone_into(&mut status.reason);

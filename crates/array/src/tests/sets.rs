@@ -301,3 +301,44 @@ fn a_device_that_comes_back_keeps_what_expires_for_its_set() {
         assert!(bytes(&array, &name).await.is_some(), "{name}");
     });
 }
+
+/// Where every key is compared, none of them ever counts as compared (seed 20115).
+#[test]
+fn a_device_is_given_its_stubs_though_every_key_is_compared() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 3, 2, 1);
+        let array = bench.open().await;
+        fill(&array, 24, 1).await;
+        settled(&reactor).await;
+        let (found, _) = found_sets(&bench).await;
+        let full = found.iter().find(|set| set.values.len() == 2).unwrap();
+        let name = String::from_utf8_lossy(&full.values[0].key).into_owned();
+        let holder = (placement::primary(name.as_bytes(), 3) + 1) % 3;
+        array.distrusted.set(true);
+        let fresh = bench.fresh(holder, 77);
+        array.replace(holder, fresh).await.unwrap();
+        bench.whole(&array).await;
+        settled(&reactor).await;
+        assert_eq!(pieces(&bench, &name, 2).await, [Some(full.values[0].value_bytes as usize), None]);
+    });
+}
+
+/// Nobody regroups then, and what is written then is in no set (seed 21420).
+#[test]
+fn what_is_overwritten_again_and_again_while_a_device_is_out_leaves_one_ghost_each() {
+    run(async |reactor| {
+        let bench = bench(&reactor, 3, 2, 1);
+        let array = bench.open().await;
+        fill(&array, 24, 1).await;
+        settled(&reactor).await;
+        array.take_out(2, "for a test");
+        settled(&reactor).await;
+        for generation in 2..12 {
+            fill(&array, 24, generation).await;
+        }
+        settled(&reactor).await;
+        let (_, ghosts) = found_sets(&bench).await;
+        assert!(ghosts <= 24, "{ghosts} ghosts of 24 keys");
+        check(&array, 24, 11).await;
+    });
+}
