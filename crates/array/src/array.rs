@@ -51,6 +51,8 @@ pub struct ArrayOptions {
     pub degraded: bool,
     /// Bytes a second at which a member is rebuilt at most; 0: as fast as it goes.
     pub rebuild_bytes_per_s: u64,
+    /// Members' memory is not asked what they hold: a write reads it instead.
+    pub stateless: bool,
 }
 
 /// What is known of an array.

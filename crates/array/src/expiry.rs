@@ -71,7 +71,7 @@ impl Array {
             *output == Output::Done && were_in.contains(member) && is_in(member)
         };
         if done.iter().any(is_gone) {
-            self.write_delete(place, slot, manner).await?;
+            self.write_delete(place, (slot, Some(self.roles)), manner).await?;
             return Err(Error::NotFound);
         }
         match self.first_of(place, done)? {

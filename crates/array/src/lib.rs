@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod before;
 mod below;
 mod code;
 mod describe;

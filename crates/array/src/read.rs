@@ -19,7 +19,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 /// A member that has not answered a write for so long is taken out, if others have what it holds.
-const STALL_NS: u64 = 10_000_000_000;
+pub(crate) const STALL_NS: u64 = 10_000_000_000;
 
 /// Which bytes of a value are asked for.
 pub(crate) type Range = Option<(u64, u64)>;

@@ -58,7 +58,7 @@ impl Array {
         match reconciled {
             Ok(_) if self.forms.are_mixed() => {
                 if let Some(form) = self.right(&self.ask_all(place, Proof::Record).await?).form() {
-                    self.clear_kept(place, form).await?;
+                    self.clear_kept(place, (form, self.roles)).await?;
                 }
                 drop(self.take_kept(place));
             }

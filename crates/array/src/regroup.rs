@@ -80,9 +80,7 @@ impl Array {
     async fn delete_together(self: &Rc<Self>, deletes: Vec<(usize, Op)>) -> Result<()> {
         let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
         for (member, delete) in deletes {
-            let lacks = |(container, key): (ContainerId, &[u8])| {
-                self.readable(member).is_some_and(|device| device.lacks(container, key))
-            };
+            let lacks = |(container, key): (ContainerId, &[u8])| self.lacks(member, container, key);
             if !delete.place().is_some_and(lacks) {
                 below.entry(member).or_default().push(delete);
             }

@@ -8,6 +8,7 @@
 //! * a member that goes out takes its uploads with it, and no others.
 
 use crate::array::{Array, Manner, Place};
+use crate::before::Seen;
 use crate::header::{HEADER_BYTES, Header};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
@@ -276,7 +277,7 @@ impl Array {
     pub(crate) async fn store_upload(
         self: &Rc<Self>,
         place: &Place,
-        id: UploadId,
+        (id, seen): (UploadId, Seen),
         expiry: Expiry,
         manner: &Manner,
     ) -> Result<Output> {
@@ -284,6 +285,7 @@ impl Array {
         if expiry != Expiry::Never {
             self.keep_nothing(place).await?;
         }
+        let roles = self.roles_before(place, seen, manner).await?;
         self.leave_set(place, manner).await?;
         let slot = self.name_half_written(place, manner).await?;
         let before = self.take_kept(place);
@@ -302,7 +304,8 @@ impl Array {
             }
         };
         if keeps {
-            self.release_before(place, (upload.form, expiry), slot).await;
+            let roles = self.roles_left(roles, before.as_ref(), false);
+            self.release_before(place, (upload.form, expiry), roles, slot).await;
         }
         drop(before);
         self.upload_stored(id);

@@ -11,6 +11,7 @@
 //! * the journal names every write that may be half done.
 
 use crate::array::{Array, Manner, Place, expiry_of};
+use crate::before::{Before, Leaving, Seen, roles_seen};
 use crate::header::{HEADER_BYTES, Header};
 use crate::journal::Slot;
 use crate::leave::Membership;
@@ -65,6 +66,7 @@ impl Array {
         let looks = whole || condition != Condition::None || expiry == Expiry::Keep;
         let range = if whole { None } else { Some((0, 0)) };
         let found = if looks { self.look(&place, range, manner).await? } else { None };
+        let seen = looks.then(|| roles_seen(found.as_ref()));
         let found = found.map(|(item, _)| item);
         judge(condition, found.as_ref())?;
         if want_previous && found.as_ref().is_some_and(|item| item.upload.is_some()) {
@@ -74,17 +76,17 @@ impl Array {
         }
         let expiry = expiry_of(expiry, found.as_ref().and_then(|item| item.expiry_ms));
         match value {
-            Value::Upload(upload) => self.store_upload(&place, upload, expiry, manner).await,
+            Value::Upload(upload) => self.store_upload(&place, (upload, seen), expiry, manner).await,
             Value::Bytes(bytes) => {
                 let form = self.form_for(form, bytes.len() as u64)?;
-                let version = self.write_value(&place, (form, &bytes), expiry, manner).await?;
+                let version = self.write_value(&place, (form, &bytes), (expiry, seen), manner).await?;
                 let previous = if want_previous { found } else { None };
                 Ok(Output::Stored { version, previous })
             }
             Value::Edit(edit) => {
                 let bytes = edited(&edit, found.as_ref(), longest)?;
                 let form = self.form_for(form, bytes.len() as u64)?;
-                let version = self.write_value(&place, (form, &bytes), expiry, manner).await?;
+                let version = self.write_value(&place, (form, &bytes), (expiry, seen), manner).await?;
                 Ok(Output::Edited { version, bytes })
             }
         }
@@ -109,19 +111,17 @@ impl Array {
         self: &Rc<Self>,
         place: &Place,
         (form, value): (Form, &[u8]),
-        expiry: Expiry,
+        (expiry, seen): (Expiry, Seen),
         manner: &Manner,
     ) -> Result<Version> {
         if expiry != Expiry::Never {
             self.keep_nothing(place).await?;
         }
-        let ghost = match form.roles() {
-            1 => self.ghost(place, manner).await?.map(|ghost| (Version::default(), ghost)),
-            _ => self.ghost_unseen(place, manner).await?,
-        };
+        let Before { roles, ghost } = self.before_store(place, (form, seen), manner).await?;
         let (left, mut ghost) = ghost.map_or((None, None), |(version, ghost)| (Some(version), Some(ghost)));
         let mut slot = self.journal.slot().await;
         let before = self.take_kept(place);
+        let roles_before = |has_replaced| self.roles_left(roles, before.as_ref(), has_replaced);
         let keeps = self.forms.keeps();
         if form.is_packed() && expiry == Expiry::Never {
             match self.store_in_round(place, (form, value), (ghost, slot), manner).await {
@@ -131,7 +131,7 @@ impl Array {
                         self.left_set(place, left, stood.iter());
                     }
                     if has_replaced || before.is_some() {
-                        self.release_before(place, (form, expiry), slot).await;
+                        self.release_before(place, (form, expiry), roles_before(has_replaced), slot).await;
                     }
                     return Ok(version);
                 }
@@ -168,8 +168,9 @@ impl Array {
             let others = done.iter().filter(|(member, _)| role(*member) > 0 && were_in.contains(member));
             self.left_set(place, left, others.filter_map(|(_, output)| previous_of(output)));
         }
-        if keeps && (before.is_some() || done.iter().any(|(_, output)| previous_of(output).is_some())) {
-            self.release_before(place, (form, expiry), slot).await;
+        let has_replaced = done.iter().any(|(_, output)| previous_of(output).is_some());
+        if keeps && (before.is_some() || has_replaced) {
+            self.release_before(place, (form, expiry), roles_before(has_replaced), slot).await;
         }
         if form.is_packed() && expiry == Expiry::Never {
             self.pack_later(place, form);
@@ -348,14 +349,16 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         let _guard = self.hold_full(place).await?;
+        let mut seen = None;
         // Members know by themselves whether it is there; which version, each knows of its own.
         if let Condition::IfVersion(_) = condition {
             let found = self.look(place, Some((0, 0)), manner).await?;
+            seen = Some(roles_seen(found.as_ref()));
             let Some((item, _)) = found else { return Err(Error::NotFound) };
             judge(condition, Some(&item))?;
         }
         let slot = self.journal.slot().await;
-        let done = self.write_delete(place, slot, manner).await?;
+        let done = self.write_delete(place, (slot, seen), manner).await?;
         let deleted = done.into_iter().map(|(member, output)| (member, first_output(output)));
         let deleted = deleted.filter(|(_, output)| matches!(output, Output::Deleted(_))).collect();
         self.first_of(place, deleted).map_err(|_| Error::NotFound)
@@ -365,20 +368,17 @@ impl Array {
     pub(crate) async fn write_delete(
         self: &Rc<Self>,
         place: &Place,
-        slot: Slot,
+        (slot, seen): (Slot, Seen),
         manner: &Manner,
     ) -> Result<Vec<(usize, Output)>> {
         self.keep_nothing(place).await?;
-        let membership = match self.forms.has_packed() {
-            true => self.membership(place, manner).await?,
-            false => Membership::Alone,
-        };
-        let mut ghost = self.ghost_of(place, &membership, manner).await?;
+        let Leaving { roles, membership, mut ghost } = self.before_delete(place, seen, manner).await?;
         let has_ghost = ghost.is_some();
         let before = self.take_kept(place);
         // What has fewer pieces than others stands in its first roles alone.
         let sure_roles = self.forms.sure_roles();
-        let roles = (0..self.roles).filter(|role| *role < sure_roles || !self.role_lacks(place, *role));
+        let roles =
+            (0..roles.max(sure_roles)).filter(|role| *role < sure_roles || !self.role_lacks(place, *role));
         let requests = roles.map(|role| {
             let (container, key) = (placement::container(place.container, role), place.key.clone());
             // Where it is not there, it need not be named.

@@ -18,6 +18,7 @@ mod sets;
 mod shards;
 mod sizes;
 mod slow;
+mod stateless;
 mod together;
 mod worlds;
 

@@ -47,6 +47,8 @@ pub struct ArrayLayer {
     pub degraded: Option<bool>,
     /// See [`ArrayConfig::rebuild_rate`].
     pub rebuild_rate: Option<Size>,
+    /// See [`ArrayConfig::stateless`].
+    pub stateless: Option<bool>,
     /// See [`ArrayConfig::custom`].
     pub custom: Option<Vec<String>>,
     /// See [`ArrayConfig::sizes`].
@@ -80,6 +82,8 @@ pub struct ArrayConfig {
     pub degraded: bool,
     /// Bytes a second at which a device is rebuilt at most; nothing: as fast as it goes.
     pub rebuild_rate: Option<Size>,
+    /// Writes read what devices hold, instead of asking their memory.
+    pub stateless: bool,
     /// What clients may ask for, object by object, beside what the configuration says.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "by_name")]
     pub custom: Vec<Mechanism>,
@@ -148,6 +152,7 @@ impl ArrayConfig {
             all: None,
             degraded,
             rebuild_rate: layer.rebuild_rate,
+            stateless: layer.stateless.unwrap_or(false),
             custom: custom.map_err(|error| ConfigError(format!("array.custom: {error}")))?,
             sizes: Vec::new(),
         };

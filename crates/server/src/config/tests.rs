@@ -161,6 +161,7 @@ fn several_devices_are_an_array() {
     let given = array(&format!("{THREE}[array]\ncopies = 2\ndegraded = true\nrebuild-rate = '100MiB'"));
     assert_eq!(given.policy(), copies(2));
     assert_eq!((given.degraded, given.rebuild_rate), (true, Some(Size(100 << 20))));
+    assert!(!given.stateless && array(&format!("{THREE}[array]\nstateless = true")).stateless);
     let split = |data, parities| Policy::from(Mechanism::Splitting { data, parities });
     let splitting = |devices: &str, more: &str| {
         policy(&format!("device = [{devices}]\n[array]\nmechanism = 'splitting'\n{more}"))
@@ -234,7 +235,7 @@ fn an_array_that_is_printed_can_be_read() {
     let split = "[array]\nmechanism = 'splitting'\ndata = 2";
     let sizes = SIZES.split_once('\n').unwrap().1;
     let sizes = sizes.replace("'splitting'", "'hashing'");
-    let rate = "[array]\ncopies = 2\nrebuild-rate = '1MiB'";
+    let rate = "[array]\ncopies = 2\nrebuild-rate = '1MiB'\nstateless = true";
     let custom = format!("[array]\ncustom = ['splitting 2+1', 'packing 2+1', 'hashing']\n{sizes}");
     let pack = "[array]\nmechanism = 'packing'\nparities = 1";
     for of_array in ["", "[array]\nmechanism = 'hashing'", rate, split, pack, &sizes, &custom] {
@@ -269,6 +270,7 @@ fn what_no_array_can_be_is_refused_in_words() {
     }
     let large = of_three("mechanism = 'splitting'\ndata = 3");
     assert_eq!(large, "array: splitting 3+1 needs 4 devices, there are 3");
+    assert!(of_three("stateless = 1").contains("expected a boolean"), "{}", of_three("stateless = 1"));
     assert!(of_three("rebuild-rate = 0").starts_with("array.rebuild-rate: 0 bytes"));
     let large = of_three("mechanism = 'packing'\nparities = 3");
     assert_eq!(large, "array: packing 1+3 needs 4 devices, there are 3");

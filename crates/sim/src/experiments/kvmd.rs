@@ -79,15 +79,14 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// With a policy an array, whose rebuild has so many bytes a second; 0: as fast as it goes.
-    pub(super) async fn new(reactor: &Reactor, model: Model, policy: Option<(Policy, u64)>) -> Setup {
+    /// With options an array.
+    pub(super) async fn new(reactor: &Reactor, model: Model, options: Option<ArrayOptions>) -> Setup {
         let device = || Modelled::new(reactor, Memory::new(reactor, MemoryOptions::default()), model);
         let devices: Vec<_> = (0..DEVICES).map(|_| device()).collect();
-        let array = match policy {
+        let array = match options {
             None => None,
-            Some((policy, rebuild_bytes_per_s)) => {
+            Some(options) => {
                 let joining = devices.iter().enumerate().map(|(number, device)| joining(number, device));
-                let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s };
                 let opened = Array::open(reactor, 0, 1, joining.collect(), options).await;
                 Some(opened.expect("six empty devices"))
             }
@@ -200,10 +199,10 @@ impl Sizes {
 async fn each_operation(
     reactor: Reactor,
     model: Model,
-    policy: Option<Policy>,
+    options: Option<ArrayOptions>,
     (sizes, count, keys): (Sizes, u64, Keys),
 ) -> [Measured; 4] {
-    let setup = Setup::new(&reactor, model, policy.map(|policy| (policy, 0))).await;
+    let setup = Setup::new(&reactor, model, options).await;
     let other = |number| scattered(number, count);
     let stored = setup.measure(count, |number| keys.store(number, sizes.of(number))).await;
     let updated = setup.measure(count, |number| keys.store(other(number), sizes.of(other(number)))).await;
@@ -228,44 +227,74 @@ pub(super) fn policies() -> [(&'static str, Policy); 4] {
     ]
 }
 
+/// An array by a policy, whose rebuild has so many bytes a second; 0: as fast as it goes.
+pub(super) fn options(policy: Policy, rebuild_bytes_per_s: u64) -> ArrayOptions {
+    ArrayOptions { policy, degraded: false, rebuild_bytes_per_s, stateless: false }
+}
+
+/// How something is called, and the array that does it.
+type Named = (&'static str, ArrayOptions);
+
+fn named((name, policy): (&'static str, Policy)) -> Named {
+    (name, options(policy, 0))
+}
+
+/// The same arrays, which do not ask the memory of the devices.
+fn stateless(arrays: &[Named]) -> Vec<Named> {
+    arrays
+        .iter()
+        .map(|(name, options)| (*name, ArrayOptions { stateless: true, ..options.clone() }))
+        .collect()
+}
+
 /// K2 and K3: each mechanism alone.
 pub(super) fn mechanisms(seed: u64) -> Report {
     let sizes = [KIB, 4 * KIB, 16 * KIB, 64 * KIB];
     let each = MODELS.into_iter().flat_map(|model| sizes.map(|bytes| (model, bytes)));
+    let arrays = policies().map(named);
     let table = |(model, bytes)| {
-        compared(model, &format!("values of {} KiB", bytes / KIB), (Sizes::All(bytes), seed), &policies())
+        compared(model, &format!("values of {} KiB", bytes / KIB), (Sizes::All(bytes), seed), &arrays)
     };
     Report { seed, conditions: conditions(), tables: each.map(table).collect() }
 }
 
-/// K4: a mixture of sizes.
+/// K4: a mixture of sizes; and the same without the devices' memory, as the paper has it.
 pub(super) fn hybrid(seed: u64) -> Report {
     let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
     let ranges = [range(16 * KIB, REPLICATION), range(u64::MAX, SPLITTING)];
-    let mut policies = policies().to_vec();
-    policies.push(("by size", Policy::by_size(&ranges).expect("they ascend")));
-    let title = "4, 16 and 64 KiB, 30 : 40 : 30; by size: copies to 16 KiB";
-    let table = |model| compared(model, title, (Sizes::Mixture, seed), &policies);
-    Report { seed, conditions: conditions(), tables: MODELS.map(table).into() }
+    let three = [range(4 * KIB, REPLICATION), range(16 * KIB, PACKING), range(u64::MAX, SPLITTING)];
+    let by_size = |ranges: &[SizeRange]| Policy::by_size(ranges).expect("they ascend");
+    let mut arrays: Vec<Named> = policies().map(named).to_vec();
+    arrays.extend([("by size", by_size(&ranges)), ("three ways", by_size(&three))].map(named));
+    let without_memory = stateless(&arrays);
+    let mixture = "4, 16 and 64 KiB, 30 : 40 : 30";
+    let titles = [
+        format!("{mixture}; by size: copies to 16 KiB; three ways: copies to 4 KiB, packed to 16 KiB"),
+        format!("{mixture}; stateless"),
+    ];
+    let each = MODELS.into_iter().flat_map(|model| {
+        let [asking, reading] = &titles;
+        [(model, asking, &arrays), (model, reading, &without_memory)]
+    });
+    let tables = each.map(|(model, title, arrays)| compared(model, title, (Sizes::Mixture, seed), arrays));
+    Report { seed, conditions: conditions(), tables: tables.collect() }
 }
 
-/// Each operation by each policy, beside the devices without redundancy.
-fn compared(model: Model, title: &str, (sizes, seed): (Sizes, u64), policies: &[(&str, Policy)]) -> Table {
+/// Each operation by each array, beside the devices without redundancy.
+fn compared(model: Model, title: &str, (sizes, seed): (Sizes, u64), arrays: &[Named]) -> Table {
     let keys = Keys { seed };
-    let measured = |policy: Option<&Policy>| {
-        run(|reactor| each_operation(reactor, model, policy.cloned(), (sizes, sizes.keys(), keys)))
+    let measured = |options: Option<&ArrayOptions>| {
+        run(|reactor| each_operation(reactor, model, options.cloned(), (sizes, sizes.keys(), keys)))
     };
     let plain = measured(None);
-    let row = |(name, policy): &(&str, Policy)| {
-        ((*name).to_owned(), shares(model, &measured(Some(policy)), &plain))
-    };
+    let row = |(name, options): &Named| ((*name).to_owned(), shares(model, &measured(Some(options)), &plain));
     let each = OPERATIONS.iter();
     let each = each.flat_map(|name| [format!("{name}: share"), "of limit".into(), "requests".into()]);
     let columns = std::iter::once("mechanism".to_owned()).chain(each).collect();
     Table {
         title: format!("{title}; {model}"),
         columns,
-        rows: policies.iter().map(row).collect(),
+        rows: arrays.iter().map(row).collect(),
         plotted: (0..OPERATIONS.len()).map(|operation| 3 * operation).collect(),
     }
 }
@@ -315,7 +344,7 @@ pub(super) fn failures(seed: u64) -> Report {
 }
 
 async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): (u64, Keys)) -> Vec<f64> {
-    let mut setup = Setup::new(&reactor, model, Some((policy, 0))).await;
+    let mut setup = Setup::new(&reactor, model, Some(options(policy, 0))).await;
     setup.measure(count, |number| keys.store(number, 4 * KIB)).await;
     let array = setup.array();
     let mut retrieved = Vec::new();
@@ -371,7 +400,8 @@ mod tests {
     fn each_mechanism_asks_for_no_more_than_it_has_to() {
         let measure = |policy: Option<Policy>, value_bytes| {
             let sizes = (Sizes::All(value_bytes), 4000, Keys { seed: 1 });
-            let measured = run(|reactor| each_operation(reactor, MODELS[0], policy.clone(), sizes));
+            let given = policy.map(|policy| options(policy, 0));
+            let measured = run(|reactor| each_operation(reactor, MODELS[0], given.clone(), sizes));
             let [stored, updated, retrieved, deleted] = measured;
             // A few more are made once.
             let requests = [stored, retrieved, deleted].map(|it| (it.requests * 100.0).round() / 100.0);
@@ -392,6 +422,27 @@ mod tests {
         let by_size = Policy::by_size(&[range(2 * KIB, REPLICATION), range(u64::MAX, SPLITTING)]).unwrap();
         assert_eq!(measure(Some(by_size.clone()), KIB).0[..2], [3.0, 1.0]);
         assert_eq!(measure(Some(by_size), 4 * KIB).0[..2], [6.0, 4.0]);
+    }
+
+    /// The request counts of the paper: a read more before each store and delete where there are several ways,
+    /// and before each store where values are packed.
+    #[test]
+    fn without_the_devices_memory_each_write_reads_once_more() {
+        let requests = |policy: &Policy, value_bytes| {
+            let sizes = (Sizes::All(value_bytes), 4000, Keys { seed: 1 });
+            let given = ArrayOptions { stateless: true, ..options(policy.clone(), 0) };
+            let measured = run(|reactor| each_operation(reactor, MODELS[0], Some(given.clone()), sizes));
+            let [stored, _, retrieved, deleted] = measured;
+            [stored, retrieved, deleted].map(|it| (it.requests * 100.0).round() / 100.0)
+        };
+        let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
+        let by_size = Policy::by_size(&[range(2 * KIB, REPLICATION), range(u64::MAX, SPLITTING)]).unwrap();
+        assert_eq!(requests(&by_size, KIB), [4.0, 1.0, 4.0]);
+        assert_eq!(requests(&by_size, 4 * KIB), [7.0, 4.0, 7.0]);
+        assert_eq!(requests(&REPLICATION.into(), KIB), [3.0, 1.0, 3.0]);
+        assert_eq!(requests(&SPLITTING.into(), KIB), [6.0, 4.0, 6.0]);
+        let packed = requests(&PACKING.into(), KIB);
+        assert!((2.5..=2.6).contains(&packed[0]) && packed[1] == 1.0, "{packed:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! (an open loop, as Poisson has it), and a latency begins when they do.
 
 use super::device::{Model, Modelled};
-use super::kvmd::{DEVICES, KIB, Keys, Setup, conditions, done, joining, policies, run, scattered};
+use super::kvmd::{DEVICES, KIB, Keys, Setup, conditions, done, joining, options, policies, run, scattered};
 use super::raid::{Level, rebuild_ns};
 use super::{MODELS, Report, Table};
 use plimsoll_array::{Joining, MemberState, Policy};
@@ -91,7 +91,7 @@ async fn rebuilt_ms(
     (count, value_bytes, seed): (u64, u64, u64),
 ) -> f64 {
     let keys = Keys { seed };
-    let mut setup = Setup::new(&reactor, model, Some((policy, 0))).await;
+    let mut setup = Setup::new(&reactor, model, Some(options(policy, 0))).await;
     setup.measure(count, |number| keys.store(number, value_bytes)).await;
     let start_ns = reactor.now_ns();
     setup.replace(model, 0).await;
@@ -137,7 +137,7 @@ async fn loaded(
     (policy, rate): (Policy, u64),
     (keys, count): (Keys, u64),
 ) -> Vec<f64> {
-    let mut setup = Setup::new(&reactor, model, Some((policy, rate))).await;
+    let mut setup = Setup::new(&reactor, model, Some(options(policy, rate))).await;
     setup.measure(count, |number| keys.store(number, 4 * KIB)).await;
     let op = move |number: u64| match number % 2 {
         0 => keys.retrieve(scattered(number / 2, count)),

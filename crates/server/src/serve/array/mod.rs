@@ -215,5 +215,6 @@ pub(super) fn options(config: &Config, partitions: u16) -> Option<ArrayOptions> 
         policy: array.policy(),
         degraded: array.degraded,
         rebuild_bytes_per_s: array.rebuild_rate.map_or(0, |rate| (rate.0 / u64::from(partitions)).max(1)),
+        stateless: array.stateless,
     })
 }

@@ -181,6 +181,7 @@ mod tests {
             policy: Mechanism::Replication { copies: 2 }.into(),
             degraded: false,
             rebuild_bytes_per_s: 0,
+            stateless: false,
         };
         let reports = BTreeMap::from([
             (0, reported([(In, ""), (Resyncing, "rebuilt")])),
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn a_device_that_was_missing_says_why() {
         let policy = Mechanism::Hashing.into();
-        let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s: 0 };
+        let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s: 0, stateless: false };
         let reports = BTreeMap::from([(0, reported([(MemberState::Out, "missing"), (MemberState::In, "")]))]);
         let absent = Known { lacks: "there is no such file".to_owned(), ..known("a") };
         let view = view(&options, 1, &reports, &[absent, known("b")]);
