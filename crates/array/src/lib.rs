@@ -4,8 +4,9 @@
 //! of some. Place on the path: between the cache and the engines. In the order of a request: `array` takes
 //! it, `placement` says where the key stands, `policy` what a value is made into, `before` what a write
 //! replaces, `read` and `write` ask the members, `reconcile` makes whole what they disagree about,
-//! `membership` says who they are, `rebuild` brings them back. `round` makes sets of values as they come, `pack` behind the acknowledgement; `leave`
-//! keeps what a set goes on needing, `recover` computes what is lost, `regroup` and `sets` look after them.
+//! `membership` says who they are, `rebuild` brings them back. `round` makes sets of values as they come,
+//! `pack` behind the acknowledgement; `leave` keeps what a set goes on needing, `recover` computes what is
+//! lost, `regroup` and `sets` look after them.
 //!
 //! Invariants: see `array`; `docs/rfcs/2026-11-22-array.md` says why they hold at any instant.
 //!

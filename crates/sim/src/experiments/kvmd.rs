@@ -424,8 +424,8 @@ mod tests {
         assert_eq!(measure(Some(by_size), 4 * KIB).0[..2], [6.0, 4.0]);
     }
 
-    /// The request counts of the paper: a read more before each store and delete where there are several ways,
-    /// and before each store where values are packed.
+    /// The request counts of the paper: a read more before each store and delete where there are several
+    /// ways, and before each store where values are packed.
     #[test]
     fn without_the_devices_memory_each_write_reads_once_more() {
         let requests = |policy: &Policy, value_bytes| {
