@@ -71,6 +71,12 @@ impl Array {
         self.options.stateless && self.forms.are_mixed()
     }
 
+    /// In how many roles pieces may stand of a key of which so many were read to be there: where memory tells
+    /// which of all it is, in all.
+    fn roles_read(&self, read: usize) -> usize {
+        if self.reads_before() { read } else { self.roles }
+    }
+
     /// What stands before a store that makes a held key into something.
     pub(crate) async fn before_store(
         self: &Rc<Self>,
@@ -88,7 +94,7 @@ impl Array {
         }
         let looks = is_told || self.reads_before();
         match if looks { self.first_piece(place, manner).await? } else { First::Unknown } {
-            First::Absent => Ok(Before { roles: 0, ghost: None }),
+            First::Absent => Ok(Before { roles: self.roles_read(0), ghost: None }),
             First::Found(roles, piece) if is_told => {
                 Ok(Before { roles, ghost: self.ghost_from(place, *piece, &Membership::Unknown) })
             }
@@ -119,7 +125,9 @@ impl Array {
         }
         let looks = self.reads_before();
         match if looks { self.first_piece(place, manner).await? } else { First::Unknown } {
-            First::Absent => Ok(Leaving { roles: 0, membership: Membership::Alone, ghost: None }),
+            First::Absent => {
+                Ok(Leaving { roles: self.roles_read(0), membership: Membership::Alone, ghost: None })
+            }
             First::Found(roles, piece) => {
                 let (membership, ghost) = self.ghost_if_packed(place, *piece, manner).await?;
                 Ok(Leaving { roles, membership, ghost: ghost.map(|(_, ghost)| ghost) })
@@ -166,7 +174,7 @@ impl Array {
         };
         match self.read_piece(&device, place, 0, None, manner).await {
             Ok(piece) => {
-                let roles = piece.header.map_or(self.roles, |header| header.form.roles());
+                let roles = piece.header.map_or(self.roles, |it| self.roles_read(it.form.roles()));
                 Ok(First::Found(roles, Box::new(piece)))
             }
             Err(Error::NotFound) => Ok(First::Absent),
