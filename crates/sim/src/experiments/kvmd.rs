@@ -5,11 +5,10 @@
 //!
 //! Its comparison with block RAID: `raid`, `rebuild`.
 
-use super::device::{Model, Modelled, Queue};
+use super::device::{Kind, Member, Model, Modelled};
 use super::load::{CLIENTS, Measured, measure};
 use super::{MODELS, Report, Table};
 use plimsoll_array::{Array, ArrayOptions, Joining, Mechanism, MemberState, Policy, SizeRange};
-use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{
     Completion, Condition, ContainerId, Device, Durability, Error, Expiry, LocalFuture, Op, Request, Result,
     Value,
@@ -53,7 +52,7 @@ pub(super) fn run<T: 'static, F: Future<Output = T> + 'static>(work: impl Fn(Rea
 }
 
 /// The devices without redundancy: each key on one, by its hash, as it is.
-struct Plain(Vec<Rc<Modelled>>);
+struct Plain(Vec<Rc<dyn Device>>);
 
 impl Device for Plain {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
@@ -72,17 +71,23 @@ impl Device for Plain {
 }
 
 /// Six devices, and what makes one of them.
-pub(super) struct Setup {
+pub(super) struct Setup<D: Member = Modelled> {
     pub(super) reactor: Reactor,
-    pub(super) devices: Vec<Rc<Modelled>>,
+    pub(super) devices: Vec<Rc<D>>,
     array: Option<Rc<Array>>,
 }
 
-impl Setup {
+impl<D: Member + 'static> Setup<D> {
     /// With a policy an array, whose rebuild has so many bytes a second; 0: as fast as it goes.
-    pub(super) async fn new(reactor: &Reactor, model: Model, policy: Option<(Policy, u64)>) -> Setup {
-        let device = || Modelled::new(reactor, Memory::new(reactor, MemoryOptions::default()), model);
-        let devices: Vec<_> = (0..DEVICES).map(|_| device()).collect();
+    pub(super) async fn new(
+        reactor: &Reactor,
+        kind: impl Kind<Member = D>,
+        policy: Option<(Policy, u64)>,
+    ) -> Setup<D> {
+        let mut devices = Vec::new();
+        for number in 0..DEVICES {
+            devices.push(kind.open(reactor, number).await);
+        }
         let array = match policy {
             None => None,
             Some((policy, rebuild_bytes_per_s)) => {
@@ -95,22 +100,26 @@ impl Setup {
         Setup { reactor: reactor.clone(), devices, array }
     }
 
+    pub(super) fn has_array(&self) -> bool {
+        self.array.is_some()
+    }
+
     pub(super) fn array(&self) -> Rc<Array> {
         self.array.clone().expect("with redundancy")
     }
 
+    /// The array, or the devices without redundancy.
     pub(super) fn device(&self) -> Rc<dyn Device> {
         match &self.array {
             Some(array) => array.clone(),
-            None => Rc::new(Plain(self.devices.clone())),
+            None => Rc::new(Plain(self.devices.iter().map(|device| device.clone().device()).collect())),
         }
     }
 
     pub(super) async fn measure(&self, count: u64, op: impl Fn(u64) -> Op) -> Measured {
         let device = self.device();
-        let queues: Vec<&Queue> = self.devices.iter().map(|device| &device.queue).collect();
         let done = async |number| done(&device, op(number)).await;
-        measure(&self.reactor, &queues, (CLIENTS, count), done).await
+        measure(&self.reactor, &self.devices, (CLIENTS, count), done).await
     }
 }
 
@@ -123,13 +132,16 @@ pub(super) async fn done(device: &Rc<dyn Device>, op: Op) {
 }
 
 /// Operations a second, if all devices were busy with what an operation asks of them.
-fn limit(model: Model, measured: &Measured) -> f64 {
-    DEVICES as f64 * 1e9 / model.cost_ns(measured.load.0, measured.load.1)
+pub(super) fn limit(kind: impl Kind, measured: &Measured) -> f64 {
+    DEVICES as f64 * 1e9 / kind.cost_ns(measured.load.0, measured.load.1)
 }
 
-pub(super) fn joining(number: usize, device: &Rc<Modelled>) -> Joining {
-    Joining { name: format!("d{number}"), id: [number as u8 + 1; 16], device: Some(device.clone()) }
+pub(super) fn joining<D: Member>(number: usize, device: &Rc<D>) -> Joining {
+    Joining { name: format!("d{number}"), id: [number as u8 + 1; 16], device: Some(device.clone().device()) }
 }
+
+/// Bytes of a key.
+pub(super) const KEY_BYTES: usize = 16;
 
 /// The keys of a seed.
 #[derive(Clone, Copy)]
@@ -171,7 +183,7 @@ pub(super) fn scattered(number: u64, keys: u64) -> u64 {
 
 /// How long values are.
 #[derive(Clone, Copy)]
-enum Sizes {
+pub(super) enum Sizes {
     All(u64),
     /// 4, 16 and 64 KiB, 30 : 40 : 30.
     Mixture,
@@ -196,36 +208,52 @@ impl Sizes {
     }
 }
 
-/// Store, update, retrieve and delete of as many values as there are keys.
-async fn each_operation(
+/// Store, update, retrieve and delete of as many values as there are keys; and what is seen after each.
+pub(super) async fn each_operation<K: Kind, T>(
+    reactor: Reactor,
+    kind: K,
+    policy: Option<Policy>,
+    (sizes, count, keys): (Sizes, u64, Keys),
+    look: impl AsyncFn(&Setup<K::Member>) -> T,
+) -> [(Measured, T); 4] {
+    let setup = Setup::new(&reactor, kind, policy.map(|policy| (policy, 0))).await;
+    let other = |number| scattered(number, count);
+    let measured = async |op: &dyn Fn(u64) -> Op| {
+        let measured = setup.measure(count, op).await;
+        let is_possible = measured.per_s <= 1.02 * limit(kind, &measured);
+        assert!(is_possible, "nothing is faster than its devices: {measured:?}");
+        (measured, look(&setup).await)
+    };
+    [
+        measured(&|number| keys.store(number, sizes.of(number))).await,
+        measured(&|number| keys.store(other(number), sizes.of(other(number)))).await,
+        measured(&|number| keys.retrieve(other(number))).await,
+        measured(&|number| keys.delete(other(number))).await,
+    ]
+}
+
+/// The same, if there is nothing to see.
+async fn only_measured(
     reactor: Reactor,
     model: Model,
     policy: Option<Policy>,
-    (sizes, count, keys): (Sizes, u64, Keys),
+    load: (Sizes, u64, Keys),
 ) -> [Measured; 4] {
-    let setup = Setup::new(&reactor, model, policy.map(|policy| (policy, 0))).await;
-    let other = |number| scattered(number, count);
-    let stored = setup.measure(count, |number| keys.store(number, sizes.of(number))).await;
-    let updated = setup.measure(count, |number| keys.store(other(number), sizes.of(other(number)))).await;
-    let retrieved = setup.measure(count, |number| keys.retrieve(other(number))).await;
-    let deleted = setup.measure(count, |number| keys.delete(other(number))).await;
-    let all = [stored, updated, retrieved, deleted];
-    for measured in &all {
-        let is_possible = measured.per_s <= 1.02 * limit(model, measured);
-        assert!(is_possible, "nothing is faster than its devices: {measured:?}");
-    }
-    all
+    each_operation(reactor, model, policy, load, async |_| ()).await.map(|(measured, ())| measured)
 }
 
 const OPERATIONS: [&str; 4] = ["store", "update", "retrieve", "delete"];
 
+/// The mechanisms that are compared.
+pub(super) const MECHANISMS: [(&str, Mechanism); 4] = [
+    ("hashing", Mechanism::Hashing),
+    ("replication 3", REPLICATION),
+    ("splitting 4+2", SPLITTING),
+    ("packing 4+2", PACKING),
+];
+
 pub(super) fn policies() -> [(&'static str, Policy); 4] {
-    [
-        ("hashing", Mechanism::Hashing.into()),
-        ("replication 3", REPLICATION.into()),
-        ("splitting 4+2", SPLITTING.into()),
-        ("packing 4+2", PACKING.into()),
-    ]
+    MECHANISMS.map(|(name, mechanism)| (name, mechanism.into()))
 }
 
 /// K2 and K3: each mechanism alone.
@@ -253,28 +281,28 @@ pub(super) fn hybrid(seed: u64) -> Report {
 fn compared(model: Model, title: &str, (sizes, seed): (Sizes, u64), policies: &[(&str, Policy)]) -> Table {
     let keys = Keys { seed };
     let measured = |policy: Option<&Policy>| {
-        run(|reactor| each_operation(reactor, model, policy.cloned(), (sizes, sizes.keys(), keys)))
+        run(|reactor| only_measured(reactor, model, policy.cloned(), (sizes, sizes.keys(), keys)))
     };
     let plain = measured(None);
     let row = |(name, policy): &(&str, Policy)| {
         ((*name).to_owned(), shares(model, &measured(Some(policy)), &plain))
     };
+    shown(format!("{title}; {model}"), policies.iter().map(row).collect())
+}
+
+/// Shares of each operation, as a table.
+pub(super) fn shown(title: String, rows: Vec<(String, Vec<f64>)>) -> Table {
     let each = OPERATIONS.iter();
     let each = each.flat_map(|name| [format!("{name}: share"), "of limit".into(), "requests".into()]);
     let columns = std::iter::once("mechanism".to_owned()).chain(each).collect();
-    Table {
-        title: format!("{title}; {model}"),
-        columns,
-        rows: policies.iter().map(row).collect(),
-        plotted: (0..OPERATIONS.len()).map(|operation| 3 * operation).collect(),
-    }
+    Table { title, columns, rows, plotted: (0..OPERATIONS.len()).map(|operation| 3 * operation).collect() }
 }
 
 /// For each operation its share of what devices without redundancy do, that share as one of what its requests
 /// and bytes allow, and its requests.
-fn shares(model: Model, measured: &[Measured; 4], plain: &[Measured; 4]) -> Vec<f64> {
+pub(super) fn shares(kind: impl Kind, measured: &[Measured; 4], plain: &[Measured; 4]) -> Vec<f64> {
     let of_one = |(one, plain): (&Measured, &Measured)| {
-        [one.per_s / plain.per_s, one.per_s / limit(model, one), one.requests]
+        [one.per_s / plain.per_s, one.per_s / limit(kind, one), one.requests]
     };
     measured.iter().zip(plain).flat_map(of_one).collect()
 }
@@ -327,7 +355,7 @@ async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): 
         retrieved.push(setup.measure(count, |number| keys.retrieve(scattered(number, count))).await.per_s);
     }
     for member in [1, 0] {
-        let fresh = Modelled::new(&reactor, Memory::new(&reactor, MemoryOptions::default()), model);
+        let fresh = Modelled::new(&reactor, model);
         let start_ns = reactor.now_ns();
         let joining = Joining { id: [100 + member as u8; 16], ..joining(member, &fresh) };
         array.replace(member, joining).await.expect("others are in");
@@ -371,7 +399,7 @@ mod tests {
     fn each_mechanism_asks_for_no_more_than_it_has_to() {
         let measure = |policy: Option<Policy>, value_bytes| {
             let sizes = (Sizes::All(value_bytes), 4000, Keys { seed: 1 });
-            let measured = run(|reactor| each_operation(reactor, MODELS[0], policy.clone(), sizes));
+            let measured = run(|reactor| only_measured(reactor, MODELS[0], policy.clone(), sizes));
             let [stored, updated, retrieved, deleted] = measured;
             // A few more are made once.
             let requests = [stored, retrieved, deleted].map(|it| (it.requests * 100.0).round() / 100.0);

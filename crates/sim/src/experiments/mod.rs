@@ -4,11 +4,14 @@
 //! experiment gives the same numbers on every machine. Never: a number of real hardware.
 
 mod device;
+mod drive;
 mod kvmd;
+mod kvmd_flash;
 mod load;
 mod plot;
 mod raid;
 mod rebuild;
+mod records;
 
 use device::Model;
 use serde::{Deserialize, Serialize};
@@ -56,6 +59,11 @@ pub fn list() -> &'static [Experiment] {
             name: "kvmd-mechanisms",
             about: "store, update, retrieve and delete by each mechanism, as shares of no redundancy (KVMD, K2 and K3)",
             run: kvmd::mechanisms,
+        },
+        Experiment {
+            name: "kvmd-flash",
+            about: "the same over the flash engine, on drives limited in requests and bytes; bytes of stores, and space",
+            run: kvmd_flash::mechanisms_on_drives,
         },
         Experiment {
             name: "kvmd-hybrid",
