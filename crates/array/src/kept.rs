@@ -232,6 +232,13 @@ impl Array {
         device.is_some_and(|device| device.lacks(container, &place.key))
     }
 
+    /// False if the memory of all who have a role of a key, and may be read, tells that nothing of it stands
+    /// there: then a write replaces nothing.
+    pub(crate) fn has_any(&self, place: &Place) -> bool {
+        let is_read = |role: &usize| self.readable(self.member_of(place, *role)).is_some();
+        (0..self.roles).filter(is_read).any(|role| !self.role_lacks(place, role))
+    }
+
     /// Members give up what they keep of a held key.
     pub(crate) async fn release_at_members(self: &Rc<Self>, place: &Place) {
         let each = (0..self.roles).filter_map(|role| {

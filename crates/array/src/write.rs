@@ -142,8 +142,10 @@ impl Array {
                 }
             }
         }
+        // What is replaced is told only where it may be a stub: members would have to read it.
+        let (replaces, tells) = (keeps && self.has_any(place), left.is_some());
         let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
-            let store = if keeps { retaining(store, true) } else { store };
+            let store = if keeps { retaining(store, tells) } else { store };
             let entry = slot.entry(place.container, &place.key);
             let ghost = if role == 0 { ghost.take() } else { None };
             let batch = [store, entry].into_iter().chain(ghost).collect();
@@ -168,7 +170,7 @@ impl Array {
             let others = done.iter().filter(|(member, _)| role(*member) > 0 && were_in.contains(member));
             self.left_set(place, left, others.filter_map(|(_, output)| previous_of(output)));
         }
-        if keeps && (before.is_some() || done.iter().any(|(_, output)| previous_of(output).is_some())) {
+        if keeps && (before.is_some() || replaces) {
             self.release_before(place, (form, expiry), slot).await;
         }
         if form.is_packed() && expiry == Expiry::Never {
@@ -433,7 +435,7 @@ impl Array {
     }
 }
 
-/// The same store, which keeps what it replaces, and says whether there was anything.
+/// The same store, which keeps what it replaces, and gives that, too, if it is wanted.
 pub(crate) fn retaining(store: Op, want_previous: bool) -> Op {
     match store {
         Op::Store { container, key, value, condition, expiry, form, .. } => {
