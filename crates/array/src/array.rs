@@ -18,8 +18,10 @@ use crate::forms::Forms;
 use crate::header::HEADER_BYTES;
 use crate::journal::Journal;
 use crate::kept::Kept;
+use crate::manner::Manner;
 use crate::member::{Member, MemberStatus};
 use crate::pack::Packer;
+use crate::picker::{Pick, Picker, looked_at};
 use crate::placement::{self, ARRAY_CONTAINERS, ROLES_MAX};
 use crate::policy::Policy;
 use crate::readers::Readers;
@@ -28,10 +30,9 @@ use crate::transaction::Transactions;
 use crate::upload::Uploads;
 use plimsoll_kv::key_locks::{KeyGuard, KeyId, KeyLocks};
 use plimsoll_kv::limits::KEY_BYTES_MAX;
-use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{
-    Completion, ContainerId, Device, Durability, Error, Expiry, Form, LocalFuture, Op, Output, Request,
-    Result, Slot, TransactionId, Version, WallClock,
+    Completion, ContainerId, Device, Error, Expiry, Form, LocalFuture, Op, Output, Request, Result, Slot,
+    Version, WallClock,
 };
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Reactor, Work};
@@ -51,6 +52,8 @@ pub struct ArrayOptions {
     pub degraded: bool,
     /// Bytes a second at which a member is rebuilt at most; 0: as fast as it goes.
     pub rebuild_bytes_per_s: u64,
+    /// Members' memory is not asked what they hold: a write reads it instead.
+    pub stateless: bool,
 }
 
 /// What is known of an array.
@@ -64,6 +67,10 @@ pub struct ArrayStatus {
     pub packing_waiting: u64,
     /// Sets that have lost values, and have to be looked through.
     pub sets_loose: u64,
+    /// What values of each length get, if mechanisms are chosen, and why.
+    pub picks: Vec<Pick>,
+    /// Keys that were stored once more, by the mechanism that their length gets now.
+    pub keys_moved: u64,
     /// Keys that the present or last scrub has been through.
     pub keys_scrubbed: u64,
     /// Keys that it found damaged, or different between members.
@@ -108,6 +115,9 @@ pub struct Array {
     pub(crate) kept: Kept,
     /// Values that are to be packed, and sets that are to be regrouped.
     pub(crate) packer: Packer,
+    /// Picks mechanisms, if the policy chooses.
+    pub(crate) picker: Option<Picker>,
+    pub(crate) keys_moved: Cell<u64>,
     pub(crate) uploads: Uploads,
     pub(crate) transactions: Transactions,
     pub(crate) scrub: Cell<Scrub>,
@@ -137,79 +147,11 @@ pub(crate) struct Place {
     pub(crate) id: KeyId,
 }
 
-/// What a request says besides what to do.
-#[derive(Clone)]
-pub(crate) struct Manner {
-    request: Request,
-    /// The transaction that holds the keys: on the members, too.
-    within: Option<TransactionId>,
-    partition: u16,
-}
-
-impl Manner {
-    pub(crate) fn of(request: &Request) -> Manner {
-        // Not a clone of all of it: its operation may bring a long value.
-        let Request { tenant, class, deadline_ns, durability, lifetime, op: _ } = *request;
-        let request = Request { tenant, class, deadline_ns, durability, lifetime, op: Op::Sync };
-        Manner { request, within: None, partition: 0 }
-    }
-
-    /// The transaction that asks, if one does.
-    pub(crate) fn transaction(&self) -> Option<TransactionId> {
-        self.within
-    }
-
-    /// What is promised of what is written.
-    pub(crate) fn durability(&self) -> Durability {
-        self.request.durability
-    }
-
-    /// The same, of a transaction.
-    pub(crate) fn within(&self, partition: u16, id: TransactionId) -> Manner {
-        Manner { within: Some(id), partition, ..self.clone() }
-    }
-
-    /// True for what a transaction asks.
-    pub(crate) fn is_within(&self) -> bool {
-        self.within.is_some()
-    }
-
-    /// Reads a key.
-    pub(crate) fn retrieve(
-        &self,
-        container: ContainerId,
-        key: &[u8],
-        range: Option<(u64, u64)>,
-        pin: bool,
-    ) -> Request {
-        let key = key.to_vec();
-        let Some(id) = self.within else { return self.request(Op::Retrieve { container, key, range, pin }) };
-        let action = Action::Retrieve { container, key, range, pin };
-        self.request(Op::Transaction { partition: self.partition, id: Some(id), action })
-    }
-
-    /// A request of the array's own, that nobody waits for.
-    pub(crate) fn background() -> Manner {
-        let request = Request::new(plimsoll_kv::Durability::Sync, Op::Sync);
-        Manner::of(&Request { class: plimsoll_kv::Class::Background, ..request })
-    }
-
-    /// The same request for something else. What the array writes is durable when it says so, on every
-    /// member: a slot of the journal is given back then.
-    pub(crate) fn request(&self, op: Op) -> Request {
-        let durability = match self.request.durability {
-            plimsoll_kv::Durability::Async => plimsoll_kv::Durability::Group,
-            durable => durable,
-        };
-        Request { op, durability, ..self.request.clone() }
-    }
-}
-
 impl Array {
     pub(crate) fn assemble(
         reactor: &Reactor,
         (partition, partitions): (u16, u16),
-        members: Vec<Member>,
+        mut members: Vec<Member>,
         roster: Roster,
         options: ArrayOptions,
     ) -> Rc<Array> {
@@ -220,6 +162,10 @@ impl Array {
         let value_bytes_max = least(|device| device.value_bytes_max()).expect("a member is there");
         let part_bytes = least(|device| device.part_bytes()).expect("a member is there");
         let (longest, part) = geometry(value_bytes_max, part_bytes);
+        let picker = options.policy.choice().map(|choice| Picker::new(choice, longest as u64));
+        for member in &mut members {
+            member.device = looked_at(picker.as_ref(), reactor, member.device.take());
+        }
         let is_in: Vec<bool> = members.iter().map(|it| it.status.state == MemberState::In).collect();
         Rc::new(Array {
             reactor: reactor.clone(),
@@ -245,6 +191,8 @@ impl Array {
             marked: Cell::new(false),
             kept: Kept::default(),
             packer: Packer::default(),
+            picker,
+            keys_moved: Cell::new(0),
             uploads: Uploads::default(),
             transactions: Transactions::default(),
             scrub: Cell::default(),
@@ -270,6 +218,8 @@ impl Array {
             unsettled: self.unsettled.borrow().len() as u64,
             packing_waiting: self.packer.count() as u64,
             sets_loose: self.packer.loose_count() as u64,
+            picks: self.picker.as_ref().map_or_else(Vec::new, Picker::picks),
+            keys_moved: self.keys_moved.get(),
             keys_scrubbed: scrub.keys,
             scrub_errors: scrub.errors,
             scrubbing: scrub.runs,
@@ -300,7 +250,10 @@ impl Array {
     /// What a value of so many bytes is made into, unless its client wishes something else that there is.
     pub(crate) fn form_for(&self, wish: Option<Form>, value_bytes: u64) -> Result<Form> {
         match wish {
-            None => Ok(self.options.policy.mechanism(value_bytes).form()),
+            None => Ok(match &self.picker {
+                Some(picker) => picker.mechanism(value_bytes).form(),
+                None => self.options.policy.mechanism(value_bytes).form(),
+            }),
             Some(form) if self.forms.has(form) => Ok(form),
             Some(_) => Err(Error::Invalid("a mechanism that the array does not have")),
         }

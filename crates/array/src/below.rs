@@ -6,10 +6,11 @@
 //! Invariants: a write is made into what its policy, or its client, says, as outside of transactions; nothing
 //! of what a key was made into before is left behind.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
+use crate::manner::Manner;
 use crate::placement;
 use crate::transaction::{Holding, UNKNOWN};
-use plimsoll_kv::{ContainerId, Error, Op, Result, TransactionId, Value};
+use plimsoll_kv::{Class, ContainerId, Error, Op, Result, TransactionId, Value};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -80,6 +81,7 @@ impl Array {
                     return Err(Error::ValueTooLong);
                 }
                 let form = self.form_for(*form, bytes.len() as u64)?;
+                self.note_store(place, bytes.len() as u64, Class::Foreground);
                 (form, self.stores(place, (form, bytes), *expiry))
             }
             Op::Store { value: Value::Upload(upload), expiry, .. } => {

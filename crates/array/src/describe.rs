@@ -8,9 +8,10 @@
 //!
 //! Never: it mends. A piece that cannot be read is told as it is found.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::code::Code;
 use crate::header::{HEADER_BYTES, Header};
+use crate::manner::Manner;
 use crate::read::WRONG_OUTPUT;
 use crate::reconcile::SOON_MS;
 use crate::set::Stub;

@@ -8,7 +8,8 @@
 //!   change that lets the key expire at once is not taken for its absence;
 //! * where members judge differently whether it has expired meanwhile, it is gone, everywhere.
 
-use crate::array::{Array, Manner, Place, expiry_of};
+use crate::array::{Array, Place, expiry_of};
+use crate::manner::Manner;
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::roster::MemberState;
@@ -77,7 +78,7 @@ impl Array {
             *output == Output::Done && were_in.contains(member) && is_in(member)
         };
         if done.iter().any(is_gone) {
-            self.write_delete(place, slot, manner).await?;
+            self.write_delete(place, (slot, Some(self.roles)), manner).await?;
             return Err(Error::NotFound);
         }
         match self.first_of(place, done)? {

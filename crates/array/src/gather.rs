@@ -10,8 +10,9 @@
 //! * a key that any member that should hold a piece of it knows to be absent is absent: readers of keys that
 //!   may be half written hold them.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::header::{HEADER_BYTES, Header};
+use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::placement::{self, ROLES_MAX};
 use crate::read::{Range, WRONG_OUTPUT, shifted};

@@ -8,9 +8,10 @@
 //! * what is given is of one version, with the header of the role that it is given to;
 //! * a value in parts is given part by part: no more of it is in memory than one part of each piece.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::gather::Piece;
 use crate::header::{HEADER_BYTES, Header};
+use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;

@@ -14,8 +14,9 @@
 //! * nobody reads what is left of an older version in roles that the newest one does not have;
 //! * no write waits for what is given up in the background: what waits for the write may hold that up.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::journal::Slot;
+use crate::manner::Manner;
 use crate::placement;
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result};
@@ -24,8 +25,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Keys whose kept versions are given up at a time.
-const TOGETHER: usize = 256;
+/// Keys whose kept versions are given up at a time: all that are. Fewer fall behind busy devices, and
+/// what is beyond those is given up alone, before the reply.
+const TOGETHER: usize = 1024;
 /// How long what is kept waits for more.
 const GATHER_NS: u64 = 2_000_000;
 /// Keys of which something is kept at a time.
@@ -42,8 +44,18 @@ pub(crate) struct Kept {
 pub(crate) struct KeptKey {
     /// What its newest version was made into: what stands in other roles is older.
     form: Form,
+    /// Older pieces may stand in so many roles, from the first on.
+    roles_before: usize,
     /// Names it.
     slot: Slot,
+}
+
+impl KeptKey {
+    /// In how many roles a version may stand that is older than what is about to replace what is kept: what
+    /// stood before it itself may be left, too.
+    pub(crate) fn roles(&self) -> usize {
+        self.roles_before.max(self.form.roles())
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +90,7 @@ impl Array {
             return Ok(());
         }
         let Some(kept) = self.take_kept(place) else { return Ok(()) };
-        let cleared = self.clear_kept(place, kept.form).await;
+        let cleared = self.clear_kept(place, (kept.form, kept.roles_before)).await;
         if cleared.is_err() {
             self.restore_kept(place, Some(kept));
         }
@@ -91,25 +103,27 @@ impl Array {
         self.kept.keys.borrow_mut().extend(kept);
     }
 
-    /// The version before the one just written, of a held key, is kept. It goes in the background, but at
-    /// once where the new one may expire before that and leaves roles alone in which the old one may stand.
+    /// The version before the one just written, of a held key, is kept, in so many roles at most. It goes in
+    /// the background, but at once where the new one may expire before that and leaves roles alone in which
+    /// the old one may stand.
     pub(crate) async fn release_before(
         self: &Rc<Self>,
         place: &Place,
         (form, expiry): (Form, Expiry),
+        roles_before: usize,
         slot: Slot,
     ) {
+        let kept = KeptKey { form, roles_before, slot };
         if expiry != Expiry::Never && form.roles() < self.roles {
-            self.finish(place, KeptKey { form, slot }).await;
+            self.finish(place, kept).await;
         } else {
-            self.release_later(place, form, slot).await;
+            self.release_later(place, kept).await;
         }
     }
 
     /// What is kept of a held key goes in the background; at once if too much is kept already.
-    async fn release_later(self: &Rc<Self>, place: &Place, form: Form, mut slot: Slot) {
-        let waits = self.kept.keys.borrow().len() < KEPT_MAX && slot.park();
-        let kept = KeptKey { form, slot };
+    async fn release_later(self: &Rc<Self>, place: &Place, mut kept: KeptKey) {
+        let waits = self.kept.keys.borrow().len() < KEPT_MAX && kept.slot.park();
         if !waits {
             self.finish(place, kept).await;
             return;
@@ -159,7 +173,9 @@ impl Array {
         let released = self.send(batches.collect()).await.and_then(|sent| sent.refused.map_or(Ok(()), Err));
         for (place, kept) in taken {
             let cleared = match &released {
-                Ok(()) if self.forms.are_mixed() => self.clear_left(&place, kept.form).await,
+                Ok(()) if self.forms.are_mixed() => {
+                    self.clear_left(&place, (kept.form, kept.roles_before)).await
+                }
                 released => released.clone(),
             };
             if let Err(error) = cleared {
@@ -190,15 +206,19 @@ impl Array {
             self.release_at_members(place).await;
             return;
         }
-        if let Err(error) = self.clear_kept(place, kept.form).await {
+        if let Err(error) = self.clear_kept(place, (kept.form, kept.roles_before)).await {
             tracing::warn!(partition = self.partition, %error, "what is left of a version goes later");
             self.leave_unsettled(place, kept.slot).await;
         }
     }
 
-    /// Of versions of several forms: nothing of what stood before the newest one of a held key is left, nor
-    /// kept below it, on any member that is in.
-    pub(crate) async fn clear_kept(self: &Rc<Self>, place: &Place, newest: Form) -> Result<()> {
+    /// Of versions of several forms: nothing of what stood before the newest one of a held key, in so many
+    /// roles at most, is left, nor kept below it, on any member that is in.
+    pub(crate) async fn clear_kept(
+        self: &Rc<Self>,
+        place: &Place,
+        (newest, roles_before): (Form, usize),
+    ) -> Result<()> {
         let manner = Manner::background();
         let each = (0..newest.roles()).map(|role| {
             let (container, key) = (placement::container(place.container, role), place.key.clone());
@@ -206,15 +226,15 @@ impl Array {
         });
         match self.send(each.collect()).await?.refused {
             // Nothing was kept there.
-            None | Some(Error::Invalid(_)) => self.clear_left(place, newest).await,
+            None | Some(Error::Invalid(_)) => self.clear_left(place, (newest, roles_before)).await,
             Some(error) => Err(error),
         }
     }
 
     /// Takes away what an older version of a held key has left in roles that the newest one does not have.
-    async fn clear_left(self: &Rc<Self>, place: &Place, newest: Form) -> Result<()> {
+    async fn clear_left(self: &Rc<Self>, place: &Place, (newest, roles_before): (Form, usize)) -> Result<()> {
         let manner = Manner::background();
-        let left = (newest.roles()..self.roles).filter(|role| !self.role_lacks(place, *role));
+        let left = (newest.roles()..roles_before).filter(|role| !self.role_lacks(place, *role));
         let deletes =
             left.map(|role| (self.member_of(place, role), manner.request(self.delete_op(place, role))));
         let deletes: Vec<_> = deletes.collect();
@@ -223,13 +243,6 @@ impl Array {
         }
         let sent = self.send(deletes).await?;
         sent.refused.map_or(Ok(()), Err)
-    }
-
-    /// True if the memory of who has a role of a key tells that nothing of it stands there.
-    pub(crate) fn role_lacks(&self, place: &Place, role: usize) -> bool {
-        let container = placement::container(place.container, role);
-        let device = self.readable(self.member_of(place, role));
-        device.is_some_and(|device| device.lacks(container, &place.key))
     }
 
     /// Members give up what they keep of a held key.

@@ -11,10 +11,10 @@
 //! * a ghost names the set that it is for, or, where that is not known when it is made, the time: it is
 //!   claimed by the set that needs it when that is looked through, and what nobody claims goes then.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::gather::Piece;
 use crate::header::{HEADER_BYTES, Header};
-use crate::member::{Verdict, verdict};
+use crate::manner::Manner;
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::set::{Stub, decode_version, encode_version, ghost_key, lasting_key};
@@ -54,28 +54,6 @@ impl Array {
             self.regroup_later(place.container, stub);
         }
         self.ghost_of(place, &membership, manner).await
-    }
-
-    /// The same, of whatever is there, before it is known whether that is packed: what members give back of
-    /// the change tells (`left_set`). The version of the value, with it.
-    pub(crate) async fn ghost_unseen(
-        self: &Rc<Self>,
-        place: &Place,
-        manner: &Manner,
-    ) -> Result<Option<(Version, Op)>> {
-        if !self.forms.has_packed() || self.role_lacks(place, 0) {
-            return Ok(None);
-        }
-        if let (false, Some(device)) = (self.is_unsettled(place), self.readable(place.primary)) {
-            match self.read_piece(&device, place, 0, None, manner).await {
-                Ok(piece) => return Ok(self.ghost_from(place, piece, &Membership::Unknown)),
-                Err(Error::NotFound) => return Ok(None),
-                Err(error) if verdict(&error) == Verdict::Broken => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let ghost = self.ghost(place, manner).await?;
-        Ok(ghost.map(|ghost| (Version::default(), ghost)))
     }
 
     /// A change of a held key has been made that left a ghost: these are what members gave back of it, from
@@ -134,7 +112,12 @@ impl Array {
     }
 
     /// What keeps a value, and its version; nothing if no set has it.
-    fn ghost_from(&self, place: &Place, piece: Piece, membership: &Membership) -> Option<(Version, Op)> {
+    pub(crate) fn ghost_from(
+        &self,
+        place: &Place,
+        piece: Piece,
+        membership: &Membership,
+    ) -> Option<(Version, Op)> {
         let Piece { item, header: Some(header), .. } = piece else { return None };
         if item.upload.is_some() || !header.form.is_packed() || self.was_never_packed(header.version) {
             return None;
@@ -260,7 +243,7 @@ impl Array {
                 all_told = false;
                 continue;
             };
-            if is_whole && device.lacks(placement::container(place.container, role), &place.key) {
+            if is_whole && self.role_lacks(place, role) {
                 return Ok(Membership::Alone);
             }
             match self.read_piece(&device, place, role, Some((0, 0)), manner).await {

@@ -2,10 +2,12 @@
 //!
 //! Role: takes KV devices and is one: what is stored stands on several of them, so that it outlives the loss
 //! of some. Place on the path: between the cache and the engines. In the order of a request: `array` takes
-//! it, `placement` says where the key stands, `policy` what a value is made into, `read` and `write` ask the
-//! members, `reconcile` makes whole what they disagree about, `membership` says who they are, `rebuild`
-//! brings them back. `round` makes sets of values as they come, `pack` behind the acknowledgement; `leave`
-//! keeps what a set goes on needing, `recover` computes what is lost, `regroup` and `sets` look after them.
+//! it, `placement` says where the key stands, `policy` what a value is made into, or `picker`, which looks
+//! on; `before` says what a write replaces, `read` and `write` ask the members, `reconcile` makes whole what
+//! they disagree about, `membership` says who they are, `rebuild` brings them back. `round` makes sets of
+//! values as they come, `pack` behind the acknowledgement; `leave` keeps what a set goes on needing,
+//! `recover` computes what is lost, `regroup` and `sets` look after them, `mover` stores anew what was
+//! picked otherwise.
 //!
 //! Invariants: see `array`; `docs/rfcs/2026-11-22-array.md` says why they hold at any instant.
 //!
@@ -15,8 +17,10 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod before;
 mod below;
 mod code;
+mod costs;
 mod describe;
 mod expiry;
 mod forms;
@@ -26,15 +30,18 @@ mod header;
 mod journal;
 mod kept;
 mod leave;
+mod manner;
 mod mark;
 mod mechanism;
 mod member;
 mod membership;
+mod mover;
 mod open;
 mod overtaken;
 mod pace;
 mod pack;
 mod parts;
+mod picker;
 mod pins;
 mod placement;
 mod policy;
@@ -48,8 +55,10 @@ mod reliability;
 mod roster;
 mod round;
 mod scan;
+mod send;
 mod set;
 mod sets;
+mod speed;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -65,6 +74,7 @@ pub use header::HEADER_BYTES;
 pub use mechanism::{Cost, Mechanism, MechanismError, SET_MEMBERS_MAX, Stored};
 pub use member::{Joining, MemberStatus};
 pub use open::{OpenError, is_member};
-pub use policy::{CUSTOM_MAX, Policy, PolicyError, RANGES_MAX, SizeRange};
+pub use picker::{Cost as PickCost, Pick};
+pub use policy::{CUSTOM_MAX, Choice, Goal, Policy, PolicyError, RANGES_MAX, SizeRange};
 pub use reliability::{Failures, set_mttdl_approximate_h, set_mttdl_h};
 pub use roster::{MEMBERS_MAX, MemberState};

@@ -6,7 +6,8 @@
 //!
 //! Invariant: while the mark stands on every member that is in, every write that may be half done is named.
 
-use crate::array::{Array, Manner};
+use crate::array::Array;
+use crate::manner::Manner;
 use crate::placement::ROSTER;
 use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Result, Value};
 use std::rc::Rc;

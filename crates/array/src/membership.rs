@@ -8,7 +8,8 @@
 //! * the last member that is in is never taken out: what it holds can still be read;
 //! * whoever left a member out waits here until the roster that says so is durable.
 
-use crate::array::{Array, Manner};
+use crate::array::Array;
+use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::placement::{self, ROSTER};
 use crate::readers::Readers;

@@ -10,9 +10,10 @@
 //!   so whoever was left behind earlier cannot take itself for the array;
 //! * no data is written to a device that holds something and does not belong to the array.
 
-use crate::array::{Array, ArrayOptions, Manner};
+use crate::array::{Array, ArrayOptions};
 use crate::forms::{FORMS_MAX, forms};
 use crate::journal::named;
+use crate::manner::Manner;
 use crate::mechanism::MechanismError;
 use crate::member::{Joining, Member};
 use crate::membership::{roster_key, roster_store};

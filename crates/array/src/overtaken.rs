@@ -9,8 +9,9 @@
 //! Invariants: what is copied is no value yet; the upload keeps its name, and a member that fails meanwhile
 //! is left out of it.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::header::{HEADER_BYTES, Header};
+use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;

@@ -14,11 +14,12 @@
 //!
 //! Never: what may expire. Members let that go by themselves, and a set must not lose a shard by it.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::gather::Piece;
 use crate::header::Header;
 use crate::journal::Slot;
 use crate::leave::{Membership, plain_store};
+use crate::manner::Manner;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::rebuild::page;
 use crate::roster::MemberState;
@@ -48,8 +49,27 @@ pub(crate) const KEY_BYTES_MAX: usize = 512;
 /// Values of a set that is worth its parities.
 const VALUES_MIN: usize = 2;
 
-/// Keys with a primary of their own that wait to be packed, by what they are to be made into.
-type Waiting = BTreeMap<(ContainerId, Form, usize), BTreeSet<Vec<u8>>>;
+/// Lengths up to this one are alike: names take more than parities there.
+const ALIKE_BYTES_MIN: u64 = 1023;
+
+/// Values that may share parities: what they are to be made into, and about how long they are. Parities are
+/// as long as the longest of a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Group {
+    pub(crate) container: ContainerId,
+    pub(crate) form: Form,
+    /// The longest of one is four times as long as the shortest at most, but for the shortest of all.
+    class: u32,
+}
+
+impl Group {
+    pub(crate) fn of(container: ContainerId, form: Form, value_bytes: u64) -> Group {
+        Group { container, form, class: value_bytes.max(ALIKE_BYTES_MIN).ilog2() / 2 }
+    }
+}
+
+/// Keys of a group and a primary that wait to be packed.
+type Waiting = BTreeMap<(Group, usize), BTreeSet<Vec<u8>>>;
 
 /// What waits to be packed, and what has to be regrouped.
 #[derive(Default)]
@@ -137,13 +157,13 @@ impl Packer {
 
     /// Forgets what waits.
     pub(crate) fn forget(&self, container: ContainerId) {
-        self.waiting.borrow_mut().retain(|(of, ..), _| *of != container);
+        self.waiting.borrow_mut().retain(|(group, _), _| group.container != container);
         self.loose.borrow_mut().retain(|(of, _), _| *of != container);
     }
 
-    fn wait_again(&self, container: ContainerId, form: Form, key: &[u8], members: usize) {
+    fn wait_again(&self, group: Group, key: &[u8], members: usize) {
         let primary = placement::primary(key, members);
-        self.waiting.borrow_mut().entry((container, form, primary)).or_default().insert(key.to_vec());
+        self.waiting.borrow_mut().entry((group, primary)).or_default().insert(key.to_vec());
     }
 
     /// Keys that wait.
@@ -158,19 +178,19 @@ impl Packer {
 
     /// Keys of different primaries that are packed together: as many as a set has if there are, else at least
     /// so many.
-    fn take(&self, least: impl Fn(Form) -> usize) -> Option<(ContainerId, Form, Vec<Vec<u8>>)> {
+    fn take(&self, least: impl Fn(Form) -> usize) -> Option<(Group, Vec<Vec<u8>>)> {
         let mut waiting = self.waiting.borrow_mut();
         waiting.retain(|_, keys| !keys.is_empty());
-        let mut longest: BTreeMap<(ContainerId, Form), Vec<(usize, usize)>> = BTreeMap::new();
-        for ((container, form, primary), keys) in waiting.iter() {
-            longest.entry((*container, *form)).or_default().push((keys.len(), *primary));
+        let mut longest: BTreeMap<Group, Vec<(usize, usize)>> = BTreeMap::new();
+        for ((group, primary), keys) in waiting.iter() {
+            longest.entry(*group).or_default().push((keys.len(), *primary));
         }
-        let ((container, form), mut primaries) =
-            longest.into_iter().find(|((_, form), primaries)| primaries.len() >= least(*form))?;
+        let (group, mut primaries) =
+            longest.into_iter().find(|(group, primaries)| primaries.len() >= least(group.form))?;
         primaries.sort_unstable_by(|a, b| b.cmp(a));
-        primaries.truncate(values_max(form));
-        let next = |(_, primary)| waiting.get_mut(&(container, form, primary))?.pop_first();
-        Some((container, form, primaries.into_iter().filter_map(next).collect()))
+        primaries.truncate(values_max(group.form));
+        let next = |(_, primary)| waiting.get_mut(&(group, primary))?.pop_first();
+        Some((group, primaries.into_iter().filter_map(next).collect()))
     }
 }
 
@@ -184,11 +204,12 @@ pub(crate) fn values_max(form: Form) -> usize {
 
 impl Array {
     /// A held key has a value that may be packed.
-    pub(crate) fn pack_later(self: &Rc<Self>, place: &Place, form: Form) {
+    pub(crate) fn pack_later(self: &Rc<Self>, place: &Place, (form, value_bytes): (Form, u64)) {
         self.packer.written_ns.set(self.reactor.now_ns());
         if form.is_packed() && self.packer.count() < WAITING_MAX {
             let mut waiting = self.packer.waiting.borrow_mut();
-            let keys = waiting.entry((place.container, form, place.primary)).or_default();
+            let group = Group::of(place.container, form, value_bytes);
+            let keys = waiting.entry((group, place.primary)).or_default();
             // Those of one primary wait for others, and leave them room.
             if keys.len() < WAITING_MAX / self.count() {
                 keys.insert(place.key.clone());
@@ -261,7 +282,7 @@ impl Array {
             && item.upload.is_none()
             && item.expiry_ms.is_none()
         {
-            self.pack_later(place, header.form);
+            self.pack_later(place, (header.form, header.value_bytes));
         }
         Ok(())
     }
@@ -293,11 +314,10 @@ impl Array {
             let packs = !is_loose && self.all_in();
             let taken = if packs { self.packer.take(least) } else { None };
             let hindered = match taken {
-                Some((container, form, keys)) => {
-                    let packed = self.pack(container, form, &keys).await;
+                Some((group, keys)) => {
+                    let packed = self.pack(group.container, group.form, &keys).await;
                     if packed.is_err() {
-                        keys.iter()
-                            .for_each(|key| self.packer.wait_again(container, form, key, self.count()));
+                        keys.iter().for_each(|key| self.packer.wait_again(group, key, self.count()));
                     }
                     packed
                 }

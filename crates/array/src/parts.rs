@@ -10,9 +10,10 @@
 //!
 //! Invariants: every piece of a part has one length; the last part may be shorter.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::give::Source;
 use crate::header::{HEADER_BYTES, Header};
+use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
 use crate::upload::Upload;

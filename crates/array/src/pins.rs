@@ -14,8 +14,9 @@
 //!
 //! Never: it gives an upload that is pinned and not stored yet.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::give::Source;
+use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::pace::Pace;
 use crate::parts::out;

@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub const RANGES_MAX: usize = 8;
 /// Mechanisms that clients may ask for at most.
 pub const CUSTOM_MAX: usize = 8;
+/// Shards of data, or values of a set, of what is chosen.
+const CHOSEN_DATA_MAX: u32 = 4;
 
 /// Values of one range of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +28,32 @@ pub struct SizeRange {
     pub mechanism: Mechanism,
 }
 
+/// What a mechanism is chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Least bytes on devices.
+    Space,
+    /// Least time of devices.
+    Throughput,
+}
+
+/// Mechanisms to choose from, by what is done with values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// For what.
+    pub goal: Goal,
+    /// All survive as many failures; copies are the first.
+    pub mechanisms: Arc<[Mechanism]>,
+}
+
 /// By which mechanism values are protected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     ranges: Arc<[SizeRange]>,
     /// Those of the ranges clients may ask for anyway.
     custom: Arc<[Mechanism]>,
+    /// Mechanisms are chosen, and not named: what the ranges say holds nothing then.
+    choice: Option<Choice>,
 }
 
 /// Why ranges are no policy.
@@ -46,6 +68,9 @@ pub enum PolicyError {
     /// Too much to choose from.
     #[error("{0} mechanisms that clients may ask for; there are {CUSTOM_MAX} at most")]
     Custom(usize),
+    /// Nothing to survive.
+    #[error("a choice of mechanisms survives 1 failure at least; what survives none is hashing")]
+    NoFailures,
     /// The last one ends.
     #[error("values above {0} bytes have no mechanism: the last range has no end")]
     Ends(u64),
@@ -65,9 +90,38 @@ impl Policy {
             return Err(PolicyError::Order(pair[1]));
         }
         match ends.last() {
-            Some(&u64::MAX) => Ok(Policy { ranges: ranges.into(), custom: [].into() }),
+            Some(&u64::MAX) => Ok(Policy { ranges: ranges.into(), custom: [].into(), choice: None }),
             last => Err(PolicyError::Ends(*last.unwrap_or(&0))),
         }
+    }
+
+    /// Mechanisms that survive so many failures are chosen by what is done with values.
+    ///
+    /// # Errors
+    /// No failure is to be survived.
+    pub fn chosen(goal: Goal, failures: u32, devices: u32) -> Result<Policy, PolicyError> {
+        if failures == 0 {
+            return Err(PolicyError::NoFailures);
+        }
+        let copies = Mechanism::Replication { copies: failures + 1 };
+        let data = CHOSEN_DATA_MAX.min(devices.saturating_sub(failures));
+        let sets = (data >= 2).then_some(failures).into_iter().flat_map(|parities| {
+            [Mechanism::Splitting { data, parities }, Mechanism::Packing { data, parities }]
+        });
+        let mechanisms = std::iter::once(copies).chain(sets).collect();
+        Ok(Policy { choice: Some(Choice { goal, mechanisms }), ..copies.into() })
+    }
+
+    /// What is chosen from, if that is so.
+    #[must_use]
+    pub fn choice(&self) -> Option<&Choice> {
+        self.choice.as_ref()
+    }
+
+    /// True if clients may ask for mechanisms.
+    #[must_use]
+    pub fn has_custom(&self) -> bool {
+        !self.custom.is_empty()
     }
 
     /// The same, with mechanisms that clients may ask for, value by value.
@@ -89,28 +143,38 @@ impl Policy {
         self.mechanisms().try_for_each(|mechanism| mechanism.checked(devices).map(drop))
     }
 
-    /// How a value of so many bytes is protected.
+    /// How a value of so many bytes is protected, unless that is chosen.
     #[must_use]
     pub fn mechanism(&self, value_bytes: u64) -> Mechanism {
         let holds = |range: &&SizeRange| value_bytes <= range.value_bytes_max;
         self.ranges.iter().find(holds).expect("the last range has no end").mechanism
     }
 
-    /// The mechanisms of all ranges, and those that clients may ask for.
+    /// The mechanisms of all ranges, those that may be chosen, and those that clients may ask for.
     pub fn mechanisms(&self) -> impl Iterator<Item = Mechanism> {
-        self.ranges.iter().map(|range| range.mechanism).chain(self.custom.iter().copied())
+        let chosen = self.choice.iter().flat_map(|choice| choice.mechanisms.iter().copied());
+        self.ranges.iter().map(|range| range.mechanism).chain(chosen).chain(self.custom.iter().copied())
     }
 }
 
 /// One mechanism for all sizes.
 impl From<Mechanism> for Policy {
     fn from(mechanism: Mechanism) -> Policy {
-        Policy { ranges: [SizeRange { value_bytes_max: u64::MAX, mechanism }].into(), custom: [].into() }
+        Policy {
+            ranges: [SizeRange { value_bytes_max: u64::MAX, mechanism }].into(),
+            custom: [].into(),
+            choice: None,
+        }
     }
 }
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Choice { goal, mechanisms }) = &self.choice {
+            let names: Vec<String> = mechanisms.iter().map(Mechanism::to_string).collect();
+            write!(f, "auto for {goal}: {}", names.join(" or "))?;
+            return self.fmt_custom(f);
+        }
         for (number, SizeRange { value_bytes_max, mechanism }) in self.ranges.iter().enumerate() {
             match *value_bytes_max {
                 u64::MAX if number == 0 => write!(f, "{mechanism}")?,
@@ -118,10 +182,25 @@ impl fmt::Display for Policy {
                 end => write!(f, "{mechanism} to {end} bytes, ")?,
             }
         }
+        self.fmt_custom(f)
+    }
+}
+
+impl Policy {
+    fn fmt_custom(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, mechanism) in self.custom.iter().enumerate() {
             write!(f, "{} {mechanism}", if number == 0 { ", when asked" } else { " or" })?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Goal::Space => "space",
+            Goal::Throughput => "throughput",
+        })
     }
 }
 
@@ -150,6 +229,22 @@ mod tests {
         assert_eq!(custom.to_string(), text);
         let few = policy.check(5).unwrap_err();
         assert_eq!(few.to_string(), "splitting 4+2 needs 6 devices, there are 5");
+    }
+
+    #[test]
+    fn what_is_chosen_from_survives_as_many_failures() {
+        let names = |failures, devices| Policy::chosen(Goal::Space, failures, devices).unwrap().to_string();
+        assert_eq!(names(2, 6), "auto for space: replication 3 or splitting 4+2 or packing 4+2");
+        assert_eq!(names(1, 3), "auto for space: replication 2 or splitting 2+1 or packing 2+1");
+        assert_eq!(names(1, 2), "auto for space: replication 2");
+        let policy = Policy::chosen(Goal::Throughput, 1, 3).unwrap();
+        assert_eq!(policy.mechanisms().count(), 4);
+        assert!(policy.choice().unwrap().mechanisms.iter().all(|it| it.fatal_losses() == 2));
+        assert_eq!(policy.check(3), Ok(()));
+        let few = Policy::chosen(Goal::Space, 3, 3).unwrap().check(3).unwrap_err();
+        assert_eq!(few.to_string(), "replication 4 needs 4 devices, there are 3");
+        let none = Policy::chosen(Goal::Space, 0, 3).unwrap_err().to_string();
+        assert_eq!(none, "a choice of mechanisms survives 1 failure at least; what survives none is hashing");
     }
 
     #[test]

@@ -8,18 +8,19 @@
 //! * what is given was on every member that is in, or will be: a read beside a write waits for it;
 //! * an expired key is absent by the array's own clock, which no member's runs behind.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::gather::{cut, other_versions};
 use crate::header::{HEADER_BYTES, Header};
+use crate::manner::Manner;
 use crate::roster::MemberState;
 use futures_util::future::{Either, select};
-use plimsoll_kv::{Completion, Device, Error, Form, Item, Output, Request, Result};
+use plimsoll_kv::{Class, Completion, Device, Error, Form, Item, Output, Request, Result};
 use plimsoll_reactor::Work;
 use std::pin::pin;
 use std::rc::Rc;
 
 /// A member that has not answered a write for so long is taken out, if others have what it holds.
-const STALL_NS: u64 = 10_000_000_000;
+pub(crate) const STALL_NS: u64 = 10_000_000_000;
 
 /// Which bytes of a value are asked for.
 pub(crate) type Range = Option<(u64, u64)>;
@@ -39,7 +40,7 @@ impl Array {
             let is_torn = self.forms.keeps() && matches!(found, Err(Error::Unreadable(_)));
             // If a write is under way, a part of the members may have it.
             if self.is_quiet(place) && !in_parts && !is_torn {
-                return found.map(|(item, _)| Output::Found(item));
+                return found.map(|(item, _)| self.noted(item, range, manner));
             }
         }
         let _guard = self.hold_full(place).await?;
@@ -51,7 +52,16 @@ impl Array {
         if pin && item.upload.is_some() {
             return self.pin_everywhere(place, (item, form), manner).await.map(Output::Found);
         }
-        Ok(Output::Found(item))
+        Ok(self.noted(item, range, manner))
+    }
+
+    /// What is given, and counted if somebody waits for it.
+    fn noted(&self, item: Item, range: Range, manner: &Manner) -> Output {
+        let is_read = range != Some((0, 0)) && manner.class() == Class::Foreground;
+        if let Some(picker) = self.picker.as_ref().filter(|_| is_read) {
+            picker.note_retrieve(item.length);
+        }
+        Output::Found(item)
     }
 
     pub(crate) async fn exist(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Output> {

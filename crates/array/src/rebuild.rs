@@ -12,10 +12,12 @@
 //! Source: KVMD (FAST'20), section on rebuilding: neighbours tell which keys a device held. There one key at
 //! a time; here several.
 
-use crate::array::{Array, Manner, Place, Scrub};
+use crate::array::{Array, Place, Scrub};
+use crate::manner::Manner;
 use crate::member::Joining;
 use crate::open::background;
 use crate::pace::Pace;
+use crate::picker::looked_at;
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
 use crate::roster::MemberState;
 use crate::told::{Proof, Told};
@@ -77,7 +79,7 @@ impl Array {
         {
             let mut members = self.members.borrow_mut();
             let old = &mut members[member];
-            old.device = with.device;
+            old.device = looked_at(self.picker.as_ref(), &self.reactor, with.device);
             old.status.name = with.name;
             old.status.id = with.id;
             (old.status.copied_bytes, old.status.repaired, old.status.failed_requests) = (0, 0, 0);

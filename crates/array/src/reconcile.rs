@@ -12,13 +12,14 @@
 //! * a copy that only some members have is given to the others: an unfinished delete may be undone;
 //! * the key is held from the first look to the last write.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::leave::Membership;
+use crate::manner::Manner;
 use crate::placement;
 use crate::recover::SetState;
 use crate::roster::MemberState;
+use crate::send::Sent;
 use crate::told::{Proof, Told};
-use crate::write::Sent;
 use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Result};
 use std::rc::Rc;
 
@@ -58,7 +59,7 @@ impl Array {
         match reconciled {
             Ok(_) if self.forms.are_mixed() => {
                 if let Some(form) = self.right(&self.ask_all(place, Proof::Record).await?).form() {
-                    self.clear_kept(place, form).await?;
+                    self.clear_kept(place, (form, self.roles)).await?;
                 }
                 drop(self.take_kept(place));
             }

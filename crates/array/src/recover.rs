@@ -8,9 +8,10 @@
 //!   ghost of that version: a value that was overwritten is never taken for what was there before;
 //! * what is computed has the length that the set names, and is given back under that version alone.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::gather::Piece;
 use crate::header::{HEADER_BYTES, Header};
+use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;

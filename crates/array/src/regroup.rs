@@ -10,8 +10,9 @@
 //! * no two sets name one version: what lives of a set stands as copies before it goes;
 //! * a ghost that names another set stays, and so does one that names none, unless it is known to be of this.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::leave::Membership;
+use crate::manner::Manner;
 use crate::pack::Loose;
 use crate::placement;
 use crate::set::{Packed, Set, Stub, VERSION_BYTES, decode_version, ghost_key, set_key};
@@ -80,9 +81,7 @@ impl Array {
     async fn delete_together(self: &Rc<Self>, deletes: Vec<(usize, Op)>) -> Result<()> {
         let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
         for (member, delete) in deletes {
-            let lacks = |(container, key): (ContainerId, &[u8])| {
-                self.readable(member).is_some_and(|device| device.lacks(container, key))
-            };
+            let lacks = |(container, key): (ContainerId, &[u8])| self.lacks(member, container, key);
             if !delete.place().is_some_and(lacks) {
                 below.entry(member).or_default().push(delete);
             }
@@ -106,15 +105,15 @@ impl Array {
         let mut living = Vec::new();
         for (place, value) in places.into_iter().zip(&set.values) {
             if self.lives_in(&place, (&set, value)).await? != Lives::No {
-                living.push(place);
+                living.push((place, (set.form(), u64::from(value.value_bytes))));
             }
         }
         if !living.is_empty() && !self.all_in() {
             return Ok(false);
         }
-        for place in &living {
+        for (place, value) in &living {
             self.put_copies(place).await?;
-            self.pack_later(place, set.form());
+            self.pack_later(place, *value);
         }
         self.delete_ghosts(container, &set).await?;
         let gone = loose.gone.iter().map(|(member, version)| {

@@ -12,17 +12,19 @@
 //! * nobody waits for others that are not to be expected, nor while a member is out: such a value stands as
 //!   copies first.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::header::Header;
 use crate::journal::Slot;
 use crate::leave::plain_store;
-use crate::pack::{Joining, KEY_BYTES_MAX, values_max};
+use crate::manner::Manner;
+use crate::pack::{Group, Joining, KEY_BYTES_MAX, values_max};
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
+use crate::send::Sent;
 use crate::set::{Set, set_key};
-use crate::write::{Sent, retaining};
+use crate::write::retaining;
 use futures_util::future::{Either, select};
-use plimsoll_kv::{ContainerId, Durability, Error, Expiry, Form, Item, Op, Output, Value, Version};
+use plimsoll_kv::{Durability, Error, Expiry, Form, Item, Op, Output, Value, Version};
 use plimsoll_reactor::sync::WaitList;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -37,25 +39,23 @@ const WAIT_NS_MAX: u64 = 20_000_000;
 const DISTANCE_NS_MAX: u64 = 50_000_000;
 
 /// Rounds that wait for more, and how often stores come.
+#[derive(Default)]
 pub(crate) struct Rounds {
     open: RefCell<Vec<Rc<Round>>>,
-    came_ns: Cell<u64>,
-    /// Mean time between stores that could be packed together.
-    distance_ns: Cell<u64>,
+    coming: RefCell<BTreeMap<Group, Coming>>,
     /// Mean time that stores take.
     took_ns: Cell<u64>,
 }
 
-impl Default for Rounds {
-    fn default() -> Rounds {
-        let distance_ns = Cell::new(DISTANCE_NS_MAX);
-        Rounds { open: RefCell::default(), came_ns: Cell::new(0), distance_ns, took_ns: Cell::new(0) }
-    }
+/// How often stores of a group come, which could be packed together.
+struct Coming {
+    came_ns: u64,
+    /// Mean time between them.
+    distance_ns: u64,
 }
 
 struct Round {
-    container: ContainerId,
-    form: Form,
+    group: Group,
     waiting: RefCell<Vec<Waiting>>,
     has_left: Cell<bool>,
     ended: WaitList,
@@ -86,9 +86,16 @@ type OutputAt = (usize, usize);
 
 impl Rounds {
     /// Notes that a store came.
-    fn note(&self, now_ns: u64) {
-        let gap_ns = (now_ns - self.came_ns.replace(now_ns)).min(DISTANCE_NS_MAX);
-        self.distance_ns.set((7 * self.distance_ns.get() + gap_ns) / 8);
+    fn note(&self, group: Group, now_ns: u64) {
+        let mut coming = self.coming.borrow_mut();
+        let first = Coming { came_ns: 0, distance_ns: DISTANCE_NS_MAX };
+        let coming = coming.entry(group).or_insert(first);
+        let gap_ns = (now_ns - coming.came_ns).min(DISTANCE_NS_MAX);
+        *coming = Coming { came_ns: now_ns, distance_ns: (7 * coming.distance_ns + gap_ns) / 8 };
+    }
+
+    fn distance_ns(&self, group: Group) -> u64 {
+        self.coming.borrow().get(&group).map_or(DISTANCE_NS_MAX, |coming| coming.distance_ns)
     }
 
     /// Notes how long a store took, which did not wait for others.
@@ -101,23 +108,21 @@ impl Rounds {
     }
 
     /// A round that a store may join; a new one if others are to be expected.
-    fn round_for(&self, place: &Place, form: Form) -> Option<Rc<Round>> {
+    fn round_for(&self, place: &Place, group: Group) -> Option<Rc<Round>> {
         let fits = |round: &&Rc<Round>| {
             let waiting = round.waiting.borrow();
-            (round.container, round.form) == (place.container, form)
-                && waiting.iter().all(|other| other.joining.place.primary != place.primary)
+            round.group == group && waiting.iter().all(|other| other.joining.place.primary != place.primary)
         };
         let mut open = self.open.borrow_mut();
         if let Some(round) = open.iter().find(fits) {
             return Some(round.clone());
         }
-        let expected_ns = self.distance_ns.get() * (values_max(form) as u64 - 1);
+        let expected_ns = self.distance_ns(group) * (values_max(group.form) as u64 - 1);
         if expected_ns > self.wait_ns() {
             return None;
         }
         let round = Rc::new(Round {
-            container: place.container,
-            form,
+            group,
             waiting: RefCell::default(),
             has_left: Cell::new(false),
             ended: WaitList::default(),
@@ -143,9 +148,10 @@ impl Array {
         manner: &Manner,
     ) -> Outcome {
         let now_ns = self.reactor.now_ns();
-        self.packer.rounds.note(now_ns);
+        let group = Group::of(place.container, form, value.len() as u64);
+        self.packer.rounds.note(group, now_ns);
         let may_be_packed = values_max(form) > 1 && self.all_in() && place.key.len() <= KEY_BYTES_MAX;
-        let round = if may_be_packed { self.packer.rounds.round_for(place, form) } else { None };
+        let round = if may_be_packed { self.packer.rounds.round_for(place, group) } else { None };
         let Some(round) = round else { return Outcome::Alone { ghost, slot } };
         let (version, value_bytes) = (self.next_version(), value.len() as u64);
         let header = Header { form, role: 0, version, value_bytes, is_stub: false };
@@ -172,7 +178,9 @@ impl Array {
     async fn depart(self: &Rc<Self>, round: &Rc<Round>) {
         let waiting = round.waiting.take();
         let outcomes: Vec<_> = waiting.iter().map(|waiting| waiting.outcome.clone()).collect();
-        for (outcome, became) in outcomes.into_iter().zip(self.store_together(round.form, waiting).await) {
+        for (outcome, became) in
+            outcomes.into_iter().zip(self.store_together(round.group.form, waiting).await)
+        {
             *outcome.borrow_mut() = Some(became);
         }
         round.ended.wake_all();

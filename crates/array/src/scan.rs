@@ -9,7 +9,8 @@
 //!   only as long as the same members tell: once one has gone or come, pages are of whole slots;
 //! * a key that one member cannot read another tells.
 
-use crate::array::{Array, Manner};
+use crate::array::Array;
+use crate::manner::Manner;
 use crate::read::WRONG_OUTPUT;
 use crate::roster::MemberState;
 use crate::walk::Source;

@@ -7,10 +7,11 @@
 //! * a set is looked through once: by the first of its holders that has a right record of it;
 //! * a shard is written as a ghost, and never in the place of a value: what a key holds is not judged here.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::gather::Piece;
 use crate::header::Header;
 use crate::leave::{Membership, is_no_set, no_set, plain_store};
+use crate::manner::Manner;
 use crate::open::background;
 use crate::pace::Pace;
 use crate::placement::{self, ARRAY_CONTAINERS};
@@ -134,9 +135,9 @@ impl Array {
             Err(Error::Unreadable(what)) => {
                 // What lives of it stands as copies, and is packed anew.
                 tracing::error!(partition = self.partition, what, "a set cannot be mended");
-                for place in &places {
+                for (place, value) in places.iter().zip(&set.values) {
                     match self.put_copies(place).await {
-                        Ok(()) => self.pack_later(place, set.form()),
+                        Ok(()) => self.pack_later(place, (set.form(), value.value_bytes.into())),
                         Err(Error::NotFound | Error::Unreadable(_)) => {}
                         Err(error) => return Err(error),
                     }

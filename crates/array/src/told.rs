@@ -5,8 +5,9 @@
 //!
 //! Never: it decides. What is right of what was told is for `reconcile`.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
 use crate::header::Header;
+use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use futures_util::future::join_all;
 use plimsoll_kv::{Device, Error, Form, Result, Version};

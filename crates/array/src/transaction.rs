@@ -10,10 +10,11 @@
 //! * what one member has applied all will;
 //! * a transaction of this partition alone is forgotten when every member has durably applied it.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
+use crate::manner::Manner;
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
-use crate::write::Sent;
+use crate::send::Sent;
 use plimsoll_kv::key_locks::{EverythingGuard, KeyGuard, KeyId};
 use plimsoll_kv::transaction::{Action, Held, Outstanding, Status};
 use plimsoll_kv::{ContainerId, Error, Op, Output, Result, TransactionId, UploadId};

@@ -7,11 +7,14 @@
 //! * a part of the array is a part of each member, less its header: both have the same number;
 //! * a member that goes out takes its uploads with it, and no others.
 
-use crate::array::{Array, Manner, Place};
+use crate::array::{Array, Place};
+use crate::before::Seen;
 use crate::header::{HEADER_BYTES, Header};
+use crate::manner::Manner;
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
-use crate::write::{Change, Sent, retaining, stored_version};
+use crate::send::Sent;
+use crate::write::{Change, retaining, stored_version};
 use plimsoll_kv::{Device, Error, Expiry, Form, Op, Output, Result, UploadId, Value, Version};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -133,8 +136,9 @@ impl Array {
     pub(crate) async fn upload(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
         match op {
             Op::UploadBegin { container, key, length, form, .. } => {
-                let form = self.form_for(form, length)?;
-                self.upload_begin(&self.place(container, &key)?, (form, length), manner).await
+                let (form, place) = (self.form_for(form, length)?, self.place(container, &key)?);
+                self.note_store(&place, length, manner.class());
+                self.upload_begin(&place, (form, length), manner).await
             }
             Op::UploadPart { upload, key, bytes } => self.upload_part(upload, key, bytes, manner).await,
             Op::UploadShare { upload, key, from, parts } => {
@@ -276,7 +280,7 @@ impl Array {
     pub(crate) async fn store_upload(
         self: &Rc<Self>,
         place: &Place,
-        id: UploadId,
+        (id, seen): (UploadId, Seen),
         expiry: Expiry,
         manner: &Manner,
     ) -> Result<Output> {
@@ -284,6 +288,7 @@ impl Array {
         if expiry != Expiry::Never {
             self.keep_nothing(place).await?;
         }
+        let roles = self.roles_before(place, seen, manner).await?;
         self.leave_set(place, manner).await?;
         let slot = self.name_half_written(place, manner).await?;
         let before = self.take_kept(place);
@@ -302,7 +307,8 @@ impl Array {
             }
         };
         if keeps {
-            self.release_before(place, (upload.form, expiry), slot).await;
+            let roles = self.roles_left(roles, before.as_ref(), false);
+            self.release_before(place, (upload.form, expiry), roles, slot).await;
         }
         drop(before);
         self.upload_stored(id);

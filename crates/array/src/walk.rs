@@ -6,7 +6,8 @@
 //! * every key is told once: by the member that holds its first copy, or, if that is not in, by the next that
 //!   holds one.
 
-use crate::array::{Array, Manner};
+use crate::array::Array;
+use crate::manner::Manner;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::read::WRONG_OUTPUT;
 use crate::told::{Proof, Told};

@@ -10,16 +10,16 @@
 //!   anybody hears of the refusal; if it cannot be undone the key stays unsettled, and its slot taken;
 //! * the journal names every write that may be half done.
 
-use crate::array::{Array, Manner, Place, expiry_of};
+use crate::array::{Array, Place, expiry_of};
+use crate::before::{Before, Leaving, Seen, roles_seen};
 use crate::header::{HEADER_BYTES, Header};
 use crate::journal::Slot;
 use crate::leave::Membership;
-use crate::member::{Verdict, verdict};
+use crate::manner::Manner;
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
-use crate::roster::MemberState;
 use crate::round::Outcome;
-use futures_util::future::join_all;
+use crate::send::Sent;
 use plimsoll_kv::{
     Condition, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value, Version,
 };
@@ -40,13 +40,6 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::NoSpace | Error::NoMemory)
 }
 
-/// What became of a request at each member: what they gave, and who refused it and why.
-#[derive(Default)]
-pub(crate) struct Sent {
-    pub(crate) done: Vec<(usize, Output)>,
-    pub(crate) refused: Option<Error>,
-}
-
 impl Array {
     pub(crate) async fn store(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
         let Op::Store { container, key, value, condition, expiry, retain, want_previous, form } = op else {
@@ -65,6 +58,7 @@ impl Array {
         let looks = whole || condition != Condition::None || expiry == Expiry::Keep;
         let range = if whole { None } else { Some((0, 0)) };
         let found = if looks { self.look(&place, range, manner).await? } else { None };
+        let seen = looks.then(|| roles_seen(found.as_ref()));
         let found = found.map(|(item, _)| item);
         judge(condition, found.as_ref())?;
         if want_previous && found.as_ref().is_some_and(|item| item.upload.is_some()) {
@@ -74,17 +68,19 @@ impl Array {
         }
         let expiry = expiry_of(expiry, found.as_ref().and_then(|item| item.expiry_ms));
         match value {
-            Value::Upload(upload) => self.store_upload(&place, upload, expiry, manner).await,
+            Value::Upload(upload) => self.store_upload(&place, (upload, seen), expiry, manner).await,
             Value::Bytes(bytes) => {
                 let form = self.form_for(form, bytes.len() as u64)?;
-                let version = self.write_value(&place, (form, &bytes), expiry, manner).await?;
+                self.note_store(&place, bytes.len() as u64, manner.class());
+                let version = self.write_value(&place, (form, &bytes), (expiry, seen), manner).await?;
                 let previous = if want_previous { found } else { None };
                 Ok(Output::Stored { version, previous })
             }
             Value::Edit(edit) => {
                 let bytes = edited(&edit, found.as_ref(), longest)?;
                 let form = self.form_for(form, bytes.len() as u64)?;
-                let version = self.write_value(&place, (form, &bytes), expiry, manner).await?;
+                self.note_store(&place, bytes.len() as u64, manner.class());
+                let version = self.write_value(&place, (form, &bytes), (expiry, seen), manner).await?;
                 Ok(Output::Edited { version, bytes })
             }
         }
@@ -109,19 +105,17 @@ impl Array {
         self: &Rc<Self>,
         place: &Place,
         (form, value): (Form, &[u8]),
-        expiry: Expiry,
+        (expiry, seen): (Expiry, Seen),
         manner: &Manner,
     ) -> Result<Version> {
         if expiry != Expiry::Never {
             self.keep_nothing(place).await?;
         }
-        let ghost = match form.roles() {
-            1 => self.ghost(place, manner).await?.map(|ghost| (Version::default(), ghost)),
-            _ => self.ghost_unseen(place, manner).await?,
-        };
+        let Before { roles, ghost } = self.before_store(place, (form, seen), manner).await?;
         let (left, mut ghost) = ghost.map_or((None, None), |(version, ghost)| (Some(version), Some(ghost)));
         let mut slot = self.journal.slot().await;
         let before = self.take_kept(place);
+        let roles_before = |has_replaced| self.roles_left(roles, before.as_ref(), has_replaced);
         let keeps = self.forms.keeps();
         if form.is_packed() && expiry == Expiry::Never {
             match self.store_in_round(place, (form, value), (ghost, slot), manner).await {
@@ -131,7 +125,7 @@ impl Array {
                         self.left_set(place, left, stood.iter());
                     }
                     if has_replaced || before.is_some() {
-                        self.release_before(place, (form, expiry), slot).await;
+                        self.release_before(place, (form, expiry), roles_before(has_replaced), slot).await;
                     }
                     return Ok(version);
                 }
@@ -142,8 +136,11 @@ impl Array {
                 }
             }
         }
+        // What is replaced is told only where it may be a stub, or no memory tells that there is anything:
+        // members would have to read it.
+        let (replaces, tells) = (keeps && self.has_any(place), left.is_some() || self.options.stateless);
         let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
-            let store = if keeps { retaining(store, true) } else { store };
+            let store = if keeps { retaining(store, tells) } else { store };
             let entry = slot.entry(place.container, &place.key);
             let ghost = if role == 0 { ghost.take() } else { None };
             let batch = [store, entry].into_iter().chain(ghost).collect();
@@ -168,11 +165,15 @@ impl Array {
             let others = done.iter().filter(|(member, _)| role(*member) > 0 && were_in.contains(member));
             self.left_set(place, left, others.filter_map(|(_, output)| previous_of(output)));
         }
-        if keeps && (before.is_some() || done.iter().any(|(_, output)| previous_of(output).is_some())) {
-            self.release_before(place, (form, expiry), slot).await;
+        let has_replaced = match tells {
+            true => done.iter().any(|(_, output)| previous_of(output).is_some()),
+            false => replaces,
+        };
+        if keeps && (before.is_some() || has_replaced) {
+            self.release_before(place, (form, expiry), roles_before(has_replaced), slot).await;
         }
         if form.is_packed() && expiry == Expiry::Never {
-            self.pack_later(place, form);
+            self.pack_later(place, (form, value.len() as u64));
         }
         drop(before);
         stored_version(self.first_of(place, done)?)
@@ -294,46 +295,6 @@ impl Array {
         }
     }
 
-    /// Sends requests to members that take writes; those that fail for good are taken out, durably, before
-    /// this ends.
-    pub(crate) async fn send(self: &Rc<Self>, requests: Vec<(usize, Request)>) -> Result<Sent> {
-        let each = requests.into_iter().filter_map(|(member, request)| {
-            let device = self.writable(member)?;
-            // What rots is written again, and then its time is changed: the key is whole after that, or out.
-            let mends = matches!(request.op, Op::SetExpiry { .. }) && self.state(member) == MemberState::In;
-            Some(async move { (member, mends, self.in_time(device, request).await) })
-        });
-        let mut sent = Sent::default();
-        let (mut broken, mut refused) = (Vec::new(), Vec::new());
-        for (member, mends, result) in join_all(each.collect::<Vec<_>>()).await {
-            match result {
-                Err(error @ Error::Unreadable(_)) if mends => refused.push((member, error)),
-                Ok(completion) => sent.done.push((member, completion.output)),
-                Err(Error::NotFound) => sent.done.push((member, Output::Done)),
-                Err(error) if verdict(&error) == Verdict::Broken => broken.push((member, error)),
-                // It is not whole yet, and would never be; or it is out since it was asked. What it was asked
-                // for in vain, because it has not got what others have, it may lack.
-                Err(error)
-                    if self.state(member) != MemberState::In && !matches!(error, Error::Invalid(_)) =>
-                {
-                    broken.push((member, error));
-                }
-                Err(error) => refused.push((member, error)),
-            }
-        }
-        for (member, error) in broken {
-            self.note(member, |status| status.failed_requests += 1);
-            self.take_out_now(member, &error.to_string()).await?;
-        }
-        // Those that were left out because they are out are so durably, too. A member that went out while
-        // this was under way counts as one that never had it.
-        self.roster_settled().await?;
-        sent.done.retain(|(member, _)| self.writable(*member).is_some());
-        let is_there = |member: &usize| self.writable(*member).is_some();
-        sent.refused = refused.into_iter().find(|(member, _)| is_there(member)).map(|(_, error)| error);
-        Ok(sent)
-    }
-
     pub(crate) fn nowhere(&self, place: &Place, needed: usize) -> Error {
         let members = (0..self.roles).map(|role| self.name(self.member_of(place, role)));
         let members: Vec<String> = members.collect();
@@ -348,14 +309,19 @@ impl Array {
         manner: &Manner,
     ) -> Result<Output> {
         let _guard = self.hold_full(place).await?;
+        let mut seen = None;
         // Members know by themselves whether it is there; which version, each knows of its own.
         if let Condition::IfVersion(_) = condition {
             let found = self.look(place, Some((0, 0)), manner).await?;
+            seen = Some(roles_seen(found.as_ref()));
             let Some((item, _)) = found else { return Err(Error::NotFound) };
             judge(condition, Some(&item))?;
         }
+        if let Some(picker) = &self.picker {
+            picker.note_delete();
+        }
         let slot = self.journal.slot().await;
-        let done = self.write_delete(place, slot, manner).await?;
+        let done = self.write_delete(place, (slot, seen), manner).await?;
         let deleted = done.into_iter().map(|(member, output)| (member, first_output(output)));
         let deleted = deleted.filter(|(_, output)| matches!(output, Output::Deleted(_))).collect();
         self.first_of(place, deleted).map_err(|_| Error::NotFound)
@@ -365,20 +331,17 @@ impl Array {
     pub(crate) async fn write_delete(
         self: &Rc<Self>,
         place: &Place,
-        slot: Slot,
+        (slot, seen): (Slot, Seen),
         manner: &Manner,
     ) -> Result<Vec<(usize, Output)>> {
         self.keep_nothing(place).await?;
-        let membership = match self.forms.has_packed() {
-            true => self.membership(place, manner).await?,
-            false => Membership::Alone,
-        };
-        let mut ghost = self.ghost_of(place, &membership, manner).await?;
+        let Leaving { roles, membership, mut ghost } = self.before_delete(place, seen, manner).await?;
         let has_ghost = ghost.is_some();
         let before = self.take_kept(place);
         // What has fewer pieces than others stands in its first roles alone.
         let sure_roles = self.forms.sure_roles();
-        let roles = (0..self.roles).filter(|role| *role < sure_roles || !self.role_lacks(place, *role));
+        let roles =
+            (0..roles.max(sure_roles)).filter(|role| *role < sure_roles || !self.role_lacks(place, *role));
         let requests = roles.map(|role| {
             let (container, key) = (placement::container(place.container, role), place.key.clone());
             // Where it is not there, it need not be named.
@@ -433,7 +396,7 @@ impl Array {
     }
 }
 
-/// The same store, which keeps what it replaces, and says whether there was anything.
+/// The same store, which keeps what it replaces, and gives that, too, if it is wanted.
 pub(crate) fn retaining(store: Op, want_previous: bool) -> Op {
     match store {
         Op::Store { container, key, value, condition, expiry, form, .. } => {

@@ -95,17 +95,29 @@ impl Partition {
     /// The record of a held key, if that is known without a read, and nothing goes with it: no upload, no
     /// retained version.
     pub(crate) fn known_at(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
+        self.known_whose(place, key).filter(|found| !self.keeps_below(found))
+    }
+
+    /// The same where a version is retained below it.
+    pub(crate) fn known_above(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
+        self.known_whose(place, key).filter(|found| self.keeps_below(found))
+    }
+
+    fn keeps_below(&self, found: &Replaced) -> bool {
+        self.state.borrow().retained.contains_key(&found.entry.location)
+    }
+
+    fn known_whose(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
         if self.place(place.container, key) != *place || self.transactions.is_stale(place.lock_id()) {
             return None;
         }
         let state = self.state.borrow();
-        let found = state.index.find(place.slot, place.fingerprint).find_map(|entry| {
+        state.index.find(place.slot, place.fingerprint).find_map(|entry| {
             let known = state.known.find(place.slot, place.fingerprint, entry.location)?;
             let is_same = known.identity == state.known.identity(place.generation, key);
             (is_same || is_planted(Bug::FingerprintIsKey))
                 .then_some(Replaced { entry, is_expiring: known.is_expiring })
-        })?;
-        (!state.retained.contains_key(&found.entry.location)).then_some(found)
+        })
     }
 
     /// Refuses to write a held key. What the refusal tells of it is durable first: its last write, its

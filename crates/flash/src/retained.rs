@@ -5,8 +5,10 @@
 //! takes the upload with it that it held.
 
 use crate::format::note::note_bytes_max;
+use crate::format::record::{MANIFEST_BYTES, record_bytes};
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
-use crate::format::{RecordKind, Transition, TransitionKind};
+use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::held::Replaced;
 use crate::index::Entry;
 use crate::partition::{Extent, Found, Partition, Place};
 use crate::state::Retained;
@@ -57,28 +59,35 @@ impl Partition {
         self.log.wait_for_room().await?;
         let mut hold = self.hold(container, key).await;
         loop {
-            let found;
-            (hold, found) = self.find_held(hold, key, Extent::Head).await?;
-            let Some(found) = found else { return self.refuse(hold, key, None, Error::NotFound).await };
-            let kept = self.state.borrow().retained.get(&found.entry.location).copied();
+            let is_release = kind == TransitionKind::Release;
+            let known = if is_release { self.known_above(&hold.place, key) } else { None };
+            let mut found = None;
+            if known.is_none() {
+                (hold, found) = self.find_held(hold, key, Extent::Head).await?;
+            }
+            let Some(current) = known.or(found.as_ref().map(Replaced::from)) else {
+                return self.refuse(hold, key, None, Error::NotFound).await;
+            };
+            let kept = self.state.borrow().retained.get(&current.entry.location).copied();
             let Some(kept) = kept else {
                 let error = Error::Invalid("no version is retained");
-                return self.refuse(hold, key, Some(&found), error).await;
+                return self.refuse(hold, key, found.as_ref(), error).await;
             };
-            let doomed = if kind == TransitionKind::Revert {
-                self.own_upload(&found)?
-            } else {
-                let Some(doomed) = self.kept_upload(&found.entry).await? else { continue };
-                doomed
+            let doomed = match &found {
+                Some(found) if !is_release => self.own_upload(found)?,
+                _ => {
+                    let Some(doomed) = self.kept_upload(&current.entry, key.len()).await? else { continue };
+                    doomed
+                }
             };
-            if !self.is_current(&hold.place, &found.entry) {
+            if !self.is_current(&hold.place, &current.entry) {
                 continue;
             }
             match self.reserve_for_delete(note_bytes_max(2), 2) {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    let mut note = vec![end_of_retained(kind, &hold.place, &found, &kept)];
+                    let mut note = vec![end_of_retained(kind, &hold.place, &current, &kept)];
                     note.extend(doomed.map(Partition::doom_note));
                     self.commit_note(&note, durability);
                     let frame = self.log.frame();
@@ -100,7 +109,8 @@ impl Partition {
     ) -> Result<Option<Vec<u64>>> {
         let Some(found) = found else { return Ok(Some(Vec::new())) };
         let own = if retain { None } else { self.own_upload(found)? };
-        let Some(kept) = self.kept_upload(&found.entry).await? else { return Ok(None) };
+        let key_bytes = found.header.key_bytes as usize;
+        let Some(kept) = self.kept_upload(&found.entry, key_bytes).await? else { return Ok(None) };
         let uploads = own.into_iter().chain(kept).collect();
         Ok(self.is_current(place, &found.entry).then_some(uploads))
     }
@@ -113,10 +123,13 @@ impl Partition {
         Ok(Some(self.manifest(found)?.upload))
     }
 
-    /// The upload of the version kept below an entry, if there is one; nothing if it moved meanwhile.
-    async fn kept_upload(&self, entry: &Entry) -> Result<Option<Option<u64>>> {
+    /// The upload of the version kept below an entry, if there is one; nothing if it moved meanwhile. A
+    /// record of another length than a manifest of such a key has none: then it is not read.
+    async fn kept_upload(&self, entry: &Entry, key_bytes: usize) -> Result<Option<Option<u64>>> {
         let kept = || self.state.borrow().retained.get(&entry.location).copied();
-        let Some(before) = kept() else { return Ok(Some(None)) };
+        let is_long_as_manifest =
+            |kept: &Retained| u64::from(kept.length) * UNIT_BYTES == record_bytes(key_bytes, MANIFEST_BYTES);
+        let Some(before) = kept().filter(is_long_as_manifest) else { return Ok(Some(None)) };
         let of = Entry { fingerprint: before.fingerprint, location: before.location, length: before.length };
         let read = self.read_record(of, Extent::Whole).await;
         if kept() != Some(before) {
@@ -148,14 +161,13 @@ impl Partition {
 
 /// The transition that ends the keeping of a version: one of the two records is current from then on,
 /// the other is gone.
-fn end_of_retained(kind: TransitionKind, place: &Place, found: &Found, kept: &Retained) -> Transition {
-    let current = (found.entry.location, found.entry.length);
+fn end_of_retained(kind: TransitionKind, place: &Place, above: &Replaced, kept: &Retained) -> Transition {
+    let current = (above.entry.location, above.entry.length);
     let old = (kept.location, kept.length);
     let (now, gone) = if kind == TransitionKind::Release { (current, old) } else { (old, current) };
     let expiring = |yes: bool, flag: u8| if yes { flag } else { 0 };
     Transition {
-        flags: expiring(kept.expiring, FLAG_EXPIRING)
-            | expiring(found.expiry_ms != 0, FLAG_PREVIOUS_EXPIRING),
+        flags: expiring(kept.expiring, FLAG_EXPIRING) | expiring(above.is_expiring, FLAG_PREVIOUS_EXPIRING),
         slot: place.slot.0,
         container: place.generation,
         fingerprint: place.fingerprint,

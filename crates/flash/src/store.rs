@@ -300,7 +300,7 @@ impl Asked<'_> {
     /// True if nothing is asked of the record that is there but whose it is.
     fn only_whose(&self, given: &Given) -> bool {
         let nothing = self.condition == Condition::None && self.expiry != Expiry::Keep;
-        nothing && !self.retain && !self.want_previous && given.edit.is_none()
+        nothing && !self.want_previous && given.edit.is_none()
     }
 }
 

@@ -70,10 +70,10 @@ pub(crate) fn has_stores(writes: &[Op]) -> bool {
 
 /// True if a write asks nothing of the record that is there but whose it is.
 fn asks_nothing(write: &Op) -> bool {
-    let Op::Store { value: Value::Bytes(_), condition, expiry, retain, want_previous, .. } = write else {
+    let Op::Store { value: Value::Bytes(_), condition, expiry, want_previous, .. } = write else {
         return false;
     };
-    *condition == Condition::None && *expiry != Expiry::Keep && !retain && !want_previous
+    *condition == Condition::None && *expiry != Expiry::Keep && !want_previous
 }
 
 impl Partition {

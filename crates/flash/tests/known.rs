@@ -5,7 +5,7 @@ mod opening;
 
 use opening::{DATABASE, DISK_BYTES, live, open_with, run, store, world};
 use plimsoll_flash::{Options, Partition};
-use plimsoll_kv::{Condition, Expiry, Op, Output, UploadId, Value};
+use plimsoll_kv::{Condition, Expiry, Op, Output, Value};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
@@ -81,6 +81,47 @@ fn known_keys_are_replaced_in_a_batch_without_a_read() {
     });
 }
 
+/// A store that keeps what it replaces.
+fn retaining(number: u64, bytes: Vec<u8>) -> Op {
+    match store(key(number), Value::Bytes(bytes), Expiry::Never) {
+        Op::Store { container, key, value, condition, expiry, want_previous, form, .. } => {
+            Op::Store { container, key, value, condition, expiry, retain: true, want_previous, form }
+        }
+        _ => unreachable!("a store"),
+    }
+}
+
+#[test]
+fn what_known_keys_replace_is_kept_and_given_up_without_a_read() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        put_all(&partition, 1, Expiry::Never).await;
+        let (before, release) =
+            (partition.metrics(), |number| Op::Release { container: DATABASE, key: key(number) });
+        for number in 0..KEYS {
+            run(&partition, retaining(number, vec![2; 300])).await.expect("a store");
+        }
+        let kept_bytes = partition.metrics().live_bytes;
+        assert!(kept_bytes > before.live_bytes * 19 / 10, "both versions of each are there");
+        for number in 0..KEYS {
+            run(&partition, release(number)).await.expect("a release");
+        }
+        let after = partition.metrics();
+        assert_eq!(after.known_overwrites - before.known_overwrites, KEYS);
+        assert_eq!((after.record_reads, after.live_bytes), (before.record_reads, before.live_bytes));
+        partition.check_accounts().expect("the accounts agree");
+        assert!(run(&partition, release(0)).await.is_err(), "nothing is kept any more");
+        // What is kept already is looked at by the next that keeps something, and goes.
+        for byte in [3, 4] {
+            run(&partition, retaining(7, vec![byte; 300])).await.expect("a store");
+        }
+        run(&partition, Op::Revert { container: DATABASE, key: key(7) }).await.expect("the one before");
+        assert_eq!(value(&partition, 7).await, [3; 300]);
+        assert_eq!(partition.metrics().live_bytes, before.live_bytes);
+        partition.check_accounts().expect("the accounts agree");
+    });
+}
+
 #[test]
 fn without_memory_every_key_is_read() {
     live(&world(DISK_BYTES), |reactor| async move {
@@ -116,27 +157,30 @@ fn keys_that_expire_are_counted_right() {
     });
 }
 
+/// Stores a key as a value in parts.
+async fn put_in_parts(partition: &Rc<Partition>, number: u64) {
+    let bytes = vec![9; 20_000];
+    let begin = Op::UploadBegin {
+        container: DATABASE,
+        key: key(number),
+        length: bytes.len() as u64,
+        shared_bytes: 0,
+        form: None,
+    };
+    let Ok(Output::Upload(upload)) = run(partition, begin).await else { panic!("begun") };
+    for part in bytes.chunks(SEGMENT_BYTES as usize / 8) {
+        let op = Op::UploadPart { upload, key: key(number), bytes: part.to_vec() };
+        run(partition, op).await.expect("a part");
+    }
+    run(partition, store(key(number), Value::Upload(upload), Expiry::Never)).await.expect("committed");
+}
+
 /// What a value in parts takes comes back when it is replaced: such a record is read.
 #[test]
 fn values_in_parts_are_not_replaced_unread() {
     live(&world(DISK_BYTES), |reactor| async move {
         let partition = open(&reactor, 64 << 10).await;
-        let bytes = vec![9; 20_000];
-        let begin = Op::UploadBegin {
-            container: DATABASE,
-            key: key(1),
-            length: bytes.len() as u64,
-            shared_bytes: 0,
-            form: None,
-        };
-        let Ok(Output::Upload(UploadId(upload))) = run(&partition, begin).await else { panic!("begun") };
-        for part in bytes.chunks(SEGMENT_BYTES as usize / 8) {
-            let op = Op::UploadPart { upload: UploadId(upload), key: key(1), bytes: part.to_vec() };
-            run(&partition, op).await.expect("a part");
-        }
-        run(&partition, store(key(1), Value::Upload(UploadId(upload)), Expiry::Never))
-            .await
-            .expect("committed");
+        put_in_parts(&partition, 1).await;
         let before = partition.metrics();
         run(&partition, store(key(1), Value::Bytes(vec![1; 10]), Expiry::Never)).await.expect("replaced");
         assert_eq!(partition.metrics().known_overwrites, before.known_overwrites);
@@ -163,5 +207,21 @@ fn after_a_restart_keys_are_read_once() {
         assert_eq!(put_all(&partition, 3, Expiry::Never).await, (0, KEYS));
         assert_eq!(put_all(&partition, 4, Expiry::Never).await, (KEYS, 0));
         assert_eq!(value(&partition, 7).await, [4; 300]);
+    });
+}
+
+/// The same when it was kept for a while: the record above it is known, and says nothing of parts.
+#[test]
+fn values_in_parts_that_were_kept_take_their_parts_along() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        put_in_parts(&partition, 1).await;
+        run(&partition, retaining(1, vec![1; 10])).await.expect("replaced");
+        assert!(partition.metrics().live_bytes > 20_000, "it is kept");
+        run(&partition, Op::Release { container: DATABASE, key: key(1) }).await.expect("given up");
+        reactor.sleep_ns(1_000_000_000).await;
+        let metrics = partition.metrics();
+        assert!(metrics.live_bytes < 1000, "{} bytes are live", metrics.live_bytes);
+        partition.check_accounts().expect("the accounts agree");
     });
 }

@@ -92,7 +92,12 @@ impl Bench {
     async fn new(world: World, reactor: Reactor, mechanism: Mechanism) -> Bench {
         let members = join_all((0..MEMBERS).map(|disk| open(&reactor, disk))).await;
         let given = members.iter().enumerate().map(|(disk, partition)| joining(disk, partition)).collect();
-        let options = ArrayOptions { policy: mechanism.into(), degraded: false, rebuild_bytes_per_s: 0 };
+        let options = ArrayOptions {
+            policy: mechanism.into(),
+            degraded: false,
+            rebuild_bytes_per_s: 0,
+            stateless: false,
+        };
         let array = Array::open(&reactor, 0, 1, given, options).await.expect("all are there");
         let random = Random::stream(7, &mechanism.to_string());
         let values = BTreeMap::new();

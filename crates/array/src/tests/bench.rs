@@ -4,8 +4,8 @@ use crate::{Array, ArrayOptions, Joining, Mechanism, MemberState, OpenError, Pol
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{
-    Completion, Condition, ContainerId, Device, Durability, Edit, Error, Expiry, Form, Item, LocalFuture, Op,
-    Output, Request, Result, Value,
+    Class, Completion, Condition, ContainerId, Device, Durability, Edit, Error, Expiry, Form, Item,
+    LocalFuture, Op, Output, Request, Result, Value,
 };
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Reactor, Work};
@@ -70,14 +70,19 @@ impl Bench {
         Bench::with(reactor, members, policies, options)
     }
 
-    fn with(reactor: &Reactor, members: usize, policies: &[Policy], each: MemoryOptions) -> Bench {
+    pub(super) fn with(reactor: &Reactor, members: usize, policies: &[Policy], each: MemoryOptions) -> Bench {
         let below: Vec<_> = (0..members).map(|_| Memory::new(reactor, each)).collect();
         let mut bench = Bench {
             reactor: reactor.clone(),
             below,
             members: Vec::new(),
             ids: (1..=members as u8).collect(),
-            options: ArrayOptions { policy: policies[0].clone(), degraded: false, rebuild_bytes_per_s: 0 },
+            options: ArrayOptions {
+                policy: policies[0].clone(),
+                degraded: false,
+                rebuild_bytes_per_s: 0,
+                stateless: false,
+            },
             policies: policies.to_vec(),
             lines: Rc::default(),
         };
@@ -96,7 +101,12 @@ impl Bench {
     }
 
     fn line(&self, member: &Rc<FaultDevice>) -> Rc<dyn Device> {
-        let line = Rc::new(Line { to: member.clone(), state: RefCell::new(Box::new(|_| LineState::Whole)) });
+        let line = Rc::new(Line {
+            to: member.clone(),
+            state: RefCell::new(Box::new(|_| LineState::Whole)),
+            has_memory: !self.options.stateless,
+            asked: Cell::default(),
+        });
         self.lines.borrow_mut().push(line.clone());
         line
     }
@@ -151,6 +161,17 @@ impl Bench {
         Joining { name: format!("new{member}"), id: [id; 16], device: Some(device) }
     }
 
+    /// What members were asked for since this was asked last.
+    pub(super) fn asked(&self) -> Asked {
+        let mut all = Asked::default();
+        for line in self.lines.borrow().iter() {
+            let Asked { reads, writes, behind } = line.asked.take();
+            all =
+                Asked { reads: all.reads + reads, writes: all.writes + writes, behind: all.behind + behind };
+        }
+        all
+    }
+
     /// Waits until every member is in.
     pub(super) async fn whole(&self, array: &Rc<Array>) {
         while array.status().members.iter().any(|member| member.state != MemberState::In) {
@@ -159,10 +180,23 @@ impl Bench {
     }
 }
 
+/// Requests to members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Before an operation is answered.
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+    /// In the background.
+    pub(super) behind: u64,
+}
+
 /// What stands between an array and a member.
 struct Line {
     to: Rc<FaultDevice>,
     state: RefCell<Judge>,
+    /// It may be asked what it has in memory.
+    has_memory: bool,
+    asked: Cell<Asked>,
 }
 
 type Judge = Box<dyn FnMut(&Op) -> LineState>;
@@ -183,6 +217,13 @@ impl Line {
 
 impl Device for Line {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        let mut asked = self.asked.get();
+        match &request {
+            Request { class: Class::Background, .. } => asked.behind += 1,
+            Request { op: Op::Retrieve { .. }, .. } => asked.reads += 1,
+            _ => asked.writes += 1,
+        }
+        self.asked.set(asked);
         match (self.state.borrow_mut())(&request.op) {
             LineState::Whole => self.to.clone().execute(request),
             LineState::Cut => Box::pin(std::future::ready(Err(Error::ShuttingDown))),
@@ -191,6 +232,7 @@ impl Device for Line {
     }
 
     fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
+        assert!(self.has_memory, "an array that is stateless asked what memory has");
         self.to.lacks(container, key)
     }
 

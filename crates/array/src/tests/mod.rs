@@ -11,6 +11,7 @@ mod opening;
 mod pace;
 mod packing;
 mod parts;
+mod picker;
 mod pins;
 mod scans;
 mod scripts;
@@ -18,6 +19,7 @@ mod sets;
 mod shards;
 mod sizes;
 mod slow;
+mod stateless;
 mod together;
 mod worlds;
 

@@ -55,6 +55,8 @@ struct Pair {
     replaced: u8,
     /// Policies that come into force one after the other, at each start.
     policies: Vec<Policy>,
+    /// Whether the array does without members' memory, likewise.
+    stateless: [bool; 2],
     starts: usize,
     /// A member that fails, whether the array has noticed or not.
     broken: Option<usize>,
@@ -93,6 +95,7 @@ impl Pair {
             Step::Crash => {
                 self.starts += 1;
                 self.bench.options.policy = self.policies[self.starts % self.policies.len()].clone();
+                self.bench.options.stateless = self.stateless[self.starts % 2];
                 self.array = match (self.bench.try_open(&[]).await, self.broken) {
                     (Ok(array), _) => array,
                     // A member that failed cannot be read at all: it goes on without.
@@ -166,17 +169,20 @@ proptest! {
     #[test]
     fn any_sizes_by_any_mechanisms_give_what_one_device_gives(
         policies in proptest::collection::vec(policy(), 1..=3),
+        stateless in any::<[bool; 2]>(),
         steps in steps(),
     ) {
         let all = policies.iter().flat_map(Policy::mechanisms);
         let losses = all.map(|mechanism| mechanism.fatal_losses() - 1).min().expect("there is one");
-        compare(&steps, losses, |reactor| Bench::by_size(reactor, MEMBERS as usize, &policies));
+        compare(&steps, (losses, stateless), |reactor| {
+            Bench::by_size(reactor, MEMBERS as usize, &policies)
+        });
     }
 
     #[test]
     fn copies_give_what_one_device_gives(members in 1_usize..6, copies in 1_u32..4, steps in steps()) {
         let copies = copies.min(members as u32);
-        compare(&steps, copies - 1, |reactor| Bench::new(reactor, members, copies));
+        compare(&steps, (copies - 1, [false, true]), |reactor| Bench::new(reactor, members, copies));
     }
 
     #[test]
@@ -185,7 +191,7 @@ proptest! {
         steps in steps(),
     ) {
         let members = (data + parities) as usize + spare;
-        compare(&steps, parities, |reactor| Bench::split(reactor, members, data, parities));
+        compare(&steps, (parities, [false, true]), |reactor| Bench::split(reactor, members, data, parities));
     }
 }
 
@@ -195,24 +201,37 @@ proptest! {
     #[test]
     fn what_is_packed_gives_what_one_device_gives(
         (data, parities, spare) in (1_u32..5, 1_u32..3, 0_usize..3),
+        stateless in any::<[bool; 2]>(),
         steps in steps(),
     ) {
         let members = (data + parities) as usize + spare;
         let packing = Policy::from(Mechanism::Packing { data, parities });
-        compare(&steps, parities, |reactor| Bench::by_size(reactor, members, std::slice::from_ref(&packing)));
+        compare(&steps, (parities, stateless), |reactor| {
+            Bench::by_size(reactor, members, std::slice::from_ref(&packing))
+        });
     }
 }
 
 /// Takes the same steps with an array and with one device.
-fn compare(steps: &[Step], losses: u32, bench: impl Fn(&Reactor) -> Bench) {
+fn compare(steps: &[Step], (losses, stateless): (u32, [bool; 2]), bench: impl Fn(&Reactor) -> Bench) {
     run(|reactor| {
-        let (steps, bench) = (steps.to_vec(), bench(&reactor));
+        let (steps, mut bench) = (steps.to_vec(), bench(&reactor));
+        bench.options.stateless = stateless[0];
         async move {
             let array = bench.open().await;
             let model = Memory::new(&reactor, MemoryOptions::default());
             let policies = bench.policies.clone();
-            let mut pair =
-                Pair { bench, array, model, losses, replaced: 0, policies, starts: 0, broken: None };
+            let mut pair = Pair {
+                bench,
+                array,
+                model,
+                losses,
+                replaced: 0,
+                policies,
+                stateless,
+                starts: 0,
+                broken: None,
+            };
             for (number, step) in steps.into_iter().enumerate() {
                 if number % 4 == 0 {
                     pair.array.kept.waits();

@@ -8,6 +8,7 @@ use crate::set::{Set, set_named};
 use crate::{Array, Mechanism, MemberState, Policy};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Op, Output};
 use plimsoll_reactor::Reactor;
 use std::collections::BTreeSet;
@@ -413,5 +414,31 @@ fn a_key_whose_set_is_nowhere_is_lost_and_not_absent() {
         assert!(matches!(get(&array, &name).await, Err(Error::Unreadable(_))));
         set(&array, &name, b"again").await.unwrap();
         assert_eq!(bytes(&array, &name).await.as_deref(), Some(&b"again"[..]));
+    });
+}
+
+/// Parities are as long as the longest value of a set: what is much shorter would cost as much.
+#[test]
+fn values_share_parities_with_others_that_are_about_as_long() {
+    run(async |reactor| {
+        let options = MemoryOptions { value_bytes_max: 9000, ..MemoryOptions::default() };
+        let bench = Bench::with(&reactor, 6, &[policy(4, 2)], options);
+        let array = bench.open().await;
+        let each = (0..120).map(|number| {
+            let array = array.clone();
+            async move {
+                let bytes = if number % 5 == 0 { long(8000, 1) } else { long(4, 1) };
+                set(&array, &format!("key:{number}"), &bytes).await.unwrap();
+            }
+        });
+        join_all(each).await;
+        settled(&reactor).await;
+        let (found, _) = found_sets(&bench).await;
+        let packed: usize = found.iter().map(|set| set.values.len()).sum();
+        assert!(packed >= 100, "{packed} of 120 keys are packed");
+        for set in found {
+            let lengths: BTreeSet<u32> = set.values.iter().map(|value| value.value_bytes).collect();
+            assert_eq!(lengths.len(), 1, "{set:?}");
+        }
     });
 }

@@ -24,16 +24,19 @@ fn policy(small: Mechanism, large: Mechanism) -> Policy {
     Policy::by_size(&[range(100, small), range(u64::MAX, large)]).unwrap()
 }
 
-fn bench(reactor: &Reactor, small: Mechanism, large: Mechanism) -> Bench {
+pub(super) fn bench(reactor: &Reactor, small: Mechanism, large: Mechanism) -> Bench {
     Bench::by_size(reactor, 6, &[policy(small, large)])
 }
 
 #[test]
 fn each_size_stands_as_the_policy_says_and_an_update_leaves_nothing_of_the_one_before() {
     run(async |reactor| {
-        for (small, large, roles) in [(THREE, SPLIT, [3, 5]), (SPLIT, TWO, [5, 2]), (HASHING, THREE, [1, 3])]
+        let all = [(THREE, SPLIT, [3, 5]), (SPLIT, TWO, [5, 2]), (HASHING, THREE, [1, 3])];
+        for ((small, large, roles), stateless) in
+            all.into_iter().flat_map(|each| [(each, false), (each, true)])
         {
-            let bench = bench(&reactor, small, large);
+            let mut bench = bench(&reactor, small, large);
+            bench.options.stateless = stateless;
             let array = bench.open().await;
             for length in [100, 101, 700, 3, 100, 400, 400, 9] {
                 let value = long(length, length as u8);
@@ -172,14 +175,15 @@ fn a_policy_that_changes_leaves_what_is_there_as_it_is() {
     });
 }
 
-const SCRIPTS: [&Script; 4] = [
+pub(super) const SCRIPTS: [&Script; 4] = [
     &[Set(5), Set(300), Set(6), Delete, Set(301), Set(7)],
     &[Set(300), Set(5), Delete, Set(8), Set(1200), Set(9)],
     &[Set(1200), Set(5), Set(1300), Delete],
     &[Set(300), Set(5), Delete],
 ];
 
-const PAIRS: [(Mechanism, Mechanism); 4] = [(TWO, SPLIT), (SPLIT, TWO), (THREE, TWO), (HASHING, THREE)];
+pub(super) const PAIRS: [(Mechanism, Mechanism); 4] =
+    [(TWO, SPLIT), (SPLIT, TWO), (THREE, TWO), (HASHING, THREE)];
 
 #[test]
 fn a_crash_between_any_two_requests_leaves_one_whole_version() {

@@ -4,7 +4,7 @@
 //! anything is opened.
 
 use super::{ConfigError, OnFullName, Size};
-use plimsoll_array::{Mechanism, Policy, SizeRange};
+use plimsoll_array::{Goal, Mechanism, Policy, PolicyError, SizeRange};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,19 @@ pub enum MechanismName {
     Splitting,
     /// Each object is whole on one device, and objects of several devices share parities.
     Packing,
+    /// The array chooses among the others, by what is done with objects of each size.
+    Auto,
+}
+
+/// What mechanisms are chosen for, by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GoalName {
+    /// Least bytes on devices.
+    #[default]
+    Space,
+    /// Least time of devices.
+    Throughput,
 }
 
 /// What may stand in the file below `[array]`.
@@ -43,10 +56,16 @@ pub struct ArrayLayer {
     pub data: Option<u32>,
     /// See [`Protection::parities`].
     pub parities: Option<u32>,
+    /// See [`Chosen::goal`].
+    pub goal: Option<GoalName>,
+    /// See [`Chosen::failures`].
+    pub failures: Option<u32>,
     /// See [`ArrayConfig::degraded`].
     pub degraded: Option<bool>,
     /// See [`ArrayConfig::rebuild_rate`].
     pub rebuild_rate: Option<Size>,
+    /// See [`ArrayConfig::stateless`].
+    pub stateless: Option<bool>,
     /// See [`ArrayConfig::custom`].
     pub custom: Option<Vec<String>>,
     /// See [`ArrayConfig::sizes`].
@@ -76,10 +95,15 @@ pub struct ArrayConfig {
     /// How objects are protected, of whatever size they are.
     #[serde(flatten)]
     pub all: Option<Protection>,
+    /// How mechanisms are chosen, instead.
+    #[serde(flatten)]
+    pub chosen: Option<Chosen>,
     /// Open even if so many devices are missing that those that are there may lack acknowledged writes.
     pub degraded: bool,
     /// Bytes a second at which a device is rebuilt at most; nothing: as fast as it goes.
     pub rebuild_rate: Option<Size>,
+    /// Writes read what devices hold, instead of asking their memory.
+    pub stateless: bool,
     /// What clients may ask for, object by object, beside what the configuration says.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "by_name")]
     pub custom: Vec<Mechanism>,
@@ -101,6 +125,19 @@ pub struct Protection {
     /// Parities of an object, with splitting, or of a set of objects, with packing: so many devices may be
     /// lost.
     pub parities: Option<u32>,
+}
+
+/// Mechanisms that are chosen by what is done with objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Chosen {
+    mechanism: MechanismName,
+    /// What for.
+    pub goal: GoalName,
+    /// So many devices may be lost, whatever is chosen.
+    pub failures: u32,
+    #[serde(skip)]
+    devices: u32,
 }
 
 /// Objects of a range of sizes.
@@ -146,14 +183,24 @@ impl ArrayConfig {
         let custom: Result<Vec<Mechanism>, _> = custom.iter().map(|name| name.parse()).collect();
         let mut config = ArrayConfig {
             all: None,
+            chosen: None,
             degraded,
             rebuild_rate: layer.rebuild_rate,
+            stateless: layer.stateless.unwrap_or(false),
             custom: custom.map_err(|error| ConfigError(format!("array.custom: {error}")))?,
             sizes: Vec::new(),
         };
-        let ArrayLayer { mechanism, copies, data, parities, .. } = layer;
+        let ArrayLayer { mechanism, copies, data, parities, goal, failures, .. } = layer;
         let all = SizeLayer { to: None, mechanism, copies, data, parities };
+        if mechanism != Some(MechanismName::Auto) && (goal.is_some() || failures.is_some()) {
+            return Err(refusal(
+                "array.goal, array.failures: only mechanism = \"auto\" has them; leave them out",
+            ));
+        }
         match layer.sizes {
+            None if mechanism == Some(MechanismName::Auto) => {
+                config.chosen = Some(Chosen::new(&all, goal, failures, devices as u32)?);
+            }
             None => config.all = Some(Protection::new("array", &all, devices as u32)?),
             Some(_) if all.says_something() => {
                 return Err(refusal(
@@ -173,9 +220,12 @@ impl ArrayConfig {
     }
 
     fn checked(self, devices: u32) -> Result<ArrayConfig, ConfigError> {
-        let by_size = match self.all {
-            Some(all) => all.mechanism().into(),
-            None => Policy::by_size(&self.ranges())
+        let by_size = match (self.all, self.chosen) {
+            (_, Some(chosen)) => {
+                chosen.policy().map_err(|error| ConfigError(format!("array.failures: {error}")))?
+            }
+            (Some(all), _) => all.mechanism().into(),
+            (None, None) => Policy::by_size(&self.ranges())
                 .map_err(|error| ConfigError(format!("array.sizes: {error}")))?,
         };
         let policy = by_size.with_custom(&self.custom);
@@ -195,11 +245,46 @@ impl ArrayConfig {
     /// By which mechanism each size is protected, and what clients may ask for instead.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        let by_size = match self.all {
-            Some(all) => Ok(all.mechanism().into()),
-            None => Policy::by_size(&self.ranges()),
+        let by_size = match (self.all, self.chosen) {
+            (_, Some(chosen)) => chosen.policy(),
+            (Some(all), _) => Ok(all.mechanism().into()),
+            (None, None) => Policy::by_size(&self.ranges()),
         };
         by_size.and_then(|policy| policy.with_custom(&self.custom)).expect("checked when it was read")
+    }
+}
+
+impl GoalName {
+    fn goal(self) -> Goal {
+        match self {
+            GoalName::Space => Goal::Space,
+            GoalName::Throughput => Goal::Throughput,
+        }
+    }
+}
+
+impl Chosen {
+    fn new(
+        all: &SizeLayer,
+        goal: Option<GoalName>,
+        failures: Option<u32>,
+        devices: u32,
+    ) -> Result<Chosen, ConfigError> {
+        if all.copies.or(all.data).or(all.parities).is_some() {
+            return Err(refusal(
+                "array.copies, array.data, array.parities: auto chooses them by goal and failures; leave them out",
+            ));
+        }
+        Ok(Chosen {
+            mechanism: MechanismName::Auto,
+            goal: goal.unwrap_or_default(),
+            failures: failures.unwrap_or(if devices < 4 { 1 } else { PARITIES_DEFAULT }),
+            devices,
+        })
+    }
+
+    fn policy(&self) -> Result<Policy, PolicyError> {
+        Policy::chosen(self.goal.goal(), self.failures, self.devices)
     }
 }
 
@@ -214,6 +299,11 @@ impl Protection {
     fn new(name: &str, asked: &SizeLayer, devices: u32) -> Result<Protection, ConfigError> {
         let mechanism = asked.mechanism.unwrap_or(MechanismName::Replication);
         let (has_copies, has_parities) = match mechanism {
+            MechanismName::Auto => {
+                return Err(ConfigError(format!(
+                    "{name}.mechanism: auto chooses for all sizes; name it under [array], without sizes"
+                )));
+            }
             MechanismName::Replication => (true, false),
             MechanismName::Hashing => (false, false),
             MechanismName::Splitting | MechanismName::Packing => (false, true),
@@ -222,7 +312,9 @@ impl Protection {
             let other = match mechanism {
                 MechanismName::Splitting => "splitting has data and parities of each object",
                 MechanismName::Packing => "packing has one copy of each object, and parities of several",
-                MechanismName::Hashing | MechanismName::Replication => "hashing has one copy of each object",
+                MechanismName::Hashing | MechanismName::Replication | MechanismName::Auto => {
+                    "hashing has one copy of each object"
+                }
             };
             return Err(ConfigError(format!("{name}.copies: {other}; leave it out, or choose replication")));
         }
@@ -233,7 +325,7 @@ impl Protection {
         }
         let (mut copies, mut data, mut parities) = (None, None, None);
         match mechanism {
-            MechanismName::Hashing => {}
+            MechanismName::Hashing | MechanismName::Auto => {}
             MechanismName::Replication => copies = Some(asked.copies.unwrap_or(COPIES_DEFAULT.min(devices))),
             MechanismName::Splitting | MechanismName::Packing => {
                 let most = asked.parities.unwrap_or(if devices < 4 { 1 } else { PARITIES_DEFAULT });
@@ -250,6 +342,7 @@ impl Protection {
     pub fn mechanism(&self) -> Mechanism {
         let (data, parities) = (self.data.unwrap_or(1), self.parities.unwrap_or(1));
         match self.mechanism {
+            MechanismName::Auto => unreachable!("refused when it was read"),
             MechanismName::Hashing => Mechanism::Hashing,
             MechanismName::Replication => Mechanism::Replication { copies: self.copies.unwrap_or(1) },
             MechanismName::Splitting => Mechanism::Splitting { data, parities },

@@ -161,6 +161,7 @@ fn several_devices_are_an_array() {
     let given = array(&format!("{THREE}[array]\ncopies = 2\ndegraded = true\nrebuild-rate = '100MiB'"));
     assert_eq!(given.policy(), copies(2));
     assert_eq!((given.degraded, given.rebuild_rate), (true, Some(Size(100 << 20))));
+    assert!(!given.stateless && array(&format!("{THREE}[array]\nstateless = true")).stateless);
     let split = |data, parities| Policy::from(Mechanism::Splitting { data, parities });
     let splitting = |devices: &str, more: &str| {
         policy(&format!("device = [{devices}]\n[array]\nmechanism = 'splitting'\n{more}"))
@@ -177,6 +178,8 @@ fn several_devices_are_an_array() {
     assert_eq!(packing("'a', 'b', 'c', 'd', 'e', 'f', 'g'", ""), pack(4, 2));
     assert_eq!(packing("'a', 'b', 'c', 'd', 'e'", "parities = 1"), pack(4, 1));
     assert_eq!(packing("'a', 'b', 'c', 'd', 'e'", "data = 2\nparities = 3"), pack(2, 3));
+    let chosen = policy(&format!("{THREE}[array]\nmechanism = 'auto'"));
+    assert_eq!(chosen.to_string(), "auto for space: replication 2 or splitting 2+1 or packing 2+1");
     let hashing = array(&format!("{THREE}[array]\nmechanism = 'hashing'"));
     assert_eq!((hashing.policy(), hashing.degraded), (Mechanism::Hashing.into(), false));
 }
@@ -234,10 +237,11 @@ fn an_array_that_is_printed_can_be_read() {
     let split = "[array]\nmechanism = 'splitting'\ndata = 2";
     let sizes = SIZES.split_once('\n').unwrap().1;
     let sizes = sizes.replace("'splitting'", "'hashing'");
-    let rate = "[array]\ncopies = 2\nrebuild-rate = '1MiB'";
+    let rate = "[array]\ncopies = 2\nrebuild-rate = '1MiB'\nstateless = true";
     let custom = format!("[array]\ncustom = ['splitting 2+1', 'packing 2+1', 'hashing']\n{sizes}");
     let pack = "[array]\nmechanism = 'packing'\nparities = 1";
-    for of_array in ["", "[array]\nmechanism = 'hashing'", rate, split, pack, &sizes, &custom] {
+    let auto = "[array]\nmechanism = 'auto'\ngoal = 'throughput'";
+    for of_array in ["", "[array]\nmechanism = 'hashing'", auto, rate, split, pack, &sizes, &custom] {
         let printed = config(&format!("{THREE}{of_array}")).unwrap().print();
         assert_eq!(config(&printed).unwrap().print(), printed);
         assert!(
@@ -269,6 +273,17 @@ fn what_no_array_can_be_is_refused_in_words() {
     }
     let large = of_three("mechanism = 'splitting'\ndata = 3");
     assert_eq!(large, "array: splitting 3+1 needs 4 devices, there are 3");
+    assert!(of_three("stateless = 1").contains("expected a boolean"), "{}", of_three("stateless = 1"));
+    let auto = of_three("mechanism = 'auto'\ncopies = 2");
+    assert!(auto.starts_with("array.copies, array.data, array.parities: auto chooses them"), "{auto}");
+    assert!(of_three("goal = 'space'").starts_with("array.goal, array.failures: only mechanism = \"auto\""));
+    let none = of_three("mechanism = 'auto'\nfailures = 0");
+    assert!(none.starts_with("array.failures: a choice of mechanisms survives 1 failure at least"), "{none}");
+    let few = of_three("mechanism = 'auto'\nfailures = 3");
+    assert_eq!(few, "array: replication 4 needs 4 devices, there are 3");
+    let sizes = of_three("[[array.sizes]]\nmechanism = 'auto'");
+    assert!(sizes.starts_with("array.sizes.mechanism: auto chooses for all sizes"), "{sizes}");
+    assert!(of_three("mechanism = 'auto'\ngoal = 'luck'").contains("luck"));
     assert!(of_three("rebuild-rate = 0").starts_with("array.rebuild-rate: 0 bytes"));
     let large = of_three("mechanism = 'packing'\nparities = 3");
     assert_eq!(large, "array: packing 1+3 needs 4 devices, there are 3");

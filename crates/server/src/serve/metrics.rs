@@ -142,6 +142,12 @@ fn array(text: &mut Text, view: &View) {
     }
     let help = "Keys that may differ between devices, and are compared before they are used.";
     text.single("array_unsettled_keys", "gauge", help, view.unsettled);
+    text.single(
+        "array_moved_keys_total",
+        "counter",
+        "Keys that were stored anew because their length gets another mechanism.",
+        view.keys_moved,
+    );
     text.single("array_packing_waiting_keys", "gauge", "Keys that wait to be packed.", view.packing_waiting);
     let help = "Sets of packed values that have lost some, and have to be looked through.";
     text.single("array_loose_sets", "gauge", help, view.sets_loose);

@@ -238,7 +238,14 @@ impl Store {
     /// The partitions as requests come to them.
     pub(super) fn partitions(&self) -> BTreeMap<u16, Rc<dyn Device>> {
         let slices = self.slices.borrow();
-        slices.iter().map(|slice| (slice.number, self.cached(slice))).collect()
+        let with_cache = |slice: &Rc<Slice>| {
+            let device = self.cached(slice);
+            if let Some(array) = &slice.array {
+                array.move_through(&device);
+            }
+            (slice.number, device)
+        };
+        slices.iter().map(with_cache).collect()
     }
 
     /// A partition behind a cache, if there is one.

@@ -1,16 +1,37 @@
-//! A modelled KV device: whatever it is asked costs the same, and its bytes, one request after the other.
+//! Devices of experiments, and the modelled KV device: whatever it is asked costs the same, and its bytes,
+//! one request after the other.
 //!
-//! Role: the devices of the paper, on which a request for a key is one request however the device keeps it.
-//! Place: below an array, above the memory device that holds what is stored.
+//! Role: what experiments ask of any kind of devices; and the devices of the paper, on which a request for a
+//! key is one request however the device keeps it (others: `drive`). Place: below an array, above the memory
+//! device that holds what is stored.
 //!
 //! Invariants: a request takes effect when it is made and is answered when its time has come; the counters
 //! are of requests that were made.
 
-use plimsoll_kv::memory::Memory;
+use super::load::Counted;
+use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{Completion, ContainerId, Device, LocalFuture, Op, Output, Request, Result, Value};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
 use std::rc::Rc;
+
+/// A kind of devices, all alike: what they cost, and how one is made.
+pub(super) trait Kind: Copy + std::fmt::Display + 'static {
+    /// A device of this kind.
+    type Member: Member + 'static;
+
+    /// Makes an empty one; each of a world has a number of its own.
+    async fn open(self, reactor: &Reactor, number: usize) -> Rc<Self::Member>;
+
+    /// How long one is busy with so many requests of so many bytes together.
+    fn cost_ns(&self, requests: f64, bytes: f64) -> f64;
+}
+
+/// A device of which it is counted what it was asked for.
+pub(super) trait Member: Counted {
+    /// What an array has for it.
+    fn device(self: Rc<Self>) -> Rc<dyn Device>;
+}
 
 /// What requests cost.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +40,14 @@ pub(super) struct Model {
     pub(super) bytes_per_us: u64,
 }
 
-impl Model {
-    /// What so many requests of so many bytes together cost.
-    pub(super) fn cost_ns(&self, requests: f64, bytes: f64) -> f64 {
+impl Kind for Model {
+    type Member = Modelled;
+
+    async fn open(self, reactor: &Reactor, _: usize) -> Rc<Modelled> {
+        Modelled::new(reactor, self)
+    }
+
+    fn cost_ns(&self, requests: f64, bytes: f64) -> f64 {
         requests * self.request_ns as f64 + bytes * 1000.0 / self.bytes_per_us as f64
     }
 }
@@ -39,8 +65,8 @@ pub(super) struct Queue {
     model: Model,
     /// When the last request that was made will have been done.
     free_ns: Cell<u64>,
-    pub(super) requests: Cell<u64>,
-    pub(super) bytes: Cell<u64>,
+    requests: Cell<u64>,
+    bytes: Cell<u64>,
 }
 
 impl Queue {
@@ -66,23 +92,39 @@ impl Queue {
 
 pub(super) struct Modelled {
     below: Rc<Memory>,
-    pub(super) queue: Queue,
+    queue: Queue,
 }
 
 impl Modelled {
-    pub(super) fn new(reactor: &Reactor, below: Rc<Memory>, model: Model) -> Rc<Modelled> {
+    /// An empty one.
+    pub(super) fn new(reactor: &Reactor, model: Model) -> Rc<Modelled> {
+        let below = Memory::new(reactor, MemoryOptions::default());
         Rc::new(Modelled { below, queue: Queue::new(reactor, model) })
     }
 }
 
-impl AsRef<Queue> for Modelled {
-    fn as_ref(&self) -> &Queue {
-        &self.queue
+impl Counted for Queue {
+    fn requests(&self) -> u64 {
+        self.requests.get()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.get()
     }
 }
 
-impl AsRef<Queue> for Queue {
-    fn as_ref(&self) -> &Queue {
+impl Counted for Modelled {
+    fn requests(&self) -> u64 {
+        self.queue.requests()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.queue.bytes()
+    }
+}
+
+impl Member for Modelled {
+    fn device(self: Rc<Self>) -> Rc<dyn Device> {
         self
     }
 }

@@ -5,11 +5,10 @@
 //!
 //! Its comparison with block RAID: `raid`, `rebuild`.
 
-use super::device::{Model, Modelled, Queue};
+use super::device::{Kind, Member, Model, Modelled};
 use super::load::{CLIENTS, Measured, measure};
 use super::{MODELS, Report, Table};
 use plimsoll_array::{Array, ArrayOptions, Joining, Mechanism, MemberState, Policy, SizeRange};
-use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{
     Completion, Condition, ContainerId, Device, Durability, Error, Expiry, LocalFuture, Op, Request, Result,
     Value,
@@ -23,6 +22,8 @@ use std::rc::Rc;
 
 pub(super) const DEVICES: usize = 6;
 const DB: ContainerId = ContainerId(0);
+/// Where sets of its values stand.
+const SETS: ContainerId = ContainerId(3840);
 /// Bytes of values of one measurement, and keys at most.
 const STORED_BYTES: u64 = 256 << 20;
 const KEYS_MAX: u64 = 20_000;
@@ -53,7 +54,7 @@ pub(super) fn run<T: 'static, F: Future<Output = T> + 'static>(work: impl Fn(Rea
 }
 
 /// The devices without redundancy: each key on one, by its hash, as it is.
-struct Plain(Vec<Rc<Modelled>>);
+struct Plain(Vec<Rc<dyn Device>>);
 
 impl Device for Plain {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
@@ -72,22 +73,27 @@ impl Device for Plain {
 }
 
 /// Six devices, and what makes one of them.
-pub(super) struct Setup {
+pub(super) struct Setup<D: Member = Modelled> {
     pub(super) reactor: Reactor,
-    pub(super) devices: Vec<Rc<Modelled>>,
+    pub(super) devices: Vec<Rc<D>>,
     array: Option<Rc<Array>>,
 }
 
-impl Setup {
-    /// With a policy an array, whose rebuild has so many bytes a second; 0: as fast as it goes.
-    pub(super) async fn new(reactor: &Reactor, model: Model, policy: Option<(Policy, u64)>) -> Setup {
-        let device = || Modelled::new(reactor, Memory::new(reactor, MemoryOptions::default()), model);
-        let devices: Vec<_> = (0..DEVICES).map(|_| device()).collect();
-        let array = match policy {
+impl<D: Member + 'static> Setup<D> {
+    /// With options an array.
+    pub(super) async fn new(
+        reactor: &Reactor,
+        kind: impl Kind<Member = D>,
+        options: Option<ArrayOptions>,
+    ) -> Setup<D> {
+        let mut devices = Vec::new();
+        for number in 0..DEVICES {
+            devices.push(kind.open(reactor, number).await);
+        }
+        let array = match options {
             None => None,
-            Some((policy, rebuild_bytes_per_s)) => {
+            Some(options) => {
                 let joining = devices.iter().enumerate().map(|(number, device)| joining(number, device));
-                let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s };
                 let opened = Array::open(reactor, 0, 1, joining.collect(), options).await;
                 Some(opened.expect("six empty devices"))
             }
@@ -95,22 +101,26 @@ impl Setup {
         Setup { reactor: reactor.clone(), devices, array }
     }
 
+    pub(super) fn has_array(&self) -> bool {
+        self.array.is_some()
+    }
+
     pub(super) fn array(&self) -> Rc<Array> {
         self.array.clone().expect("with redundancy")
     }
 
+    /// The array, or the devices without redundancy.
     pub(super) fn device(&self) -> Rc<dyn Device> {
         match &self.array {
             Some(array) => array.clone(),
-            None => Rc::new(Plain(self.devices.clone())),
+            None => Rc::new(Plain(self.devices.iter().map(|device| device.clone().device()).collect())),
         }
     }
 
     pub(super) async fn measure(&self, count: u64, op: impl Fn(u64) -> Op) -> Measured {
         let device = self.device();
-        let queues: Vec<&Queue> = self.devices.iter().map(|device| &device.queue).collect();
         let done = async |number| done(&device, op(number)).await;
-        measure(&self.reactor, &queues, (CLIENTS, count), done).await
+        measure(&self.reactor, &self.devices, (CLIENTS, count), done).await
     }
 }
 
@@ -123,13 +133,16 @@ pub(super) async fn done(device: &Rc<dyn Device>, op: Op) {
 }
 
 /// Operations a second, if all devices were busy with what an operation asks of them.
-fn limit(model: Model, measured: &Measured) -> f64 {
-    DEVICES as f64 * 1e9 / model.cost_ns(measured.load.0, measured.load.1)
+pub(super) fn limit(kind: impl Kind, measured: &Measured) -> f64 {
+    DEVICES as f64 * 1e9 / kind.cost_ns(measured.load.0, measured.load.1)
 }
 
-pub(super) fn joining(number: usize, device: &Rc<Modelled>) -> Joining {
-    Joining { name: format!("d{number}"), id: [number as u8 + 1; 16], device: Some(device.clone()) }
+pub(super) fn joining<D: Member>(number: usize, device: &Rc<D>) -> Joining {
+    Joining { name: format!("d{number}"), id: [number as u8 + 1; 16], device: Some(device.clone().device()) }
 }
+
+/// Bytes of a key.
+pub(super) const KEY_BYTES: usize = 16;
 
 /// The keys of a seed.
 #[derive(Clone, Copy)]
@@ -138,7 +151,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    fn name(self, number: u64) -> Vec<u8> {
+    pub(super) fn name(self, number: u64) -> Vec<u8> {
         format!("{:04}:{number:011}", self.seed % 10_000).into_bytes()
     }
 
@@ -171,7 +184,7 @@ pub(super) fn scattered(number: u64, keys: u64) -> u64 {
 
 /// How long values are.
 #[derive(Clone, Copy)]
-enum Sizes {
+pub(super) enum Sizes {
     All(u64),
     /// 4, 16 and 64 KiB, 30 : 40 : 30.
     Mixture,
@@ -196,85 +209,131 @@ impl Sizes {
     }
 }
 
-/// Store, update, retrieve and delete of as many values as there are keys.
-async fn each_operation(
+/// Store, update, retrieve and delete of as many values as there are keys; and what is seen after each.
+pub(super) async fn each_operation<K: Kind, T>(
+    reactor: Reactor,
+    kind: K,
+    options: Option<ArrayOptions>,
+    (sizes, count, keys): (Sizes, u64, Keys),
+    look: impl AsyncFn(&Setup<K::Member>) -> T,
+) -> [(Measured, T); 4] {
+    let setup = Setup::new(&reactor, kind, options).await;
+    let other = |number| scattered(number, count);
+    let measured = async |op: &dyn Fn(u64) -> Op| {
+        let measured = setup.measure(count, op).await;
+        let is_possible = measured.per_s <= 1.02 * limit(kind, &measured);
+        assert!(is_possible, "nothing is faster than its devices: {measured:?}");
+        (measured, look(&setup).await)
+    };
+    [
+        measured(&|number| keys.store(number, sizes.of(number))).await,
+        measured(&|number| keys.store(other(number), sizes.of(other(number)))).await,
+        measured(&|number| keys.retrieve(other(number))).await,
+        measured(&|number| keys.delete(other(number))).await,
+    ]
+}
+
+/// The same, if there is nothing to see.
+async fn only_measured(
     reactor: Reactor,
     model: Model,
-    policy: Option<Policy>,
-    (sizes, count, keys): (Sizes, u64, Keys),
+    options: Option<ArrayOptions>,
+    load: (Sizes, u64, Keys),
 ) -> [Measured; 4] {
-    let setup = Setup::new(&reactor, model, policy.map(|policy| (policy, 0))).await;
-    let other = |number| scattered(number, count);
-    let stored = setup.measure(count, |number| keys.store(number, sizes.of(number))).await;
-    let updated = setup.measure(count, |number| keys.store(other(number), sizes.of(other(number)))).await;
-    let retrieved = setup.measure(count, |number| keys.retrieve(other(number))).await;
-    let deleted = setup.measure(count, |number| keys.delete(other(number))).await;
-    let all = [stored, updated, retrieved, deleted];
-    for measured in &all {
-        let is_possible = measured.per_s <= 1.02 * limit(model, measured);
-        assert!(is_possible, "nothing is faster than its devices: {measured:?}");
-    }
-    all
+    each_operation(reactor, model, options, load, async |_| ()).await.map(|(measured, ())| measured)
 }
 
 const OPERATIONS: [&str; 4] = ["store", "update", "retrieve", "delete"];
 
+/// The mechanisms that are compared.
+pub(super) const MECHANISMS: [(&str, Mechanism); 4] = [
+    ("hashing", Mechanism::Hashing),
+    ("replication 3", REPLICATION),
+    ("splitting 4+2", SPLITTING),
+    ("packing 4+2", PACKING),
+];
+
 pub(super) fn policies() -> [(&'static str, Policy); 4] {
-    [
-        ("hashing", Mechanism::Hashing.into()),
-        ("replication 3", REPLICATION.into()),
-        ("splitting 4+2", SPLITTING.into()),
-        ("packing 4+2", PACKING.into()),
-    ]
+    MECHANISMS.map(|(name, mechanism)| (name, mechanism.into()))
+}
+
+/// An array by a policy, whose rebuild has so many bytes a second; 0: as fast as it goes.
+pub(super) fn options(policy: Policy, rebuild_bytes_per_s: u64) -> ArrayOptions {
+    ArrayOptions { policy, degraded: false, rebuild_bytes_per_s, stateless: false }
+}
+
+/// How something is called, and the array that does it.
+type Named = (&'static str, ArrayOptions);
+
+fn named((name, policy): (&'static str, Policy)) -> Named {
+    (name, options(policy, 0))
+}
+
+/// The same arrays, which do not ask the memory of the devices.
+fn stateless(arrays: &[Named]) -> Vec<Named> {
+    arrays
+        .iter()
+        .map(|(name, options)| (*name, ArrayOptions { stateless: true, ..options.clone() }))
+        .collect()
 }
 
 /// K2 and K3: each mechanism alone.
 pub(super) fn mechanisms(seed: u64) -> Report {
     let sizes = [KIB, 4 * KIB, 16 * KIB, 64 * KIB];
     let each = MODELS.into_iter().flat_map(|model| sizes.map(|bytes| (model, bytes)));
+    let arrays = policies().map(named);
     let table = |(model, bytes)| {
-        compared(model, &format!("values of {} KiB", bytes / KIB), (Sizes::All(bytes), seed), &policies())
+        compared(model, &format!("values of {} KiB", bytes / KIB), (Sizes::All(bytes), seed), &arrays)
     };
     Report { seed, conditions: conditions(), tables: each.map(table).collect() }
 }
 
-/// K4: a mixture of sizes.
+/// K4: a mixture of sizes; and the same without the devices' memory, as the paper has it.
 pub(super) fn hybrid(seed: u64) -> Report {
     let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
     let ranges = [range(16 * KIB, REPLICATION), range(u64::MAX, SPLITTING)];
-    let mut policies = policies().to_vec();
-    policies.push(("by size", Policy::by_size(&ranges).expect("they ascend")));
-    let title = "4, 16 and 64 KiB, 30 : 40 : 30; by size: copies to 16 KiB";
-    let table = |model| compared(model, title, (Sizes::Mixture, seed), &policies);
-    Report { seed, conditions: conditions(), tables: MODELS.map(table).into() }
+    let three = [range(4 * KIB, REPLICATION), range(16 * KIB, PACKING), range(u64::MAX, SPLITTING)];
+    let by_size = |ranges: &[SizeRange]| Policy::by_size(ranges).expect("they ascend");
+    let mut arrays: Vec<Named> = policies().map(named).to_vec();
+    arrays.extend([("by size", by_size(&ranges)), ("three ways", by_size(&three))].map(named));
+    let without_memory = stateless(&arrays);
+    let mixture = "4, 16 and 64 KiB, 30 : 40 : 30";
+    let titles = [
+        format!("{mixture}; by size: copies to 16 KiB; three ways: copies to 4 KiB, packed to 16 KiB"),
+        format!("{mixture}; stateless"),
+    ];
+    let each = MODELS.into_iter().flat_map(|model| {
+        let [asking, reading] = &titles;
+        [(model, asking, &arrays), (model, reading, &without_memory)]
+    });
+    let tables = each.map(|(model, title, arrays)| compared(model, title, (Sizes::Mixture, seed), arrays));
+    Report { seed, conditions: conditions(), tables: tables.collect() }
 }
 
-/// Each operation by each policy, beside the devices without redundancy.
-fn compared(model: Model, title: &str, (sizes, seed): (Sizes, u64), policies: &[(&str, Policy)]) -> Table {
+/// Each operation by each array, beside the devices without redundancy.
+fn compared(model: Model, title: &str, (sizes, seed): (Sizes, u64), arrays: &[Named]) -> Table {
     let keys = Keys { seed };
-    let measured = |policy: Option<&Policy>| {
-        run(|reactor| each_operation(reactor, model, policy.cloned(), (sizes, sizes.keys(), keys)))
+    let measured = |options: Option<&ArrayOptions>| {
+        run(|reactor| only_measured(reactor, model, options.cloned(), (sizes, sizes.keys(), keys)))
     };
     let plain = measured(None);
-    let row = |(name, policy): &(&str, Policy)| {
-        ((*name).to_owned(), shares(model, &measured(Some(policy)), &plain))
-    };
+    let row = |(name, options): &Named| ((*name).to_owned(), shares(model, &measured(Some(options)), &plain));
+    shown(format!("{title}; {model}"), arrays.iter().map(row).collect())
+}
+
+/// Shares of each operation, as a table.
+pub(super) fn shown(title: String, rows: Vec<(String, Vec<f64>)>) -> Table {
     let each = OPERATIONS.iter();
     let each = each.flat_map(|name| [format!("{name}: share"), "of limit".into(), "requests".into()]);
     let columns = std::iter::once("mechanism".to_owned()).chain(each).collect();
-    Table {
-        title: format!("{title}; {model}"),
-        columns,
-        rows: policies.iter().map(row).collect(),
-        plotted: (0..OPERATIONS.len()).map(|operation| 3 * operation).collect(),
-    }
+    Table { title, columns, rows, plotted: (0..OPERATIONS.len()).map(|operation| 3 * operation).collect() }
 }
 
 /// For each operation its share of what devices without redundancy do, that share as one of what its requests
 /// and bytes allow, and its requests.
-fn shares(model: Model, measured: &[Measured; 4], plain: &[Measured; 4]) -> Vec<f64> {
+pub(super) fn shares(kind: impl Kind, measured: &[Measured; 4], plain: &[Measured; 4]) -> Vec<f64> {
     let of_one = |(one, plain): (&Measured, &Measured)| {
-        [one.per_s / plain.per_s, one.per_s / limit(model, one), one.requests]
+        [one.per_s / plain.per_s, one.per_s / limit(kind, one), one.requests]
     };
     measured.iter().zip(plain).flat_map(of_one).collect()
 }
@@ -315,7 +374,7 @@ pub(super) fn failures(seed: u64) -> Report {
 }
 
 async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): (u64, Keys)) -> Vec<f64> {
-    let mut setup = Setup::new(&reactor, model, Some((policy, 0))).await;
+    let mut setup = Setup::new(&reactor, model, Some(options(policy, 0))).await;
     setup.measure(count, |number| keys.store(number, 4 * KIB)).await;
     let array = setup.array();
     let mut retrieved = Vec::new();
@@ -327,7 +386,7 @@ async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): 
         retrieved.push(setup.measure(count, |number| keys.retrieve(scattered(number, count))).await.per_s);
     }
     for member in [1, 0] {
-        let fresh = Modelled::new(&reactor, Memory::new(&reactor, MemoryOptions::default()), model);
+        let fresh = Modelled::new(&reactor, model);
         let start_ns = reactor.now_ns();
         let joining = Joining { id: [100 + member as u8; 16], ..joining(member, &fresh) };
         array.replace(member, joining).await.expect("others are in");
@@ -348,10 +407,10 @@ async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): 
 }
 
 impl Setup {
-    /// Bytes of keys and values on a device.
-    async fn stored_bytes(&self, member: usize) -> u64 {
+    /// Bytes of keys and values on a device, and of what belongs to sets.
+    pub(super) async fn stored_bytes(&self, member: usize) -> u64 {
         let mut bytes = 0;
-        for container in (0..DEVICES as u32).map(|role| ContainerId(role * 120)) {
+        for container in (0..DEVICES as u32).map(|role| ContainerId(role * 120)).chain([SETS]) {
             let request = Request::new(Durability::Sync, Op::Stats { container });
             let done = self.devices[member].clone().execute(request).await.expect("counted");
             if let plimsoll_kv::Output::Stats(stats) = done.output {
@@ -371,7 +430,8 @@ mod tests {
     fn each_mechanism_asks_for_no_more_than_it_has_to() {
         let measure = |policy: Option<Policy>, value_bytes| {
             let sizes = (Sizes::All(value_bytes), 4000, Keys { seed: 1 });
-            let measured = run(|reactor| each_operation(reactor, MODELS[0], policy.clone(), sizes));
+            let given = policy.map(|policy| options(policy, 0));
+            let measured = run(|reactor| only_measured(reactor, MODELS[0], given.clone(), sizes));
             let [stored, updated, retrieved, deleted] = measured;
             // A few more are made once.
             let requests = [stored, retrieved, deleted].map(|it| (it.requests * 100.0).round() / 100.0);
@@ -392,6 +452,27 @@ mod tests {
         let by_size = Policy::by_size(&[range(2 * KIB, REPLICATION), range(u64::MAX, SPLITTING)]).unwrap();
         assert_eq!(measure(Some(by_size.clone()), KIB).0[..2], [3.0, 1.0]);
         assert_eq!(measure(Some(by_size), 4 * KIB).0[..2], [6.0, 4.0]);
+    }
+
+    /// The request counts of the paper: a read more before each store and delete where there are several
+    /// ways, and before each store where values are packed.
+    #[test]
+    fn without_the_devices_memory_each_write_reads_once_more() {
+        let requests = |policy: &Policy, value_bytes| {
+            let sizes = (Sizes::All(value_bytes), 4000, Keys { seed: 1 });
+            let given = ArrayOptions { stateless: true, ..options(policy.clone(), 0) };
+            let measured = run(|reactor| only_measured(reactor, MODELS[0], Some(given.clone()), sizes));
+            let [stored, _, retrieved, deleted] = measured;
+            [stored, retrieved, deleted].map(|it| (it.requests * 100.0).round() / 100.0)
+        };
+        let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
+        let by_size = Policy::by_size(&[range(2 * KIB, REPLICATION), range(u64::MAX, SPLITTING)]).unwrap();
+        assert_eq!(requests(&by_size, KIB), [4.0, 1.0, 4.0]);
+        assert_eq!(requests(&by_size, 4 * KIB), [7.0, 4.0, 7.0]);
+        assert_eq!(requests(&REPLICATION.into(), KIB), [3.0, 1.0, 3.0]);
+        assert_eq!(requests(&SPLITTING.into(), KIB), [6.0, 4.0, 6.0]);
+        let packed = requests(&PACKING.into(), KIB);
+        assert!((2.5..=2.7).contains(&packed[0]) && packed[1] == 1.0, "{packed:?}");
     }
 
     #[test]

@@ -3,15 +3,33 @@
 //! Invariant: the rate is that between the first tenth and the last of what was asked: neither the filling of
 //! the queues nor their end.
 
-use super::device::Queue;
 use futures_util::future::join_all;
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
+use std::rc::Rc;
 
 /// Clients.
 pub(super) const CLIENTS: u64 = 384;
 /// What goes on in the background has ended by then.
 const AFTERWARDS_NS: u64 = 1_000_000_000;
+
+/// A device that counts.
+pub(super) trait Counted {
+    /// Requests that were made.
+    fn requests(&self) -> u64;
+    /// Bytes that they brought or gave.
+    fn bytes(&self) -> u64;
+}
+
+impl<T: Counted> Counted for Rc<T> {
+    fn requests(&self) -> u64 {
+        T::requests(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        T::bytes(self)
+    }
+}
 
 /// What a load came to, for each operation.
 #[derive(Clone, Copy, Debug)]
@@ -36,16 +54,15 @@ impl Measured {
 }
 
 /// Does operations from 0 to `count` by so many clients, and measures them.
-pub(super) async fn measure(
+pub(super) async fn measure<D: Counted>(
     reactor: &Reactor,
-    devices: &[impl AsRef<Queue>],
+    devices: &[D],
     (clients, count): (u64, u64),
     op: impl AsyncFn(u64),
 ) -> Measured {
     let totals = || {
-        let of_all = |of: fn(&Queue) -> u64| devices.iter().map(|it| of(it.as_ref())).sum::<u64>();
-        let sum = |of| of_all(of) as f64;
-        (sum(|device| device.requests.get()), sum(|device| device.bytes.get()))
+        let sum = |of: fn(&D) -> u64| devices.iter().map(of).sum::<u64>() as f64;
+        (sum(D::requests), sum(D::bytes))
     };
     let (first, last) = (count / 10, count - count / 10);
     let (begun, ended) = (Cell::new(0), Cell::new(0));

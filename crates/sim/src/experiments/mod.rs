@@ -3,12 +3,16 @@
 //! Place: called by the command line (`plimsoll sim list`, `plimsoll sim run`). Invariant: the same
 //! experiment gives the same numbers on every machine. Never: a number of real hardware.
 
+mod auto;
 mod device;
+mod drive;
 mod kvmd;
+mod kvmd_flash;
 mod load;
 mod plot;
 mod raid;
 mod rebuild;
+mod records;
 
 use device::Model;
 use serde::{Deserialize, Serialize};
@@ -58,9 +62,19 @@ pub fn list() -> &'static [Experiment] {
             run: kvmd::mechanisms,
         },
         Experiment {
+            name: "kvmd-flash",
+            about: "the same over the flash engine, on drives limited in requests and bytes; bytes of stores, and space",
+            run: kvmd_flash::mechanisms_on_drives,
+        },
+        Experiment {
             name: "kvmd-hybrid",
             about: "values of three sizes, each by its own mechanism, beside one mechanism for all (KVMD, K4)",
             run: kvmd::hybrid,
+        },
+        Experiment {
+            name: "kvmd-auto",
+            about: "mechanisms that are picked, beside those that could have been named, over three traces (KVMD leaves it open)",
+            run: auto::auto,
         },
         Experiment {
             name: "kvmd-failures",

@@ -6,12 +6,11 @@
 //! Invariants: a block RAID copies all of a device, whatever of it is used; clients come when they come
 //! (an open loop, as Poisson has it), and a latency begins when they do.
 
-use super::device::{Model, Modelled};
-use super::kvmd::{DEVICES, KIB, Keys, Setup, conditions, done, joining, policies, run, scattered};
+use super::device::{Kind, Model, Modelled};
+use super::kvmd::{DEVICES, KIB, Keys, Setup, conditions, done, joining, options, policies, run, scattered};
 use super::raid::{Level, rebuild_ns};
 use super::{MODELS, Report, Table};
 use plimsoll_array::{Joining, MemberState, Policy};
-use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_reactor::{Reactor, Work};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -32,7 +31,7 @@ const RATES: [u64; 3] = [10, 25, 0];
 impl Setup {
     /// Puts an empty device in the place of one, and rebuilds it.
     async fn replace(&mut self, model: Model, member: usize) {
-        let fresh = Modelled::new(&self.reactor, Memory::new(&self.reactor, MemoryOptions::default()), model);
+        let fresh = Modelled::new(&self.reactor, model);
         let joining = Joining { id: [100 + member as u8; 16], ..joining(member, &fresh) };
         self.array().replace(member, joining).await.expect("others are in");
         self.devices[member] = fresh;
@@ -91,7 +90,7 @@ async fn rebuilt_ms(
     (count, value_bytes, seed): (u64, u64, u64),
 ) -> f64 {
     let keys = Keys { seed };
-    let mut setup = Setup::new(&reactor, model, Some((policy, 0))).await;
+    let mut setup = Setup::new(&reactor, model, Some(options(policy, 0))).await;
     setup.measure(count, |number| keys.store(number, value_bytes)).await;
     let start_ns = reactor.now_ns();
     setup.replace(model, 0).await;
@@ -137,7 +136,7 @@ async fn loaded(
     (policy, rate): (Policy, u64),
     (keys, count): (Keys, u64),
 ) -> Vec<f64> {
-    let mut setup = Setup::new(&reactor, model, Some((policy, rate))).await;
+    let mut setup = Setup::new(&reactor, model, Some(options(policy, rate))).await;
     setup.measure(count, |number| keys.store(number, 4 * KIB)).await;
     let op = move |number: u64| match number % 2 {
         0 => keys.retrieve(scattered(number / 2, count)),

@@ -81,6 +81,8 @@ pub(super) struct Shape {
     pub(super) wishes: bool,
     /// Instead of being cut into shards, values share parities.
     pub(super) packs: bool,
+    /// Arrays do not ask the memory of their members, in even lives and in odd ones.
+    pub(super) stateless: [bool; 2],
     pub(super) partitions: u16,
     pub(super) segments: u64,
     pub(super) segment_bytes: u64,
@@ -147,6 +149,12 @@ fn evicts(seed: u64, class: FaultClass) -> bool {
     Random::stream(seed, "evict").chance_ppm(often)
 }
 
+/// In which lives of a world arrays do without the memory of their members: each toss is one of its own.
+fn stateless(seed: u64) -> [bool; 2] {
+    let mut random = Random::stream(seed, "stateless");
+    [(); 2].map(|()| random.chance_ppm(500_000))
+}
+
 impl Shape {
     /// The shape of a seed's world.
     pub(super) fn of(seed: u64) -> Shape {
@@ -187,6 +195,7 @@ impl Shape {
             mixed_bytes: None,
             wishes: false,
             packs: false,
+            stateless: [false; 2],
             partitions,
             segments,
             segment_bytes,
@@ -257,6 +266,7 @@ impl Shape {
             mixed_bytes,
             wishes,
             packs,
+            stateless: stateless(seed),
             value_bytes_max,
             segments: if FILLS { single.segments } else { single.segments * 7 / 4 },
             // Batches and retained versions are operations on one device.
@@ -265,6 +275,11 @@ impl Shape {
             steps_clock: CLOCK_STEPS && single.steps_clock,
             ..single
         }
+    }
+
+    /// Whether the members of an array are asked in a life what they have in memory.
+    pub(super) fn is_stateless(&self, life: u64) -> bool {
+        self.stateless[(life % 2) as usize]
     }
 
     /// True if the server's devices are arrays.

@@ -58,6 +58,7 @@ pub(super) fn table(array: &Value) -> String {
     if waiting + loose > 0 {
         out += &format!("packing: {waiting} keys wait, {loose} sets to look through\n");
     }
+    out += &picks(array);
     let scrub = &array["scrub"];
     let (keys, errors) = (number(&scrub["keys"]), number(&scrub["errors"]));
     if scrub["running"] == Value::Bool(true) {
@@ -66,6 +67,42 @@ pub(super) fn table(array: &Value) -> String {
         out += &format!("last scrub: {keys} keys, {errors} errors\n");
     }
     out + &laid_out(&rows)
+}
+
+/// What values of each length get, if that is chosen.
+fn picks(array: &Value) -> String {
+    let picks = array["picks"].as_array().cloned().unwrap_or_default();
+    let mut lines: Vec<String> = picks.iter().map(pick).collect();
+    if number(&array["keys_moved"]) > 0 {
+        lines.push(format!("{} keys were moved to what their length gets\n", number(&array["keys_moved"])));
+    }
+    lines.concat()
+}
+
+fn pick(pick: &Value) -> String {
+    let length = match pick["value_bytes_max"].as_u64() {
+        Some(most) => format!("to {}", bytes(most)),
+        None => "longer".to_owned(),
+    };
+    let choices = pick["choices"].as_array().cloned().unwrap_or_default();
+    let choices: Vec<String> = choices
+        .iter()
+        .map(|choice| {
+            let space = number(&choice["space_percent"]);
+            let device_us = number(&choice["device_ns"]) as f64 / 1000.0;
+            format!("{} {space} % and {device_us:.1} us", text(&choice["mechanism"]))
+        })
+        .collect();
+    let [stores, updates, retrieves, deletes] =
+        ["stores", "updates", "retrieves", "deletes"].map(|what| number(&pick[format!("{what}_percent")]));
+    format!(
+        "{length}: {} in {} of {} partitions; of 100 operations {stores} stores, {updates} overwrites, \
+         {retrieves} reads, {deletes} deletes: {}\n",
+        text(&pick["mechanism"]),
+        number(&pick["partitions"]),
+        number(&pick["partitions_asked"]),
+        choices.join(", ")
+    )
 }
 
 fn row(member: &Value) -> [String; 7] {
@@ -126,6 +163,15 @@ last scrub: 9 keys, 0 errors
         assert_eq!(table(&array), expected);
         let packing = json!({ "mechanism": "packing 4+2", "packing_waiting": 5, "sets_loose": 1 });
         assert!(table(&packing).contains("\npacking: 5 keys wait, 1 sets to look through\n"));
+        let choice = json!({ "mechanism": "splitting 4+2", "space_percent": 151, "device_ns": 12_340 });
+        let pick = json!({
+            "value_bytes_max": 4096, "mechanism": "splitting 4+2", "partitions": 3, "partitions_asked": 4,
+            "stores_percent": 50, "updates_percent": 25, "retrieves_percent": 25, "choices": [choice],
+        });
+        let auto = json!({ "mechanism": "auto", "picks": [pick], "keys_moved": 5 });
+        let told = "\nto 4.0 KiB: splitting 4+2 in 3 of 4 partitions; of 100 operations 50 stores, 25 overwrites, \
+                    25 reads, 0 deletes: splitting 4+2 151 % and 12.3 us\n5 keys were moved to what their";
+        assert!(table(&auto).contains(told), "{}", table(&auto));
         assert_eq!(duration(3_660), "1 h 1 min");
         assert_eq!(
             (bytes(1023), bytes(1536), bytes(5 << 40)),

@@ -11,6 +11,7 @@
 //! Never: it decides whether a member may be read. That is the array's, on the core that owns it.
 
 pub(super) mod api;
+mod picks;
 mod progress;
 mod replace;
 mod view;
@@ -215,5 +216,6 @@ pub(super) fn options(config: &Config, partitions: u16) -> Option<ArrayOptions> 
         policy: array.policy(),
         degraded: array.degraded,
         rebuild_bytes_per_s: array.rebuild_rate.map_or(0, |rate| (rate.0 / u64::from(partitions)).max(1)),
+        stateless: array.stateless,
     })
 }

@@ -3,6 +3,7 @@
 //! Invariant: a member is in if it is in everywhere, and out if it is out anywhere.
 
 use super::Known;
+use super::picks::{PickView, picks};
 use plimsoll_array::{ArrayOptions, ArrayStatus, MemberState};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -19,6 +20,11 @@ pub(in crate::serve) struct View {
     pub(in crate::serve) packing_waiting: u64,
     /// Sets that have lost values, and have to be looked through.
     pub(in crate::serve) sets_loose: u64,
+    /// What values of each length get, of which some were stored or read; if mechanisms are chosen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::serve) picks: Vec<PickView>,
+    /// Keys that were stored anew because their length gets another mechanism now.
+    pub(in crate::serve) keys_moved: u64,
     pub(in crate::serve) scrub: ScrubView,
 }
 
@@ -81,6 +87,8 @@ pub(super) fn view(
         unsettled: sum(|status| status.unsettled),
         packing_waiting: sum(|status| status.packing_waiting),
         sets_loose: sum(|status| status.sets_loose),
+        picks: picks(reports),
+        keys_moved: sum(|status| status.keys_moved),
         scrub: ScrubView {
             running: reports.values().any(|status| status.scrubbing),
             keys: sum(|status| status.keys_scrubbed),
@@ -168,6 +176,8 @@ mod tests {
             unsettled: 3,
             packing_waiting: 7,
             sets_loose: 2,
+            picks: Vec::new(),
+            keys_moved: 4,
             keys_scrubbed: 5,
             scrub_errors: 1,
             scrubbing: false,
@@ -181,6 +191,7 @@ mod tests {
             policy: Mechanism::Replication { copies: 2 }.into(),
             degraded: false,
             rebuild_bytes_per_s: 0,
+            stateless: false,
         };
         let reports = BTreeMap::from([
             (0, reported([(In, ""), (Resyncing, "rebuilt")])),
@@ -191,7 +202,7 @@ mod tests {
         assert_eq!((a.state, a.reason.as_str(), a.progress), (Out, "it failed", None));
         assert_eq!((b.state, b.progress, b.copied_bytes, b.repaired), (Resyncing, Some(0.25), 14, 2));
         assert_eq!((view.unsettled, view.scrub.keys, view.scrub.running), (6, 10, false));
-        assert_eq!((view.packing_waiting, view.sets_loose), (14, 4));
+        assert_eq!((view.packing_waiting, view.sets_loose, view.keys_moved), (14, 4, 8));
         let json = serde_json::to_value(&view).unwrap();
         assert_eq!(json["mechanism"], "replication 2");
         assert_eq!(
@@ -203,7 +214,7 @@ mod tests {
     #[test]
     fn a_device_that_was_missing_says_why() {
         let policy = Mechanism::Hashing.into();
-        let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s: 0 };
+        let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s: 0, stateless: false };
         let reports = BTreeMap::from([(0, reported([(MemberState::Out, "missing"), (MemberState::In, "")]))]);
         let absent = Known { lacks: "there is no such file".to_owned(), ..known("a") };
         let view = view(&options, 1, &reports, &[absent, known("b")]);

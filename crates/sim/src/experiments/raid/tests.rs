@@ -1,6 +1,7 @@
 //! Requests of small cases, counted by hand.
 
 use super::*;
+use crate::experiments::device::Kind;
 use std::collections::BTreeSet;
 
 const CHUNK: u64 = 4 * KIB;

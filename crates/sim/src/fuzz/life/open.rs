@@ -137,7 +137,12 @@ impl Life {
         let (mut degraded, mut strangers) = (false, Vec::new());
         let array = loop {
             let members = (0..ids.len()).map(|member| joining(member, !strangers.contains(&member)));
-            let options = ArrayOptions { policy: policy.clone(), degraded, rebuild_bytes_per_s: 0 };
+            let options = ArrayOptions {
+                policy: policy.clone(),
+                degraded,
+                rebuild_bytes_per_s: 0,
+                stateless: self.shape.is_stateless(self.number),
+            };
             let numbers = (number, self.shape.partitions);
             match Array::open(reactor, numbers.0, numbers.1, members.collect(), options).await {
                 Ok(array) => break array,

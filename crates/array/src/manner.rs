@@ -1,0 +1,83 @@
+//! The manner of a request: what it says besides what to do.
+//!
+//! Role: whatever the array asks members for, for a client or by itself, it asks in a manner: with whose
+//! durability, of which class, within which transaction. Place on the path: every request to a member.
+//!
+//! Invariants: what the array writes is durable when it says so, on every member; what a transaction holds
+//! is asked for within it.
+
+use plimsoll_kv::transaction::Action;
+use plimsoll_kv::{Class, ContainerId, Durability, Op, Request, TransactionId};
+
+/// What a request says besides what to do.
+#[derive(Clone)]
+pub(crate) struct Manner {
+    request: Request,
+    /// The transaction that holds the keys: on the members, too.
+    within: Option<TransactionId>,
+    partition: u16,
+}
+
+impl Manner {
+    pub(crate) fn of(request: &Request) -> Manner {
+        // Not a clone of all of it: its operation may bring a long value.
+        let Request { tenant, class, deadline_ns, durability, lifetime, op: _ } = *request;
+        let request = Request { tenant, class, deadline_ns, durability, lifetime, op: Op::Sync };
+        Manner { request, within: None, partition: 0 }
+    }
+
+    /// The transaction that asks, if one does.
+    pub(crate) fn transaction(&self) -> Option<TransactionId> {
+        self.within
+    }
+
+    /// What is promised of what is written.
+    pub(crate) fn durability(&self) -> Durability {
+        self.request.durability
+    }
+
+    /// The same, of a transaction.
+    pub(crate) fn within(&self, partition: u16, id: TransactionId) -> Manner {
+        Manner { within: Some(id), partition, ..self.clone() }
+    }
+
+    /// Whether somebody waits.
+    pub(crate) fn class(&self) -> Class {
+        self.request.class
+    }
+
+    /// True for what a transaction asks.
+    pub(crate) fn is_within(&self) -> bool {
+        self.within.is_some()
+    }
+
+    /// Reads a key.
+    pub(crate) fn retrieve(
+        &self,
+        container: ContainerId,
+        key: &[u8],
+        range: Option<(u64, u64)>,
+        pin: bool,
+    ) -> Request {
+        let key = key.to_vec();
+        let Some(id) = self.within else { return self.request(Op::Retrieve { container, key, range, pin }) };
+        let action = Action::Retrieve { container, key, range, pin };
+        self.request(Op::Transaction { partition: self.partition, id: Some(id), action })
+    }
+
+    /// A request of the array's own, that nobody waits for.
+    pub(crate) fn background() -> Manner {
+        let request = Request::new(Durability::Sync, Op::Sync);
+        Manner::of(&Request { class: Class::Background, ..request })
+    }
+
+    /// The same request for something else. What the array writes is durable when it says so, on every
+    /// member: a slot of the journal is given back then.
+    pub(crate) fn request(&self, op: Op) -> Request {
+        let durability = match self.request.durability {
+            Durability::Async => Durability::Group,
+            durable => durable,
+        };
+        Request { op, durability, ..self.request.clone() }
+    }
+}

@@ -1,0 +1,62 @@
+//! Sending: requests to several members at once, and what becomes of those that fail.
+//!
+//! Place on the path: every write, between what a key's members have to take and the members.
+//!
+//! Invariant: whoever did not take what it was sent, and had no right to refuse it, is durably out before
+//! this ends.
+
+use crate::array::Array;
+use crate::member::{Verdict, verdict};
+use crate::roster::MemberState;
+use futures_util::future::join_all;
+use plimsoll_kv::{Error, Op, Output, Request, Result};
+use std::rc::Rc;
+
+/// What became of a request at each member: what they gave, and who refused it and why.
+#[derive(Default)]
+pub(crate) struct Sent {
+    pub(crate) done: Vec<(usize, Output)>,
+    pub(crate) refused: Option<Error>,
+}
+
+impl Array {
+    /// Sends requests to members that take writes; those that fail for good are taken out, durably, before
+    /// this ends.
+    pub(crate) async fn send(self: &Rc<Self>, requests: Vec<(usize, Request)>) -> Result<Sent> {
+        let each = requests.into_iter().filter_map(|(member, request)| {
+            let device = self.writable(member)?;
+            // What rots is written again, and then its time is changed: the key is whole after that, or out.
+            let mends = matches!(request.op, Op::SetExpiry { .. }) && self.state(member) == MemberState::In;
+            Some(async move { (member, mends, self.in_time(device, request).await) })
+        });
+        let mut sent = Sent::default();
+        let (mut broken, mut refused) = (Vec::new(), Vec::new());
+        for (member, mends, result) in join_all(each.collect::<Vec<_>>()).await {
+            match result {
+                Err(error @ Error::Unreadable(_)) if mends => refused.push((member, error)),
+                Ok(completion) => sent.done.push((member, completion.output)),
+                Err(Error::NotFound) => sent.done.push((member, Output::Done)),
+                Err(error) if verdict(&error) == Verdict::Broken => broken.push((member, error)),
+                // It is not whole yet, and would never be; or it is out since it was asked. What it was asked
+                // for in vain, because it has not got what others have, it may lack.
+                Err(error)
+                    if self.state(member) != MemberState::In && !matches!(error, Error::Invalid(_)) =>
+                {
+                    broken.push((member, error));
+                }
+                Err(error) => refused.push((member, error)),
+            }
+        }
+        for (member, error) in broken {
+            self.note(member, |status| status.failed_requests += 1);
+            self.take_out_now(member, &error.to_string()).await?;
+        }
+        // Those that were left out because they are out are so durably, too. A member that went out while
+        // this was under way counts as one that never had it.
+        self.roster_settled().await?;
+        sent.done.retain(|(member, _)| self.writable(*member).is_some());
+        let is_there = |member: &usize| self.writable(*member).is_some();
+        sent.refused = refused.into_iter().find(|(member, _)| is_there(member)).map(|(_, error)| error);
+        Ok(sent)
+    }
+}
