@@ -234,8 +234,8 @@ impl Array {
     /// Whether a held key is packed, as the members that hold no value of it say. If it is whole on all, the
     /// first that can be read knows; if it may not be, it takes all of them to say that it is not.
     pub(crate) async fn membership(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Membership> {
-        let packed = self.forms.each().filter(|form| form.is_packed());
-        let roles = packed.map(|form| form.roles()).max().unwrap_or(0);
+        let of_packed = || self.forms.each().filter(|form| form.is_packed()).map(|form| form.roles());
+        let (roles, sure_roles) = (of_packed().max().unwrap_or(0), of_packed().min().unwrap_or(0));
         let is_whole = !self.is_unsettled(place);
         let (mut has_alone, mut all_told) = (false, true);
         for role in 1..roles {
@@ -243,13 +243,16 @@ impl Array {
                 all_told = false;
                 continue;
             };
-            if is_whole && self.role_lacks(place, role) {
+            // Where a set with fewer parities has no stub, nothing says nothing.
+            let tells_absence = role < sure_roles;
+            if is_whole && tells_absence && self.role_lacks(place, role) {
                 return Ok(Membership::Alone);
             }
             match self.read_piece(&device, place, role, Some((0, 0)), manner).await {
                 Ok(Piece { stub: Some(stub), header: Some(header), .. }) => {
                     return Ok(Membership::Of(header.version, stub));
                 }
+                Err(Error::NotFound) if !tells_absence => {}
                 Ok(_) | Err(Error::NotFound) if is_whole => return Ok(Membership::Alone),
                 Ok(_) | Err(Error::NotFound) => has_alone = true,
                 Err(Error::Unreadable(_) | Error::ReadOnly(_)) => all_told = false,

@@ -1,14 +1,15 @@
 //! Sets of packed values beside crashes, losses, transactions and each other.
 
-use super::bench::{DB, bytes, del, execute, get, retrieve_op, run, set};
+use super::bench::{Bench, DB, bytes, del, execute, get, retrieve_op, run, set, wish_op};
 use super::packing::{bench, check, fill, found_sets, pieces, set_key, settled, value};
 use crate::header::Header;
 use crate::placement::{self, container, sets};
 use crate::set::Set;
+use crate::{Mechanism, Policy};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::transaction::{Action, Held};
-use plimsoll_kv::{Condition, Error, Expiry, Op, Output};
+use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Value};
 
 /// A key with this primary.
 fn key_at(primary: usize, word: &str) -> String {
@@ -340,5 +341,26 @@ fn what_is_overwritten_again_and_again_while_a_device_is_out_leaves_one_ghost_ea
         let (_, ghosts) = found_sets(&bench).await;
         assert!(ghosts <= 24, "{ghosts} ghosts of 24 keys");
         check(&array, 24, 11).await;
+    });
+}
+
+/// Who would know is out, and where another set's values have a stub this one's have none.
+#[test]
+fn a_value_of_a_set_with_fewer_parities_than_others_leaves_its_ghost() {
+    run(async |reactor| {
+        let few = Mechanism::Packing { data: 3, parities: 1 };
+        let policy = Policy::from(Mechanism::Packing { data: 1, parities: 2 }).with_custom(&[few]).unwrap();
+        let bench = Bench::by_size(&reactor, 6, &[policy]);
+        let array = bench.open().await;
+        // The first value's member has the second's stub.
+        let (first, second) = (key_at(1, "s"), key_at(0, "t"));
+        for name in [&first, &second] {
+            let wish = wish_op(name, Value::Bytes(value(20, 1)), Some(few.form()));
+            execute(&array, wish).await.unwrap();
+        }
+        settled(&reactor).await;
+        bench.members[1].set_policy(FaultPolicy::From(1));
+        del(&array, &second).await.unwrap();
+        assert_eq!(bytes(&array, &first).await, Some(value(20, 1)));
     });
 }
