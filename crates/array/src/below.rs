@@ -82,7 +82,7 @@ impl Array {
                 }
                 let form = self.form_for(*form, bytes.len() as u64)?;
                 self.note_store(place, bytes.len() as u64, Class::Foreground);
-                (form, self.stores(place, (form, bytes), *expiry))
+                (form, self.stores(place, (form, &bytes.clone().into_bytes()), *expiry))
             }
             Op::Store { value: Value::Upload(upload), expiry, .. } => {
                 let (form, at) = self.upload_at(*upload)?;

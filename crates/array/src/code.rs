@@ -139,7 +139,8 @@ impl Coder {
     /// # Errors
     /// Not as many shards as the set has of data.
     pub fn encode(&self, data: &[&[u8]]) -> Result<Vec<Vec<u8>>, CodeError> {
-        let mut parities = vec![vec![0; longest(data.iter().map(|shard| shard.len()))]; self.parities];
+        let bytes = longest(data.iter().map(|shard| shard.len()));
+        let mut parities: Vec<Vec<u8>> = (0..self.parities).map(|_| vec![0; bytes]).collect();
         self.encode_into(data, &mut slices(&mut parities))?;
         Ok(parities)
     }

@@ -11,6 +11,7 @@
 use crate::code::{Code, CodeError, Coder};
 use crate::mechanism::Mechanism;
 use crate::policy::Policy;
+use bytes::Bytes;
 use plimsoll_kv::{Error, Form, Result};
 
 /// Forms of an array at most.
@@ -96,29 +97,21 @@ impl Forms {
         self.known.iter().find(|(form, _)| *form == wanted).and_then(|(_, coder)| coder.as_ref())
     }
 
-    /// What each member is to store of a value: whole copies, or shards of one length, each behind so many
-    /// bytes that are left for what the caller puts before it.
-    pub(crate) fn pieces(&self, form: Form, value: &[u8], bytes_before: usize) -> Vec<Vec<u8>> {
-        let piece_bytes = form.piece_bytes(value.len() as u64) as usize;
-        let behind = |bytes: &[u8]| {
-            let mut piece = Vec::with_capacity(bytes_before + piece_bytes);
-            piece.resize(bytes_before, 0);
-            piece.extend_from_slice(bytes);
-            piece.resize(bytes_before + piece_bytes, 0);
-            piece
-        };
+    /// What each member is to store of a value: whole copies, or shards of one length. Copies and shards of
+    /// data are ranges of the value itself, but for what has to be filled up with zeros.
+    pub(crate) fn pieces(&self, form: Form, value: &Bytes) -> Vec<Bytes> {
         let coder = self.coder(form).filter(|_| !form.is_copies());
-        let Some(coder) = coder else { return vec![behind(value); form.roles()] };
-        let data: Vec<&[u8]> = (0..form.needed())
-            .map(|number| {
-                let first = (number * piece_bytes).min(value.len());
-                &value[first..(first + piece_bytes).min(value.len())]
-            })
-            .collect();
-        let mut pieces: Vec<Vec<u8>> = data.iter().map(|shard| behind(shard)).collect();
-        pieces.resize_with(form.roles(), || behind(&[]));
-        let parities = pieces[form.needed()..].iter_mut().map(|piece| &mut piece[bytes_before..]);
-        coder.encode_into(&data, &mut parities.collect::<Vec<_>>()).expect("as many shards as the set has");
+        let Some(coder) = coder else { return vec![value.clone(); form.roles()] };
+        let piece_bytes = form.piece_bytes(value.len() as u64) as usize;
+        let shard = |number: usize| {
+            let first = (number * piece_bytes).min(value.len());
+            let shard = value.slice(first..(first + piece_bytes).min(value.len()));
+            if shard.len() < piece_bytes { filled_up(&shard, piece_bytes) } else { shard }
+        };
+        let mut pieces: Vec<Bytes> = (0..form.needed()).map(shard).collect();
+        let data: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
+        let parities = coder.encode(&data).expect("as many shards as the set has");
+        pieces.extend(parities.into_iter().map(Bytes::from));
         pieces
     }
 
@@ -157,6 +150,14 @@ pub(crate) fn forms(policy: &Policy) -> Vec<Form> {
         }
     }
     forms
+}
+
+/// A shard that is not as long as others, with zeros behind it.
+fn filled_up(shard: &[u8], piece_bytes: usize) -> Bytes {
+    let mut piece = Vec::with_capacity(piece_bytes);
+    piece.extend_from_slice(shard);
+    piece.resize(piece_bytes, 0);
+    piece.into()
 }
 
 fn coder(form: Form) -> Option<Coder> {

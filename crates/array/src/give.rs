@@ -17,7 +17,9 @@ use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::upload::unpin_op;
 use futures_util::future::try_join_all;
-use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Item, Op, Output, Result, UploadId, Value};
+use plimsoll_kv::{
+    Condition, Device, Error, Expiry, Form, Item, Op, Output, Payload, Result, UploadId, Value,
+};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
@@ -51,7 +53,9 @@ fn expiry_of(item: &Item) -> Expiry {
 /// Bytes of a value that are given: of a stub, its own.
 fn given_bytes(value: &Value, item: &Item) -> u64 {
     match value {
-        Value::Bytes(bytes) if Header::decode(bytes).is_ok_and(|header| header.is_stub) => bytes.len() as u64,
+        Value::Bytes(bytes) if Header::decode(bytes.start()).is_ok_and(|header| header.is_stub) => {
+            bytes.len() as u64
+        }
         _ => item.length,
     }
 }
@@ -117,7 +121,7 @@ impl Array {
             && to > 0
             && let Some((stub, item)) = self.stub_for(place, to, roles).await?
         {
-            return Ok((Value::Bytes(stub), item));
+            return Ok((stub.into(), item));
         }
         let mut pieces = self.gather(place, None, (form.needed(), roles, Some(form)), &manner).await?;
         let item = pieces[0].item.clone();
@@ -133,7 +137,7 @@ impl Array {
                     self.shard(form, pieces.collect(), to)?
                 }
             };
-            Value::Bytes(Header { role: to as u8, ..header }.before(&bytes))
+            Header { role: to as u8, ..header }.before(bytes).into()
         };
         Ok((value, item))
     }
@@ -144,12 +148,12 @@ impl Array {
         place: &Place,
         to: usize,
         roles: &[usize],
-    ) -> Result<Option<(Vec<u8>, Item)>> {
+    ) -> Result<Option<(Payload, Item)>> {
         for role in roles.iter().filter(|role| **role > 0) {
             let Some(device) = self.readable(self.member_of(place, *role)) else { continue };
             match self.read_piece(&device, place, *role, Some((0, 0)), &Manner::background()).await {
                 Ok(Piece { item, header: Some(header), stub: Some(stub), .. }) => {
-                    let stub = Header { role: to as u8, ..header }.before(&stub.encode());
+                    let stub = Header { role: to as u8, ..header }.before(stub.encode());
                     return Ok(Some((stub, item)));
                 }
                 Ok(_) | Err(Error::NotFound) => {}
@@ -304,6 +308,6 @@ impl Array {
             }
             Form::Shards { .. } => self.shard(form, pieces, to)?,
         };
-        Ok(Header { role: to as u8, ..first }.before(&bytes))
+        Ok(Header { role: to as u8, ..first }.before(bytes).to_vec())
     }
 }

@@ -20,8 +20,9 @@
 
 use crate::code::Code;
 use crate::placement::ROLES_MAX;
+use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum};
-use plimsoll_kv::{Form, Version};
+use plimsoll_kv::{Form, Payload, Version};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 32;
@@ -127,11 +128,8 @@ impl Header {
     }
 
     /// A value with this header before it.
-    pub(crate) fn before(&self, value: &[u8]) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + value.len());
-        bytes.extend_from_slice(&self.encode());
-        bytes.extend_from_slice(value);
-        bytes
+    pub(crate) fn before(&self, value: impl Into<Bytes>) -> Payload {
+        Payload::behind(&self.encode(), value.into())
     }
 }
 
@@ -182,9 +180,9 @@ mod tests {
             let form = Form::Copies(copies);
             let version = Version { epoch: 1, clock };
             let header = Header { form, role: copies - 1, version, value_bytes, is_stub: false };
-            let whole = header.before(&bytes);
-            prop_assert_eq!(Header::decode(&whole), Ok(header));
-            prop_assert_eq!(&whole[HEADER_BYTES..], &bytes[..]);
+            let whole = header.before(bytes.clone());
+            prop_assert_eq!(Header::decode(whole.start()), Ok(header));
+            prop_assert_eq!(&whole.to_vec()[HEADER_BYTES..], &bytes[..]);
         }
     }
 }

@@ -12,7 +12,7 @@
 //! Never: data. What a key holds stands in its records alone.
 
 use crate::placement::JOURNAL;
-use plimsoll_kv::{Condition, ContainerId, Expiry, Op, Value};
+use plimsoll_kv::{Condition, ContainerId, Expiry, Op};
 use plimsoll_reactor::sync::{Permit, Permits};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -64,7 +64,7 @@ impl Slot {
         Op::Store {
             container: JOURNAL,
             key: format!("{}j{}", self.journal.tag, self.number).into_bytes(),
-            value: Value::Bytes(value),
+            value: value.into(),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,
@@ -109,6 +109,7 @@ pub(crate) fn named(entry: &[u8]) -> Option<(ContainerId, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_kv::Value;
 
     #[test]
     fn an_entry_names_its_key() {
@@ -118,7 +119,7 @@ mod tests {
             panic!("an entry is a store")
         };
         assert_eq!(key, b"{7}j2047");
-        assert_eq!(named(&value), Some((ContainerId(3), b"a key".to_vec())));
+        assert_eq!(named(value.start()), Some((ContainerId(3), b"a key".to_vec())));
         assert_eq!(named(b"abc"), None);
     }
 

@@ -19,7 +19,8 @@ use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::set::{Stub, decode_version, encode_version, ghost_key, lasting_key};
 use crate::told::Proof;
-use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Item, Op, Result, Value, Version};
+use bytes::Bytes;
+use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Item, Op, Payload, Result, Value, Version};
 use std::rc::Rc;
 
 /// Whether a key is packed.
@@ -126,7 +127,7 @@ impl Array {
             Membership::Of(version, stub) if *version == header.version => stub.set,
             _ => no_set(self.next_version()),
         };
-        let value = [&encode_version(set)[..], &header.before(&item.bytes)].concat();
+        let value = ghost_of(set, &header, item.bytes.into());
         if value.len() > self.record_bytes_max() {
             return None; // So long a value is in no set.
         }
@@ -190,7 +191,7 @@ impl Array {
         // Where this is cut short some have copies and others stubs: the next start makes them the same.
         let slot = self.journal.slot().await;
         for role in stubs {
-            let value = Value::Bytes(Header { role: role as u8, ..header }.before(&item.bytes));
+            let value = Header { role: role as u8, ..header }.before(item.bytes.clone()).into();
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
             let store = self.store_op(place, role, value, expiry);
             let batch = Op::Batch(vec![store, slot.entry(place.container, &place.key)]);
@@ -223,7 +224,7 @@ impl Array {
             if is_of_it && piece.stub.as_ref() != Some(&stub) {
                 let header = Header { role: piece.role as u8, ..header };
                 let expiry = piece.item.expiry_ms.map_or(Expiry::Never, Expiry::At);
-                let value = Value::Bytes(header.before(&stub.encode()));
+                let value = header.before(stub.encode()).into();
                 let store = self.store_op(place, piece.role, value, expiry);
                 self.sent_one(self.member_of(place, piece.role), store).await?;
             }
@@ -263,12 +264,17 @@ impl Array {
     }
 }
 
+/// What a ghost holds: the set that needs it, and the value as it stood.
+pub(crate) fn ghost_of(set: Version, header: &Header, value: Bytes) -> Payload {
+    Payload::behind(&[&encode_version(set)[..], &header.encode()].concat(), value)
+}
+
 /// A store of the array's own.
-pub(crate) fn plain_store(container: ContainerId, key: Vec<u8>, value: Vec<u8>) -> Op {
+pub(crate) fn plain_store(container: ContainerId, key: Vec<u8>, value: impl Into<Payload>) -> Op {
     Op::Store {
         container,
         key,
-        value: Value::Bytes(value),
+        value: Value::Bytes(value.into()),
         condition: Condition::None,
         expiry: Expiry::Never,
         retain: false,

@@ -41,7 +41,7 @@ impl Array {
             let op = Op::Store {
                 container: ROSTER,
                 key: self.mark_key(),
-                value: Value::Bytes(Vec::new()),
+                value: Value::from(Vec::new()),
                 condition: Condition::None,
                 expiry: Expiry::Never,
                 retain: false,

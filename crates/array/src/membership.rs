@@ -15,7 +15,7 @@ use crate::placement::{self, ROSTER};
 use crate::readers::Readers;
 use crate::roster::MemberState;
 use futures_util::future::join_all;
-use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Result, Value};
+use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Result};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
@@ -163,7 +163,7 @@ pub(crate) fn roster_store(tag: &str, bytes: Vec<u8>) -> Op {
     Op::Store {
         container: ROSTER,
         key: roster_key(tag),
-        value: Value::Bytes(bytes),
+        value: bytes.into(),
         condition: Condition::None,
         expiry: Expiry::Never,
         retain: false,

@@ -139,7 +139,7 @@ impl Array {
         let store = Op::Store {
             container,
             key,
-            value: Value::Bytes(item.bytes),
+            value: Value::from(item.bytes),
             condition: Condition::IfVersion(item.version),
             expiry: Expiry::Keep,
             retain: false,

@@ -109,7 +109,7 @@ impl Array {
         let read = device.execute(Manner::background().request(read)).await?;
         let Output::Found(item) = read.output else { return Err(WRONG_OUTPUT) };
         let header = Header::decode(&item.bytes).map_err(|what| Error::Unreadable(what.to_owned()))?;
-        let bytes = Header { version, ..header }.before(&item.bytes[HEADER_BYTES..]);
+        let bytes = Header { version, ..header }.before(item.bytes[HEADER_BYTES..].to_vec()).to_vec();
         let write = Op::UploadPart { upload: to, key: place.key.clone(), bytes };
         self.sent_one(member, write).await.map(drop)
     }

@@ -26,7 +26,8 @@ use crate::roster::MemberState;
 use crate::round::Rounds;
 use crate::set::{Packed, Set, Stub, set_key};
 use crate::walk::Source;
-use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result, Value, Version};
+use bytes::Bytes;
+use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result, Version};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,7 +111,7 @@ impl Loose {
 pub(crate) struct Joining {
     pub(crate) place: Place,
     pub(crate) header: Header,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Bytes,
 }
 
 impl Packer {
@@ -382,7 +383,7 @@ impl Array {
         if header.form != form || item.upload.is_some() || item.expiry_ms.is_some() {
             return Ok(None);
         }
-        Ok(Some(Joining { place, header, bytes: item.bytes }))
+        Ok(Some(Joining { place, header, bytes: item.bytes.into() }))
     }
 
     /// The set that values make; nothing if it is not worth it, or its records would be too long.
@@ -442,7 +443,7 @@ impl Array {
             let slot = self.journal.slot().await;
             for role in 1..header.form.roles() {
                 let header = Header { role: role as u8, is_stub: true, ..*header };
-                let stub = Value::Bytes(header.before(&set.stub().encode()));
+                let stub = header.before(set.stub().encode()).into();
                 let ops = below.entry(self.member_of(place, role)).or_default();
                 ops.push(self.store_op(place, role, stub, Expiry::Never));
                 ops.push(slot.entry(place.container, &place.key));

@@ -17,6 +17,7 @@ use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
 use crate::upload::Upload;
+use bytes::Bytes;
 use futures_util::future::join_all;
 use plimsoll_kv::{Device, Error, Form, Item, Op, Output, Result, UploadId};
 use std::collections::btree_map::Entry;
@@ -61,15 +62,17 @@ impl Array {
 
     /// Adds a part to what does not fill a part of a member yet; if it does, what is to be written, by role
     /// and behind the room for its header.
-    pub(crate) fn fill(&self, id: UploadId, upload: &Upload, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    pub(crate) fn fill(&self, id: UploadId, upload: &Upload, bytes: Vec<u8>) -> Option<Vec<Vec<u8>>> {
         let form = upload.form;
+        let pieces = self.forms.pieces(form, &bytes.into());
         let mut halves = self.uploads.halves.borrow_mut();
         match halves.entry(id.0) {
             Entry::Vacant(none) => {
-                none.insert(self.forms.pieces(form, bytes, HEADER_BYTES));
+                let behind_header = |piece: Bytes| [&[0; HEADER_BYTES][..], &piece].concat();
+                none.insert(pieces.into_iter().map(behind_header).collect());
             }
             Entry::Occupied(mut half) => {
-                for (half, piece) in half.get_mut().iter_mut().zip(self.forms.pieces(form, bytes, 0)) {
+                for (half, piece) in half.get_mut().iter_mut().zip(pieces) {
                     half.extend_from_slice(&piece);
                 }
             }

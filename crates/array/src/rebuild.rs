@@ -281,7 +281,7 @@ impl Array {
     async fn store_lost(self: &Rc<Self>, place: &Place, role: usize, what: &str) -> Result<u64> {
         let device = self.name(self.member_of(place, role));
         tracing::error!(partition = self.partition, device, what, "a key cannot be rebuilt: it is lost");
-        let lost = self.store_op(place, role, Value::Bytes(Vec::new()), Expiry::Never);
+        let lost = self.store_op(place, role, Value::from(Vec::new()), Expiry::Never);
         self.sent_one(self.member_of(place, role), lost).await?;
         self.suspect(place);
         Ok(0)

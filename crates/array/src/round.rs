@@ -23,8 +23,9 @@ use crate::read::WRONG_OUTPUT;
 use crate::send::Sent;
 use crate::set::{Set, set_key};
 use crate::write::retaining;
+use bytes::Bytes;
 use futures_util::future::{Either, select};
-use plimsoll_kv::{Durability, Error, Expiry, Form, Item, Op, Output, Value, Version};
+use plimsoll_kv::{Durability, Error, Expiry, Form, Item, Op, Output, Version};
 use plimsoll_reactor::sync::WaitList;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -143,7 +144,7 @@ impl Array {
     pub(crate) async fn store_in_round(
         self: &Rc<Self>,
         place: &Place,
-        (form, value): (Form, &[u8]),
+        (form, value): (Form, &Bytes),
         (ghost, slot): (Option<Op>, Slot),
         manner: &Manner,
     ) -> Outcome {
@@ -155,7 +156,7 @@ impl Array {
         let Some(round) = round else { return Outcome::Alone { ghost, slot } };
         let (version, value_bytes) = (self.next_version(), value.len() as u64);
         let header = Header { form, role: 0, version, value_bytes, is_stub: false };
-        let joining = Joining { place: place.clone(), header, bytes: value.to_vec() };
+        let joining = Joining { place: place.clone(), header, bytes: value.clone() };
         let outcome = Rc::new(RefCell::new(None));
         let waiting = Waiting { joining, ghost, slot, manner: manner.clone(), outcome: outcome.clone() };
         round.waiting.borrow_mut().push(waiting);
@@ -247,9 +248,8 @@ impl Array {
             let mut each = Vec::new();
             for role in 0..header.form.roles() {
                 let of_role = Header { role: role as u8, is_stub: role > 0, ..*header };
-                let stub = if role > 0 { set.stub().encode() } else { Vec::new() };
-                let value = of_role.before(if role > 0 { &stub } else { bytes });
-                let store = self.store_op(place, role, Value::Bytes(value), Expiry::Never);
+                let value = if role > 0 { set.stub().encode().into() } else { bytes.clone() };
+                let store = self.store_op(place, role, of_role.before(value).into(), Expiry::Never);
                 let ops = below.entry(self.member_of(place, role)).or_default();
                 each.push((self.member_of(place, role), ops.len()));
                 ops.push(retaining(store, true));

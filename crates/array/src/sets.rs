@@ -10,7 +10,7 @@
 use crate::array::{Array, Place};
 use crate::gather::Piece;
 use crate::header::Header;
-use crate::leave::{Membership, is_no_set, no_set, plain_store};
+use crate::leave::{Membership, ghost_of, is_no_set, no_set, plain_store};
 use crate::manner::Manner;
 use crate::open::background;
 use crate::pace::Pace;
@@ -26,7 +26,7 @@ use crate::set::{
 use crate::walk::Source;
 use futures_util::StreamExt;
 use futures_util::stream;
-use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, Value, Version};
+use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, Version};
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -262,7 +262,7 @@ impl Array {
     fn ghost_op(&self, container: ContainerId, set: &Set, (value, bytes): (&Packed, &[u8])) -> Op {
         let (version, value_bytes) = (value.version, bytes.len() as u64);
         let header = Header { form: set.form(), role: 0, version, value_bytes, is_stub: false };
-        let ghost = [&encode_version(set.name)[..], &header.before(bytes)].concat();
+        let ghost = ghost_of(set.name, &header, bytes.to_vec().into());
         plain_store(placement::sets(container), ghost_key(&self.tag, version), ghost)
     }
 
@@ -387,7 +387,7 @@ impl Array {
                 continue;
             }
             let header = Header { is_stub: true, ..header };
-            let stub = Value::Bytes(header.before(&set.stub().encode()));
+            let stub = header.before(set.stub().encode()).into();
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
             // A copy is no less than a stub: nothing was wrong.
             match self.sent_one(member, self.store_op(place, role, stub, expiry)).await {

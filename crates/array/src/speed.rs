@@ -11,7 +11,7 @@
 //! Never: it changes, holds back or reorders a request; its numbers are a comparison of requests and bytes
 //! under the load that there was, and no promise of a time.
 
-use plimsoll_kv::{Completion, ContainerId, Device, LocalFuture, Op, Output, Request, Result, Value};
+use plimsoll_kv::{Completion, ContainerId, Device, LocalFuture, Output, Request, Result};
 use plimsoll_reactor::Reactor;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -166,7 +166,7 @@ impl Drop for UnderWay {
 
 impl Device for Timed {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
-        let sent = sent_bytes(&request.op);
+        let sent = request.op.value_bytes();
         let asked = self.below.clone().execute(request);
         Box::pin(async move {
             let _under_way = self.begin();
@@ -190,15 +190,6 @@ impl Device for Timed {
 
     fn part_bytes(&self) -> usize {
         self.below.part_bytes()
-    }
-}
-
-/// Bytes of values that a request brings.
-fn sent_bytes(op: &Op) -> u64 {
-    match op {
-        Op::Store { value: Value::Bytes(bytes), .. } | Op::UploadPart { bytes, .. } => bytes.len() as u64,
-        Op::Batch(ops) => ops.iter().map(sent_bytes).sum(),
-        _ => 0,
     }
 }
 

@@ -227,7 +227,7 @@ impl Array {
         }
         let place = self.place(upload.place.container, &key)?;
         self.uploads.change(id, |upload| upload.parts += 1)?;
-        let Some(mut pieces) = self.fill(id, &upload, &bytes) else { return Ok(Output::Done) };
+        let Some(mut pieces) = self.fill(id, &upload, bytes) else { return Ok(Output::Done) };
         let sent = self.send_to_upload(&place, &upload, manner, |role, of| {
             let (version, value_bytes) = (upload.version, upload.length);
             let header = Header { form: upload.form, role: role as u8, version, value_bytes, is_stub: false };

@@ -12,7 +12,7 @@
 
 use crate::array::{Array, Place, expiry_of};
 use crate::before::{Before, Leaving, Seen, roles_seen};
-use crate::header::{HEADER_BYTES, Header};
+use crate::header::Header;
 use crate::journal::Slot;
 use crate::leave::Membership;
 use crate::manner::Manner;
@@ -20,6 +20,7 @@ use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
 use crate::round::Outcome;
 use crate::send::Sent;
+use bytes::Bytes;
 use plimsoll_kv::{
     Condition, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value, Version,
 };
@@ -70,6 +71,7 @@ impl Array {
         match value {
             Value::Upload(upload) => self.store_upload(&place, (upload, seen), expiry, manner).await,
             Value::Bytes(bytes) => {
+                let bytes = bytes.into_bytes();
                 let form = self.form_for(form, bytes.len() as u64)?;
                 self.note_store(&place, bytes.len() as u64, manner.class());
                 let version = self.write_value(&place, (form, &bytes), (expiry, seen), manner).await?;
@@ -77,11 +79,11 @@ impl Array {
                 Ok(Output::Stored { version, previous })
             }
             Value::Edit(edit) => {
-                let bytes = edited(&edit, found.as_ref(), longest)?;
+                let bytes = Bytes::from(edited(&edit, found.as_ref(), longest)?);
                 let form = self.form_for(form, bytes.len() as u64)?;
                 self.note_store(&place, bytes.len() as u64, manner.class());
                 let version = self.write_value(&place, (form, &bytes), (expiry, seen), manner).await?;
-                Ok(Output::Edited { version, bytes })
+                Ok(Output::Edited { version, bytes: bytes.into() })
             }
         }
     }
@@ -104,7 +106,7 @@ impl Array {
     async fn write_value(
         self: &Rc<Self>,
         place: &Place,
-        (form, value): (Form, &[u8]),
+        (form, value): (Form, &Bytes),
         (expiry, seen): (Expiry, Seen),
         manner: &Manner,
     ) -> Result<Version> {
@@ -183,15 +185,14 @@ impl Array {
     pub(crate) fn stores(
         &self,
         place: &Place,
-        (form, value): (Form, &[u8]),
+        (form, value): (Form, &Bytes),
         expiry: Expiry,
     ) -> Vec<(usize, Op)> {
         let (version, value_bytes) = (self.next_version(), value.len() as u64);
-        let pieces = self.forms.pieces(form, value, HEADER_BYTES).into_iter().enumerate();
-        let stores = pieces.map(|(role, mut piece)| {
+        let pieces = self.forms.pieces(form, value).into_iter().enumerate();
+        let stores = pieces.map(|(role, piece)| {
             let header = Header { form, role: role as u8, version, value_bytes, is_stub: false };
-            piece[..HEADER_BYTES].copy_from_slice(&header.encode());
-            (role, self.store_op(place, role, Value::Bytes(piece), expiry))
+            (role, self.store_op(place, role, header.before(piece).into(), expiry))
         });
         stores.collect()
     }

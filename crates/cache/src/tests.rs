@@ -103,7 +103,7 @@ fn store(container: ContainerId, key: &[u8], value: &[u8], expiry: Expiry) -> Op
     Op::Store {
         container,
         key: key.to_vec(),
-        value: Value::Bytes(value.to_vec()),
+        value: Value::from(value.to_vec()),
         condition: Condition::None,
         expiry,
         retain: false,

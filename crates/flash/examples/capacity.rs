@@ -30,7 +30,7 @@ fn store(number: u64, durability: Durability) -> Request {
     let op = Op::Store {
         container: ContainerId(0),
         key: key(number),
-        value: Value::Bytes(vec![number as u8; 100]),
+        value: Value::from(vec![number as u8; 100]),
         condition: Condition::None,
         expiry: Expiry::Never,
         retain: false,

@@ -62,7 +62,7 @@ impl Writer {
 
     async fn store(&mut self, container: u32, key: &str, length: usize, expiry_ms: u64) {
         let fill = self.random.range(1, 255) as u8;
-        let value = Value::Bytes(image::value(length, fill));
+        let value = Value::from(image::value(length, fill));
         let op = Self::store_op(container, key, value, expiry_ms, false);
         self.execute(op).await.expect("a store");
         self.model.insert((container, key.to_owned()), Some((length, fill, expiry_ms)));
@@ -124,7 +124,7 @@ impl Writer {
     /// Stores a value and then another that retains it.
     async fn retain(&mut self, key: &str, length: usize) {
         self.store(0, key, length, 0).await;
-        let value = Value::Bytes(image::value(length + 1, 0x77));
+        let value = Value::from(image::value(length + 1, 0x77));
         self.execute(Self::store_op(0, key, value, 0, true)).await.expect("a retaining store");
         self.model.insert((0, key.to_owned()), Some((length + 1, 0x77, 0)));
     }

@@ -18,7 +18,7 @@ fn store(number: u64) -> Request {
     let op = Op::Store {
         container: ContainerId(0),
         key: format!("{number:016}").into_bytes(),
-        value: Value::Bytes(vec![number as u8; 1024]),
+        value: Value::from(vec![number as u8; 1024]),
         condition: Condition::None,
         expiry: Expiry::Never,
         retain: false,

@@ -148,7 +148,7 @@ impl Partition {
                     place: one.target.place,
                     key,
                     kind: RecordKind::Value,
-                    value,
+                    value: value.parts(),
                     expiry_ms: expiry_ms(*expiry, one.live()),
                     lifetime,
                     retain: *retain,

@@ -141,7 +141,7 @@ impl Partition {
             previous: delete.previous,
             previous_length: delete.previous_length,
         };
-        let transition = self.log.push_record(&header, key, delete.fingerprint, &[], urgency);
+        let transition = self.log.push_record(&header, key, delete.fingerprint, [&[], &[]], urgency);
         self.commit(&transition, urgency);
         self.keys.note(delete.container, key, true);
     }

@@ -106,7 +106,7 @@ impl Partition {
                 place,
                 key,
                 kind: found.header.kind,
-                value: &value,
+                value: [&value, &[]],
                 expiry_ms,
                 lifetime: Lifetime::Unknown,
                 retain: false,

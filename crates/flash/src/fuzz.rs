@@ -76,7 +76,7 @@ pub fn record(data: &[u8]) {
     let _ = header.transition(&key, 5, location);
     if let Ok(value) = verify_value(&bytes, &header) {
         let mut again = vec![0xff; header.record_bytes() as usize];
-        record::encode(&header, &key, value, SEQUENCE, location, &mut again);
+        record::encode(&header, &key, [value, &[]], (SEQUENCE, location), &mut again);
         let reread = record::verify_head(&again, SEQUENCE, location).expect("just encoded");
         assert_eq!((reread, record::key(&again, &reread)), (header, key.as_slice()));
         assert_eq!(verify_value(&again, &reread), Ok(value));

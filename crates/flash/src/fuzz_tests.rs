@@ -20,7 +20,7 @@ fn right_record() -> Vec<u8> {
         previous_length: 4,
     };
     let mut bytes = vec![0xff; header.record_bytes() as usize];
-    record::encode(&header, b"hello", &vec![7; 40_000], SEQUENCE, 4099, &mut bytes);
+    record::encode(&header, b"hello", [&vec![7; 40_000], &[]], (SEQUENCE, 4099), &mut bytes);
     bytes
 }
 
@@ -55,7 +55,7 @@ fn right_intent() -> Vec<u8> {
     let store = plimsoll_kv::Op::Store {
         container,
         key: key("stored"),
-        value: plimsoll_kv::Value::Bytes(key("value")),
+        value: plimsoll_kv::Value::from(key("value")),
         condition,
         expiry: plimsoll_kv::Expiry::At(77),
         retain: false,

@@ -246,7 +246,7 @@ impl Log {
         }
         if tail.building.bytes.is_empty() {
             let now_ns = self.reactor.now_ns();
-            tail.building.open(now_ns);
+            tail.building.open(now_ns, bytes);
         }
         Ok(())
     }
@@ -285,13 +285,13 @@ impl Log {
         header: &RecordHeader,
         key: &[u8],
         fingerprint: u64,
-        value: &[u8],
+        value: [&[u8]; 2],
         urgency: Durability,
     ) -> Transition {
         let tail = &mut *self.tail.borrow_mut();
         let (sequence, location) = self.place(tail);
         let out = tail.building.bytes.append(header.record_bytes() as usize);
-        record::encode(header, key, value, sequence, location, out);
+        record::encode(header, key, value, (sequence, location), out);
         tail.building.items += 1;
         tail.building.urgency = tail.building.urgency.min(urgency);
         let transition = header.transition(key, fingerprint, location);
@@ -421,8 +421,9 @@ impl Log {
         let encoded = frame.encode(layout.identity, place);
         tail.building.bytes[..encoded.len()].copy_from_slice(&encoded);
         let mut buf = std::mem::take(&mut tail.building.bytes);
-        let likely_bytes = buf.len();
-        buf.append(length as usize - likely_bytes).fill(0);
+        let filled_bytes = buf.len();
+        let likely_bytes = filled_bytes.max(tail.building.likely_bytes - tail.building.likely_bytes / 4);
+        buf.append(length as usize - filled_bytes).fill(0);
         if tail.fresh {
             let mut header = self.segment_header(tail).to_vec();
             header.resize(head as usize, 0);

@@ -15,7 +15,7 @@ use crate::metrics::add;
 use crate::partition::{Extent, Found, Partition, Place};
 use crate::uploads::UploadState;
 use plimsoll_kv::{
-    Condition, Durability, Edit, Error, Expiry, Item, Lifetime, Op, Output, Result, Value, Version,
+    Condition, Durability, Edit, Error, Expiry, Item, Lifetime, Op, Output, Payload, Result, Value, Version,
 };
 use std::rc::Rc;
 
@@ -27,7 +27,8 @@ pub(crate) struct Judged<'a> {
     pub(crate) place: Place,
     pub(crate) key: &'a [u8],
     pub(crate) kind: RecordKind,
-    pub(crate) value: &'a [u8],
+    /// The value, in two pieces: either may be empty.
+    pub(crate) value: [&'a [u8]; 2],
     pub(crate) expiry_ms: u64,
     pub(crate) lifetime: Lifetime,
     pub(crate) retain: bool,
@@ -39,11 +40,17 @@ pub(crate) struct Judged<'a> {
     pub(crate) dooms: Vec<u64>,
 }
 
+impl Judged<'_> {
+    fn value_bytes(&self) -> usize {
+        self.value.iter().map(|piece| piece.len()).sum()
+    }
+}
+
 /// What a store is to write.
 struct Given {
     kind: RecordKind,
     /// The value; of an edit, what came of it when it was tried last.
-    bytes: Vec<u8>,
+    bytes: Payload,
     /// The upload that becomes the value.
     commits: Option<u64>,
     edit: Option<Edit>,
@@ -110,7 +117,7 @@ impl Partition {
                 place: hold.place,
                 key: &key,
                 kind: given.kind,
-                value: &given.bytes,
+                value: given.bytes.parts(),
                 expiry_ms: looked.expiry_ms,
                 lifetime,
                 retain,
@@ -125,8 +132,10 @@ impl Partition {
                     let frame = self.log.frame();
                     drop(hold);
                     add(&self.counts.known_overwrites, u64::from(known.is_some()));
+                    // The value may hold on to what was received with it: it goes before anything is awaited.
+                    let output = given.output(version, looked.previous);
                     self.acknowledge(frame, durability).await?;
-                    return Ok(given.output(version, looked.previous));
+                    return Ok(output);
                 }
             }
         }
@@ -157,13 +166,13 @@ impl Partition {
     }
 
     fn given(&self, value: Value) -> Result<Given> {
-        let plain = Given { kind: RecordKind::Value, bytes: Vec::new(), commits: None, edit: None };
+        let plain = Given { kind: RecordKind::Value, bytes: Payload::default(), commits: None, edit: None };
         Ok(match value {
             Value::Bytes(bytes) => Given { bytes, ..plain },
             Value::Edit(edit) => Given { edit: Some(edit), ..plain },
             Value::Upload(upload) => Given {
                 kind: RecordKind::Manifest,
-                bytes: self.manifest_of_upload(upload.0)?.to_vec(),
+                bytes: self.manifest_of_upload(upload.0)?.as_slice().into(),
                 commits: Some(upload.0),
                 edit: None,
             },
@@ -194,7 +203,7 @@ impl Partition {
         if edit.bytes_max(old.map_or(0, |old| old.len() as u64)) > longest {
             return Err(Error::ValueTooLong);
         }
-        given.bytes = edit.apply(old)?;
+        given.bytes = edit.apply(old)?.into();
         Ok(())
     }
 
@@ -211,14 +220,14 @@ impl Partition {
 
     /// Appends a judged store and applies it. Nothing is awaited: what was judged still holds.
     fn append_store(&self, store: &Judged<'_>, large: bool, urgency: Durability) -> Result<Version> {
-        let size = record_bytes(store.key.len(), store.value.len()) as usize;
+        let size = record_bytes(store.key.len(), store.value_bytes()) as usize;
         self.reserve_for_writes(large, size + note_bytes_max(STORE_TRANSITIONS), STORE_TRANSITIONS)?;
         Ok(self.push_store(store, urgency))
     }
 
     /// Pushes a judged store for which there is room, and applies it.
     pub(crate) fn push_store(&self, store: &Judged<'_>, urgency: Durability) -> Version {
-        let size = record_bytes(store.key.len(), store.value.len());
+        let size = record_bytes(store.key.len(), store.value_bytes());
         let retained = store.replaced.and_then(|old| self.release_note(&store.place, old.entry.location));
         let mut note: Vec<Transition> = retained.into_iter().collect();
         note.extend(store.commits.map(|upload| Transition {
@@ -240,7 +249,7 @@ impl Partition {
             kind: store.kind,
             lifetime: store.lifetime as u8,
             key_bytes: store.key.len() as u32,
-            value_bytes: store.value.len() as u32,
+            value_bytes: store.value_bytes() as u32,
             container: store.place.generation,
             slot: store.place.slot.0,
             version,
@@ -318,7 +327,7 @@ impl Looked {
 impl Given {
     fn output(self, version: Version, previous: Option<Item>) -> Output {
         match self.edit {
-            Some(_) => Output::Edited { version, bytes: self.bytes },
+            Some(_) => Output::Edited { version, bytes: self.bytes.into_bytes().into() },
             None => Output::Stored { version, previous },
         }
     }

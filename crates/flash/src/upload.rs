@@ -167,7 +167,7 @@ impl Partition {
             previous: 0,
             previous_length: 0,
         };
-        let transition = self.log.push_record(&header, &key, 0, bytes, Durability::Sync);
+        let transition = self.log.push_record(&header, &key, 0, [bytes, &[]], Durability::Sync);
         self.commit(&transition, Durability::Sync);
         add(&self.counts.stored_bytes, header.record_bytes());
         self.log.frame()

@@ -77,7 +77,7 @@ async fn client(run: Rc<Run>, partition: Rc<Partition>, shape: Shape, number: u6
                 let op = Op::Store {
                     container,
                     key: key.clone(),
-                    value: Value::Bytes(value.clone()),
+                    value: Value::from(value.clone()),
                     condition: Condition::None,
                     expiry: Expiry::Never,
                     retain: false,

@@ -37,7 +37,7 @@ fn store(key: &str, value: Value, expiry: Expiry, retain: bool) -> Op {
 }
 
 async fn put(partition: &Rc<Partition>, key: &str) {
-    let bytes = Value::Bytes(key.as_bytes().repeat(VALUE_BYTES / key.len()));
+    let bytes = Value::from(key.as_bytes().repeat(VALUE_BYTES / key.len()));
     run(partition, store(key, bytes, Expiry::Never, false)).await.expect("there is room, always");
 }
 
@@ -180,7 +180,7 @@ fn what_has_expired_goes_first() {
         press(&partition, "old", 200).await;
         let soon = Expiry::At(reactor.wall_ms() + 1000);
         for number in 0..500 {
-            let value = Value::Bytes(vec![1; VALUE_BYTES]);
+            let value = Value::from(vec![1; VALUE_BYTES]);
             run(&partition, store(&format!("brief{number}"), value, soon, false)).await.unwrap();
         }
         press(&partition, "more", 200).await;
@@ -240,7 +240,7 @@ fn what_transactions_hold_and_what_is_retained_stays() {
         let partition = open(&reactor).await;
         put(&partition, "held").await;
         put(&partition, "kept").await;
-        let value = Value::Bytes(b"kept".repeat(VALUE_BYTES / 4));
+        let value = Value::from(b"kept".repeat(VALUE_BYTES / 4));
         run(&partition, store("kept", value, Expiry::Never, true)).await.unwrap();
         let held = Held { keys: vec![(DATABASE, b"held".to_vec())], everything: false };
         let hold = Op::Transaction { partition: 0, id: None, action: Action::Hold(held) };
@@ -359,12 +359,7 @@ fn a_transaction_that_holds_everything_has_room() {
             let keys = scanned(&partition).await;
             let write = |number| {
                 let key = format!("t{round}-{number}");
-                store(
-                    &key,
-                    Value::Bytes(key.as_bytes().repeat(VALUE_BYTES / key.len())),
-                    Expiry::Never,
-                    false,
-                )
+                store(&key, Value::from(key.as_bytes().repeat(VALUE_BYTES / key.len())), Expiry::Never, false)
             };
             reactor.sleep_ns(1_000_000).await;
             assert_eq!(scanned(&partition).await, keys, "nobody else is there");

@@ -86,7 +86,7 @@ async fn delete(partition: &Rc<Partition>, durability: Durability, key: usize) -
 async fn store(partition: &Rc<Partition>, durability: Durability, key: usize, bytes: Vec<u8>) -> Result<()> {
     let container = ContainerId(0);
     let value = if bytes.len() <= partition.value_bytes_max() {
-        Value::Bytes(bytes)
+        Value::from(bytes)
     } else {
         let op = Op::UploadBegin {
             container,

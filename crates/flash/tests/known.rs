@@ -24,7 +24,7 @@ fn key(number: u64) -> Vec<u8> {
 async fn put_all(partition: &Rc<Partition>, byte: u8, expiry: Expiry) -> (u64, u64) {
     let before = partition.metrics();
     for number in 0..KEYS {
-        run(partition, store(key(number), Value::Bytes(vec![byte; 300]), expiry)).await.expect("a store");
+        run(partition, store(key(number), Value::from(vec![byte; 300]), expiry)).await.expect("a store");
     }
     let after = partition.metrics();
     partition.check_accounts().expect("the accounts agree");
@@ -66,7 +66,7 @@ fn known_keys_are_replaced_in_a_batch_without_a_read() {
         put_all(&partition, 1, Expiry::Never).await;
         let before = partition.metrics();
         for number in (0..KEYS).step_by(2) {
-            let value = || Value::Bytes(vec![2; 300]);
+            let value = || Value::from(vec![2; 300]);
             let both = [number, number + 1].map(|number| store(key(number), value(), Expiry::Never));
             run(&partition, Op::Batch(both.into())).await.expect("a batch");
         }
@@ -83,7 +83,7 @@ fn known_keys_are_replaced_in_a_batch_without_a_read() {
 
 /// A store that keeps what it replaces.
 fn retaining(number: u64, bytes: Vec<u8>) -> Op {
-    match store(key(number), Value::Bytes(bytes), Expiry::Never) {
+    match store(key(number), Value::from(bytes), Expiry::Never) {
         Op::Store { container, key, value, condition, expiry, want_previous, form, .. } => {
             Op::Store { container, key, value, condition, expiry, retain: true, want_previous, form }
         }
@@ -145,10 +145,10 @@ fn keys_that_expire_are_counted_right() {
         // A change of expiry is not in the record that was written: it makes the key unknown.
         let persist =
             Op::SetExpiry { container: DATABASE, key: key(3), expiry: late, condition: Condition::None };
-        run(&partition, store(key(3), Value::Bytes(vec![5; 9000]), Expiry::Never)).await.expect("a store");
+        run(&partition, store(key(3), Value::from(vec![5; 9000]), Expiry::Never)).await.expect("a store");
         run(&partition, persist).await.expect("it gets an expiry");
         assert_eq!(counters(&partition).await, (KEYS, 1));
-        run(&partition, store(key(3), Value::Bytes(vec![6; 300]), Expiry::Never)).await.expect("a store");
+        run(&partition, store(key(3), Value::from(vec![6; 300]), Expiry::Never)).await.expect("a store");
         assert_eq!(counters(&partition).await, (KEYS, 0));
         // Keep needs the record.
         put_all(&partition, 3, late).await;
@@ -182,7 +182,7 @@ fn values_in_parts_are_not_replaced_unread() {
         let partition = open(&reactor, 64 << 10).await;
         put_in_parts(&partition, 1).await;
         let before = partition.metrics();
-        run(&partition, store(key(1), Value::Bytes(vec![1; 10]), Expiry::Never)).await.expect("replaced");
+        run(&partition, store(key(1), Value::from(vec![1; 10]), Expiry::Never)).await.expect("replaced");
         assert_eq!(partition.metrics().known_overwrites, before.known_overwrites);
         // The parts go in the background.
         reactor.sleep_ns(1_000_000_000).await;

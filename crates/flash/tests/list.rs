@@ -68,7 +68,7 @@ fn store(container: ContainerId, key: &[u8], value: Vec<u8>, expiry: Expiry) -> 
     Op::Store {
         container,
         key: key.to_vec(),
-        value: Value::Bytes(value),
+        value: Value::from(value),
         condition: Condition::None,
         expiry,
         retain: false,

@@ -87,7 +87,7 @@ async fn change(partition: &Rc<Partition>, keys: impl Iterator<Item = Vec<u8>>, 
         false => Op::Store {
             container,
             key,
-            value: Value::Bytes(vec![1; 10]),
+            value: Value::from(vec![1; 10]),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,

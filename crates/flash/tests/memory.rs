@@ -16,7 +16,7 @@ async fn open(reactor: &Reactor, objects_max: u64, on_full: OnFull) -> Rc<Partit
 }
 
 async fn put(partition: &Rc<Partition>, number: u64) -> Result<()> {
-    let op = store(format!("k{number}"), Value::Bytes(vec![7; 100]), Expiry::Never);
+    let op = store(format!("k{number}"), Value::from(vec![7; 100]), Expiry::Never);
     run(partition, op).await.map(|_| ())
 }
 

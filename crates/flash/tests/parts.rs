@@ -239,7 +239,7 @@ async fn fill(partition: &Rc<Partition>, reactor: &Reactor, round: u64) {
             container: DB,
             key: format!("other:{}", (number ^ round).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & 511)
                 .into_bytes(),
-            value: Value::Bytes(content(number, 4_000)),
+            value: Value::from(content(number, 4_000)),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,

@@ -109,7 +109,7 @@ async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output, Error> {
 }
 
 async fn store(partition: &Rc<Partition>, key: String, fill: u8) -> Result<(), Error> {
-    let op = opening::store(key, Value::Bytes(vec![fill; 8]), Expiry::Never);
+    let op = opening::store(key, Value::from(vec![fill; 8]), Expiry::Never);
     run(partition, op).await.map(|_| ())
 }
 

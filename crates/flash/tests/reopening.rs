@@ -75,7 +75,7 @@ fn tearing(reactor: &Reactor) -> Rc<Tearing> {
 }
 
 fn set(key: &str, bytes: usize) -> Op {
-    store(key, Value::Bytes(vec![7; bytes]), Expiry::Never)
+    store(key, Value::from(vec![7; bytes]), Expiry::Never)
 }
 
 async fn has(partition: &Rc<Partition>, key: &str) -> bool {

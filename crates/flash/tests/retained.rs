@@ -101,7 +101,7 @@ async fn write(partition: &Rc<Partition>, op: Op, batch: bool) -> Result<Output,
     if !batch {
         return run(partition, op).await;
     }
-    let beside = store("beside", Value::Bytes(vec![1; 20]), Expiry::Never);
+    let beside = store("beside", Value::from(vec![1; 20]), Expiry::Never);
     match run(partition, Op::Batch(vec![op, beside])).await? {
         Output::Batch(outputs) => Ok(outputs.into_iter().next().expect("as many as there were writes")),
         other => panic!("{other:?}"),
@@ -115,7 +115,7 @@ async fn take(reactor: &Reactor, partition: &Rc<Partition>, model: &RefCell<Mode
             let (expiry, expiry_ms) = expiry(due, now_ms);
             let fill = model.borrow().stores.wrapping_add(1);
             let bytes = vec![fill; usize::from(bytes)];
-            let mut op = store(key(number), Value::Bytes(bytes.clone()), expiry);
+            let mut op = store(key(number), Value::from(bytes.clone()), expiry);
             if let Op::Store { retain: retains, .. } = &mut op {
                 *retains = retain;
             }
@@ -172,7 +172,7 @@ async fn take(reactor: &Reactor, partition: &Rc<Partition>, model: &RefCell<Mode
 /// Writes the device over, so that what stands on it is moved.
 async fn churn(partition: &Rc<Partition>) {
     for round in 0..90_u32 {
-        let op = store(format!("churn:{}", round % 3), Value::Bytes(vec![3; 15_000]), Expiry::Never);
+        let op = store(format!("churn:{}", round % 3), Value::from(vec![3; 15_000]), Expiry::Never);
         let other = plimsoll_kv::ContainerId(9);
         let Op::Store { key, value, condition, expiry, retain, want_previous, .. } = op else { continue };
         let op =

@@ -34,7 +34,7 @@ fn store(container: ContainerId, name: &str, value: Value) -> Op {
 }
 
 fn put(name: &str, value: &[u8]) -> Op {
-    store(DATABASE, name, Value::Bytes(value.to_vec()))
+    store(DATABASE, name, Value::from(value.to_vec()))
 }
 
 fn delete(name: &str) -> Op {
@@ -189,14 +189,14 @@ const MANY: usize = 200;
 /// Begins with a database of some keys, and does a transaction too large for one frame that empties
 /// another, stores many values and one in parts.
 async fn large_transaction(partition: &Rc<Partition>) {
-    run(partition, store(OTHER, "before", Value::Bytes(b"old".to_vec()))).await.unwrap();
+    run(partition, store(OTHER, "before", Value::from(b"old".to_vec()))).await.unwrap();
     run(partition, put("k0", b"old")).await.unwrap();
     let upload = upload(partition, OTHER, "long", &vec![7; LONG]).await;
     let id = held(partition, Held::everything()).await;
     let mut writes = vec![Op::Clear { container: OTHER }];
     writes.extend((0..MANY).map(|number| put(&format!("k{number}"), &[number as u8; 500])));
     writes.push(store(OTHER, "long", Value::Upload(upload)));
-    writes.push(store(OTHER, "after", Value::Bytes(b"new".to_vec())));
+    writes.push(store(OTHER, "after", Value::from(b"new".to_vec())));
     step(partition, Some(id), Action::Commit { writes }).await.unwrap();
 }
 

@@ -15,7 +15,7 @@ const CLIENTS: u64 = 400;
 const STORES: u64 = 100;
 
 fn store(number: u64) -> Op {
-    opening::store(format!("k{number}"), Value::Bytes(vec![1; 12_000]), Expiry::Never)
+    opening::store(format!("k{number}"), Value::from(vec![1; 12_000]), Expiry::Never)
 }
 
 /// More stores waited than the space that had come free was for. Those that it was not for were told that

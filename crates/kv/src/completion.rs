@@ -197,6 +197,19 @@ pub enum Output {
     Done,
 }
 
+impl Output {
+    /// Bytes of values that this carries up.
+    #[must_use]
+    pub fn value_bytes(&self) -> u64 {
+        match self {
+            Output::Found(item) => item.bytes.len() as u64,
+            Output::Stored { previous: Some(item), .. } => item.bytes.len() as u64,
+            Output::Batch(outputs) => outputs.iter().map(Output::value_bytes).sum(),
+            _ => 0,
+        }
+    }
+}
+
 /// A request that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {

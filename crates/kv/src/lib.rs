@@ -25,6 +25,7 @@ mod form;
 pub mod key_locks;
 pub mod limits;
 pub mod memory;
+mod payload;
 pub mod planted;
 pub mod record;
 mod request;
@@ -44,6 +45,7 @@ pub use edit::{Edit, EditError};
 pub use error::{Error, Result};
 pub use eviction::Above;
 pub use form::Form;
+pub use payload::Payload;
 pub use request::{
     Class, Condition, ContainerId, Durability, Expiry, Lifetime, Op, Request, Tenant, UploadId, Value,
 };

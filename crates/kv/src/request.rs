@@ -2,6 +2,7 @@
 
 use crate::edit::Edit;
 use crate::form::Form;
+use crate::payload::Payload;
 use crate::transaction::{Action, TransactionId};
 use crate::version::Version;
 
@@ -89,12 +90,30 @@ pub struct UploadId(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// The bytes themselves, at most [`crate::Device::value_bytes_max`].
-    Bytes(Vec<u8>),
+    Bytes(Payload),
     /// The parts written under this upload.
     Upload(UploadId),
     /// What the key holds, changed. A value in parts, or one that would have to be, is refused with
     /// [`crate::Error::ValueTooLong`].
     Edit(Edit),
+}
+
+impl From<Payload> for Value {
+    fn from(bytes: Payload) -> Value {
+        Value::Bytes(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Value {
+        Value::Bytes(bytes.into())
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Value {
+        Value::Bytes(bytes.into())
+    }
 }
 
 /// One operation.
@@ -315,6 +334,17 @@ impl Op {
             _ => None,
         };
         if batch.is_empty() { None } else { batch.iter().map(release).collect() }
+    }
+
+    /// Bytes of values that this carries down.
+    #[must_use]
+    pub fn value_bytes(&self) -> u64 {
+        match self {
+            Op::Store { value: Value::Bytes(bytes), .. } => bytes.len() as u64,
+            Op::UploadPart { bytes, .. } => bytes.len() as u64,
+            Op::Batch(ops) => ops.iter().map(Op::value_bytes).sum(),
+            _ => 0,
+        }
     }
 
     /// The upload that this stores, if it stores one.

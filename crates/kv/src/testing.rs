@@ -34,7 +34,7 @@ pub(crate) fn store_op(key: &[u8], value: &[u8]) -> Op {
     Op::Store {
         container: DB,
         key: key.to_vec(),
-        value: Value::Bytes(value.to_vec()),
+        value: Value::from(value.to_vec()),
         condition: Condition::None,
         expiry: Expiry::Never,
         retain: false,

@@ -24,7 +24,7 @@ const POOLED_BYTES_MAX: usize = 256 << 10;
 /// Blocks up to this many come from the arena.
 const ARENA_BLOCK_BYTES_MAX: usize = 64 << 10;
 /// Blocks of each size that a thread keeps: many of those that reads take, few of those of log and cleaning.
-const POOLED_BLOCKS_MAX: [usize; CLASSES] = [256, 256, 256, 256, 256, 8, 8];
+const POOLED_BLOCKS_MAX: [usize; CLASSES] = [256, 256, 256, 256, 256, 8, 32];
 const CLASSES: usize = 7;
 const _: () = assert!(ALIGN_BYTES << (CLASSES - 1) == POOLED_BYTES_MAX);
 

@@ -32,4 +32,4 @@ pub use name::CommandName;
 pub use protocol_error::ProtocolError;
 pub use reply::{ReplyWriter, Version};
 pub use reply_decode::{Decoded, Reply, ReplyDecoder, ReplyError, ReplyLimits};
-pub use request::{Args, Command, LargeArg, OwnedArgs, Parser, Step};
+pub use request::{Args, Command, LargeArg, OwnedArgs, Parser, SHARED_BYTES_MIN, Step};

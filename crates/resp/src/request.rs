@@ -3,7 +3,8 @@
 //! Role: the vocabulary of the request side ([`Step`], [`Command`], [`Args`], [`LargeArg`]) and [`encode`]
 //! for clients. The work is in `parser.rs` (multibulk, states) and `inline.rs` (quoting). Place: between
 //! the connection's input buffer and the command table. Invariants: an argument is a view into the caller's
-//! buffer (multibulk) or the parser's scratch (inline), never a copy. Never: interpret an argument.
+//! buffer (multibulk) or the parser's scratch (inline), and a copy only for who keeps it.
+//! Never: interpret an argument.
 //!
 //! Where we differ from Redis (7.0), on purpose:
 //! * `args_max` is 1,048,576 (Redis 7 takes any `int`);
@@ -20,6 +21,7 @@ mod parser;
 mod tests;
 
 use crate::ProtocolError;
+use bytes::Bytes;
 pub use parser::Parser;
 use std::ops::{Index, Range};
 
@@ -120,10 +122,14 @@ impl Span {
 pub struct Args<'a> {
     bytes: &'a [u8],
     spans: &'a [Span],
-    /// Where `bytes` starts in the caller's buffer; `None` for an inline command, whose arguments are
-    /// unquoted elsewhere.
-    base: Option<usize>,
+    /// Whether `bytes` are the caller's buffer: those of an inline command are unquoted elsewhere.
+    is_buffer: bool,
+    /// What `bytes` are a range of, if who asks may hold on to it.
+    shared: Option<&'a Bytes>,
 }
+
+/// A shorter argument is copied by [`Args::keep`]: it is not worth holding on to a buffer.
+pub const SHARED_BYTES_MIN: usize = 8 << 10;
 
 impl<'a> Args<'a> {
     /// How many arguments.
@@ -154,13 +160,25 @@ impl<'a> Args<'a> {
         self.spans.iter().map(move |span| &bytes[span.range()])
     }
 
-    /// Where an argument is in the buffer given to [`Parser::parse`]; `None` if there is no such argument
-    /// or the command is inline (its arguments are not in the buffer as they are).
+    /// The same arguments, of which long ones may hold on to the buffer that they were parsed in.
     #[inline]
     #[must_use]
-    pub fn range_in_buffer(&self, index: usize) -> Option<Range<usize>> {
-        let (base, range) = (self.base?, self.spans.get(index)?.range());
-        Some(base + range.start..base + range.end)
+    pub fn within(self, buffer: &'a Bytes) -> Args<'a> {
+        Args { shared: self.is_buffer.then_some(buffer), ..self }
+    }
+
+    /// An argument for longer than its buffer lasts: a range of that, if it is long and may hold on to it,
+    /// else a copy.
+    ///
+    /// # Panics
+    /// Where `index` is not below [`Args::len`], or the buffer given to [`Args::within`] is another one.
+    #[must_use]
+    pub fn keep(&self, index: usize) -> Bytes {
+        let arg = &self[index];
+        match self.shared {
+            Some(buffer) if arg.len() >= SHARED_BYTES_MIN => buffer.slice_ref(arg),
+            _ => Bytes::copy_from_slice(arg),
+        }
     }
 }
 
@@ -186,7 +204,7 @@ impl OwnedArgs {
     /// The arguments.
     #[must_use]
     pub fn args(&self) -> Args<'_> {
-        Args { bytes: &self.bytes, spans: &self.spans, base: None }
+        Args { bytes: &self.bytes, spans: &self.spans, is_buffer: false, shared: None }
     }
 }
 

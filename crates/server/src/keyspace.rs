@@ -8,7 +8,7 @@ use crate::reply::Pinned;
 use crate::session::Upload;
 use crate::transaction::Transaction;
 use futures_util::future::Either;
-use plimsoll_kv::{LocalFuture, Op, Output, Result, Value};
+use plimsoll_kv::{LocalFuture, Op, Output, Payload, Result, Value};
 use std::rc::Rc;
 
 /// Where operations go.
@@ -66,9 +66,10 @@ impl Keyspace {
     /// Writes a value in parts and stores it.
     async fn store_long(self, mut op: Op) -> Result<Output> {
         let Op::Store { container, key, value, form, .. } = &mut op else { unreachable!("looked at before") };
-        let Value::Bytes(bytes) = std::mem::replace(value, Value::Bytes(Vec::new())) else {
+        let Value::Bytes(bytes) = std::mem::replace(value, Value::Bytes(Payload::default())) else {
             unreachable!("looked at before")
         };
+        let bytes = bytes.into_bytes();
         let upload = Upload::begin(&self, *container, key, bytes.len() as u64, *form).await?;
         for part in bytes.chunks(self.core.volume.geometry().part_bytes) {
             upload.write(part.to_vec()).await?;

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Bench, Client, Setup, run, send_in_background, show};
+use common::{Bench, Client, Setup, encoded, run, send_in_background, show};
+use plimsoll_kv::memory::MemoryOptions;
 
 /// The beginning of a command that is never ended, of so many MiB.
 fn half_a_command(mib: usize) -> Vec<u8> {
@@ -85,4 +86,35 @@ fn clients_that_hold_too_much_together_are_cut_and_others_go_on() {
             )
             .await;
     });
+}
+
+/// Long values are not copied out of what was received: while they are on their way to another core more is
+/// received, elsewhere.
+#[test]
+fn long_values_are_what_was_sent_whatever_comes_behind_them() {
+    let memory = MemoryOptions { value_bytes_max: 96 << 10, ..MemoryOptions::default() };
+    let value = |n: usize| {
+        let word = format!("<{n}>");
+        word.repeat([5, 9_000, 20_000, 70_000, 3_000][n % 5] / word.len())
+    };
+    for cores in [1, 3] {
+        run(Setup { cores, partitions: 5, memory, ..Setup::default() }, move |bench| async move {
+            let held = |bench: &Bench| bench.shared.sum(|counters| counters.held_bytes.get());
+            let mut c = bench.client().await;
+            c.expect("PING", "+PONG").await;
+            let held_before = held(&bench);
+            let sets = (0..600).flat_map(|n| encoded(&["SET", &format!("k{}", n % 97), &value(n)]));
+            send_in_background(&bench, &c, sets.collect());
+            for _ in 0..600 {
+                assert_eq!(show(&c.next().await.unwrap()), "+OK");
+            }
+            for n in 600 - 97..600 {
+                assert_eq!(show(&c.call(&["GET", &format!("k{}", n % 97)]).await), value(n), "value {n}");
+            }
+            for _ in 0..3 {
+                c.expect("PING", "+PONG").await;
+            }
+            assert!(held(&bench) <= held_before + (64 << 10), "{} bytes are held", held(&bench));
+        });
+    }
 }

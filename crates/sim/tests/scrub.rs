@@ -232,7 +232,7 @@ impl Bench {
 async fn store(array: &Rc<Array>, key: &[u8], value: &[u8]) {
     let (key, length) = (key.to_vec(), value.len() as u64);
     let bytes = if value.len() <= array.value_bytes_max() {
-        Value::Bytes(value.to_vec())
+        Value::from(value.to_vec())
     } else {
         let begin = Op::UploadBegin { container: DB, key: key.clone(), length, shared_bytes: 0, form: None };
         let Output::Upload(upload) = run(array, begin).await else { panic!("begun") };

@@ -281,7 +281,7 @@ fn wish_in(container: ContainerId, key: &str, value: Value, form: Option<Form>) 
 }
 
 pub(super) async fn set<D: Device + ?Sized>(device: &Rc<D>, key: &str, value: &[u8]) -> Result<Output> {
-    execute(device, store_op(key, Value::Bytes(value.to_vec()))).await
+    execute(device, store_op(key, Value::from(value.to_vec()))).await
 }
 
 pub(super) async fn edit<D: Device + ?Sized>(device: &Rc<D>, key: &str, edit: Edit) -> Result<Output> {

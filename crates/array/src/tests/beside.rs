@@ -27,7 +27,7 @@ fn range_op(length: u64) -> Op {
 
 /// Stores shards that live so long.
 fn expiring(reactor: &Reactor, lives_ms: u64) -> Op {
-    let mut store = store_op("k", Value::Bytes(long(700, 1)));
+    let mut store = store_op("k", Value::from(long(700, 1)));
     if let Op::Store { expiry, .. } = &mut store {
         *expiry = Expiry::At(reactor.wall_ms() + lives_ms);
     }

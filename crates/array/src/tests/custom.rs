@@ -31,7 +31,7 @@ fn bench(reactor: &Reactor) -> Bench {
 }
 
 fn wish(key: &str, value: &[u8], form: Form) -> Op {
-    wish_op(key, Value::Bytes(value.to_vec()), Some(form))
+    wish_op(key, Value::from(value.to_vec()), Some(form))
 }
 
 pub(super) async fn describe(array: &Rc<Array>, key: &str) -> Result<Description> {

@@ -108,7 +108,7 @@ fn a_value_that_leaves_its_set_is_told_as_copies() {
         for name in &names {
             let is_in = describe(&array, name).await.unwrap().set.is_some();
             was_packed += usize::from(is_in);
-            let value = Value::Bytes(long(60, 2));
+            let value = Value::from(long(60, 2));
             execute(&array, wish_op(name, value, Some(policy.form()))).await.unwrap();
             assert_eq!(array.status().sets_loose > 0, is_in || was_packed > 0, "{name}");
             let told = describe(&array, name).await.unwrap();

@@ -67,7 +67,7 @@ fn what_cannot_be_read_is_read_elsewhere_and_written_again() {
         set(&array, "k", b"value").await.unwrap();
         let primary = placement::primary(b"k", 3);
         // Rot: another header, or none.
-        let rotten = store_in(container(DB, 0), "k", Value::Bytes(b"rot".to_vec()));
+        let rotten = store_in(container(DB, 0), "k", Value::from(b"rot".to_vec()));
         execute(&bench.below[primary], rotten).await.unwrap();
         assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"value"[..]));
         reactor.sleep_ns(1_000_000_000).await;
@@ -203,7 +203,7 @@ fn a_scrub_finds_and_mends_what_differs() {
             let key = format!("key:{number}");
             let role = number % 3;
             let member = (placement::primary(key.as_bytes(), 4) + role) % 4;
-            let spoilt = store_in(container(DB, role), &key, Value::Bytes(b"\xd1rubbish".to_vec()));
+            let spoilt = store_in(container(DB, role), &key, Value::from(b"\xd1rubbish".to_vec()));
             execute(&bench.below[member], spoilt).await.unwrap();
         }
         array.scrub();
@@ -234,7 +234,7 @@ fn a_key_that_nobody_can_read_holds_up_no_rebuild_and_is_not_absent() {
             for member in damaged {
                 let role = (member + bench.members.len() - placement::primary(b"key:7", bench.members.len()))
                     % bench.members.len();
-                let rot = store_in(container(DB, role), "key:7", Value::Bytes(vec![9; 40]));
+                let rot = store_in(container(DB, role), "key:7", Value::from(vec![9; 40]));
                 execute(&bench.below[member], rot).await.unwrap();
             }
             let fresh = bench.fresh(0, 77);
@@ -284,7 +284,7 @@ fn a_key_that_one_member_cannot_read_and_another_lacks_is_told_nobody() {
         for bench in [Bench::new(&reactor, 3, 3), Bench::split(&reactor, 3, 2, 1)] {
             let array = bench.open().await;
             set(&array, "there", b"v").await.unwrap();
-            let rot = store_in(container(DB, 2), "gone", Value::Bytes(b"rot".to_vec()));
+            let rot = store_in(container(DB, 2), "gone", Value::from(b"rot".to_vec()));
             let primary = placement::primary(b"gone", 3);
             execute(&bench.below[(primary + 2) % 3], rot).await.unwrap();
             for key in ["there", "gone"] {

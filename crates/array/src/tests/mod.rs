@@ -66,7 +66,7 @@ fn what_a_device_does_the_array_does() {
         assert_eq!(sum, b"42");
         assert!(edit(&array, "k", Edit::Append(b"!".to_vec())).await.is_ok());
         assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"42!"[..]));
-        let conditional = |condition| match store_op("k", Value::Bytes(b"new".to_vec())) {
+        let conditional = |condition| match store_op("k", Value::from(b"new".to_vec())) {
             Op::Store { container, key, value, expiry, retain, .. } => Op::Store {
                 container,
                 key,

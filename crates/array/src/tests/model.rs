@@ -70,7 +70,7 @@ impl Pair {
                 set(&self.model, &name(key), &value).await.unwrap();
                 let mechanisms: Vec<Mechanism> = self.bench.options.policy.mechanisms().collect();
                 let form = wish.map(|wish| mechanisms[wish % mechanisms.len()].form());
-                execute(&self.array, wish_op(&name(key), Value::Bytes(value), form)).await.unwrap();
+                execute(&self.array, wish_op(&name(key), Value::from(value), form)).await.unwrap();
             }
             Step::Append(key, value) => {
                 edit(&self.model, &name(key), Edit::Append(value.clone())).await.unwrap();

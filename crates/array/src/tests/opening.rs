@@ -103,7 +103,7 @@ fn what_a_crash_left_half_written_is_made_whole_before_it_is_seen() {
                 value_bytes: 3,
                 is_stub: false,
             };
-            let store = store_in(container(DB, newer_at), "k", Value::Bytes(header.before(b"new")));
+            let store = store_in(container(DB, newer_at), "k", Value::from(header.before(b"new".to_vec())));
             let slot = Journal::new(&placement::tag(0, 1)).slot().await;
             let batch = Op::Batch(vec![store, slot.entry(DB, b"k")]);
             execute(&bench.below[(primary + newer_at) % 3], batch).await.unwrap();

@@ -361,7 +361,7 @@ fn what_may_expire_and_what_is_in_parts_is_not_packed() {
         let array = bench.open().await;
         for number in 0..24 {
             let Op::Store { container, key, value, condition, .. } =
-                super::bench::store_op(&format!("key:{number}"), plimsoll_kv::Value::Bytes(b"v".to_vec()))
+                super::bench::store_op(&format!("key:{number}"), plimsoll_kv::Value::from(b"v".to_vec()))
             else {
                 panic!("a store")
             };

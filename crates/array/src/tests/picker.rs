@@ -38,7 +38,7 @@ fn what_is_stored_says_which_mechanism_values_get_and_what_was_stored_before_fol
         array.move_through(&above);
         // Nothing is known of so short values: what most need least space for they get, too.
         let wish = Some(SPLITTING.form());
-        execute(&array, wish_op("wished", Value::Bytes(vec![7; 8]), wish)).await.unwrap();
+        execute(&array, wish_op("wished", Value::from(vec![7; 8]), wish)).await.unwrap();
         let expires = Expiry::At(reactor.wall_ms() + 86_400_000);
         let key = b"expires".to_vec();
         set(&array, "expires", b"soon").await.unwrap();
@@ -74,7 +74,7 @@ fn what_clients_may_wish_for_is_not_moved() {
         let array = bench.open().await;
         let above: Rc<dyn Device> = array.clone();
         array.move_through(&above);
-        execute(&array, wish_op("wished", Value::Bytes(vec![7; 8]), Some(SPLITTING.form()))).await.unwrap();
+        execute(&array, wish_op("wished", Value::from(vec![7; 8]), Some(SPLITTING.form()))).await.unwrap();
         overwrite(&array, 50, (8, 20)).await;
         reactor.sleep_ns(20_000_000_000).await;
         assert_eq!((picked(&array, 8), array.status().keys_moved), (REPLICATION, 0));

@@ -83,7 +83,7 @@ async fn store(array: &Rc<Array>, value: &[u8], form: Option<Form>) -> Result<Ou
         }
         Value::Upload(upload)
     } else {
-        Value::Bytes(value.to_vec())
+        Value::from(value.to_vec())
     };
     execute(array, wish_op("k", value, form)).await
 }

@@ -91,7 +91,7 @@ fn a_stub_that_had_rotted_and_its_value_was_overwritten_takes_nothing_from_the_s
         let empty = Op::Store {
             container: container(DB, 1),
             key: s[0].clone().into_bytes(),
-            value: plimsoll_kv::Value::Bytes(Vec::new()),
+            value: plimsoll_kv::Value::from(Vec::new()),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,
@@ -254,7 +254,7 @@ fn the_only_copy_does_not_give_way_to_a_stub_of_an_unfinished_set() {
         let copy = Op::Store {
             container: container(DB, 1),
             key: key.clone(),
-            value: plimsoll_kv::Value::Bytes(header.before(&own.bytes[32..])),
+            value: plimsoll_kv::Value::from(header.before(own.bytes[32..].to_vec())),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,
@@ -355,7 +355,7 @@ fn a_value_of_a_set_with_fewer_parities_than_others_leaves_its_ghost() {
         // The first value's member has the second's stub.
         let (first, second) = (key_at(1, "s"), key_at(0, "t"));
         for name in [&first, &second] {
-            let wish = wish_op(name, Value::Bytes(value(20, 1)), Some(few.form()));
+            let wish = wish_op(name, Value::from(value(20, 1)), Some(few.form()));
             execute(&array, wish).await.unwrap();
         }
         settled(&reactor).await;

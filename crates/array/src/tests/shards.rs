@@ -152,7 +152,7 @@ fn a_half_made_overwrite_leaves_the_old_shards_or_the_new_ones() {
             shards.extend(parities);
             for (role, shard) in shards.iter().enumerate().take(new) {
                 let header = Header { form, role: role as u8, version, value_bytes: 400, is_stub: false };
-                let store = store_in(container(DB, role), "k", Value::Bytes(header.before(shard)));
+                let store = store_in(container(DB, role), "k", Value::from(header.before(shard.clone())));
                 let store = crate::write::retaining(store, true);
                 let slot = Journal::new(&placement::tag(0, 1)).slot().await;
                 let batch = Op::Batch(vec![store, slot.entry(DB, b"k")]);
@@ -180,7 +180,7 @@ fn a_new_key_of_which_too_few_shards_were_written_never_was() {
         let form = Form::Shards { data: 2, parities: 1 };
         let header =
             Header { form, role: 1, version: Version { epoch: 1, clock: 9 }, value_bytes: 4, is_stub: false };
-        let store = store_in(container(DB, 1), "k", Value::Bytes(header.before(b"cd")));
+        let store = store_in(container(DB, 1), "k", Value::from(header.before(b"cd".to_vec())));
         let slot = Journal::new(&placement::tag(0, 1)).slot().await;
         let batch = Op::Batch(vec![store, slot.entry(DB, b"k")]);
         execute(&bench.below[(primary + 1) % 4], batch).await.unwrap();
@@ -204,7 +204,7 @@ fn a_member_that_goes_out_over_what_it_puts_back_hinders_no_reader() {
         let form = Form::Shards { data: 2, parities: 1 };
         let version = Version { epoch: 1, clock: u64::MAX };
         let header = Header { form, role: 1, version, value_bytes: 4, is_stub: false };
-        let store = store_in(container(DB, 1), "k", Value::Bytes(header.before(b"xy")));
+        let store = store_in(container(DB, 1), "k", Value::from(header.before(b"xy".to_vec())));
         let slot = Journal::new(&placement::tag(0, 1)).slot().await;
         let batch = Op::Batch(vec![crate::write::retaining(store, true), slot.entry(DB, b"k")]);
         let member = (primary + 1) % 4;
@@ -309,7 +309,7 @@ fn lost_shards_are_an_error_and_no_delete() {
         set(&array, "k", b"value").await.unwrap();
         let primary = placement::primary(b"k", 3);
         for role in 0..2 {
-            let rot = store_in(container(DB, role), "k", Value::Bytes(b"rot".to_vec()));
+            let rot = store_in(container(DB, role), "k", Value::from(b"rot".to_vec()));
             execute(&bench.below[(primary + role) % 3], rot).await.unwrap();
         }
         assert!(matches!(get(&array, "k").await, Err(Error::Unreadable(_))));

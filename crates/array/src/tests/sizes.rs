@@ -241,7 +241,7 @@ fn what_an_expired_value_had_replaced_does_not_bring_back_what_it_had_replaced_i
                 let lost = (0..5).filter(|role| lost & (1 << role) != 0).map(|role| (primary + role) % 6);
                 bench.loses_touch_at(1, &lost.collect::<Vec<_>>());
                 let Op::Store { container, key, condition, .. } = write("k", b"") else { panic!("a store") };
-                let (value, expiry) = (Value::Bytes(long(lengths[2], 3)), Expiry::At(reactor.wall_ms() + 10));
+                let (value, expiry) = (Value::from(long(lengths[2], 3)), Expiry::At(reactor.wall_ms() + 10));
                 let (retain, want_previous) = (false, false);
                 let op =
                     Op::Store { container, key, value, condition, expiry, retain, want_previous, form: None };
@@ -275,7 +275,7 @@ fn a_condition_is_judged_by_the_version_that_was_read() {
                 set(&array, &name, &long(length, 1)).await.unwrap();
                 let condition = Condition::IfVersion(get(&array, &name).await.unwrap().version);
                 let Op::Store { container, key, expiry, .. } = write(&name, b"") else { panic!("a store") };
-                let value = Value::Bytes(long(length, 2));
+                let value = Value::from(long(length, 2));
                 let (retain, want_previous) = (false, false);
                 let op =
                     Op::Store { container, key, value, condition, expiry, retain, want_previous, form: None };

@@ -221,7 +221,7 @@ fn what_was_looked_at_is_not_read_again() {
         set(&array, "k", &long(400, 1)).await.unwrap();
         let version = get(&array, "k").await.unwrap().version;
         bench.asked();
-        let mut op = super::bench::store_op("k", plimsoll_kv::Value::Bytes(long(4, 2)));
+        let mut op = super::bench::store_op("k", plimsoll_kv::Value::from(long(4, 2)));
         if let plimsoll_kv::Op::Store { condition, .. } = &mut op {
             *condition = plimsoll_kv::Condition::IfVersion(version);
         }

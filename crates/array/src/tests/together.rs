@@ -21,7 +21,7 @@ pub(super) async fn hold(array: &Rc<Array>, keys: &[&str]) -> TransactionId {
 }
 
 pub(super) fn write(key: &str, value: &[u8]) -> Op {
-    store_op(key, Value::Bytes(value.to_vec()))
+    store_op(key, Value::from(value.to_vec()))
 }
 
 pub(super) fn delete(key: &str) -> Op {

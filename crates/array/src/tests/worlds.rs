@@ -27,7 +27,7 @@ fn a_previous_value_in_parts_is_refused_and_nothing_is_done() {
         let swap = Op::Store {
             container: DB,
             key,
-            value: Value::Bytes(b"new".to_vec()),
+            value: Value::from(b"new".to_vec()),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,
@@ -66,7 +66,7 @@ fn a_member_that_was_being_resynchronised_at_a_crash_begins_anew() {
         let version = Version { epoch: 1, clock: 1 };
         let header =
             Header { form: Form::Copies(2), role: role as u8, version, value_bytes: 5, is_stub: false };
-        let stale = store_in(container(DB, role), "gone", Value::Bytes(header.before(b"stale")));
+        let stale = store_in(container(DB, role), "gone", Value::from(header.before(b"stale".to_vec())));
         execute(&bench.below[0], stale).await.unwrap();
         drop(array);
         bench.options.rebuild_bytes_per_s = 0;
@@ -136,12 +136,20 @@ fn a_key_that_is_made_whole_is_so_on_members_that_are_being_resynchronised() {
         let array = bench.open().await;
         until(&bench, &array, 3, MemberState::Resyncing).await;
         let (new, gone) = (array.place(DB, b"new").unwrap(), array.place(DB, b"gone").unwrap());
-        let stores = array.stores(&new, (array.form_for(None, 0).unwrap(), b"half written"), Expiry::Never);
+        let stores = array.stores(
+            &new,
+            (array.form_for(None, 0).unwrap(), &b"half written".to_vec().into()),
+            Expiry::Never,
+        );
         for (role, store) in stores.into_iter().filter(|(role, _)| array.member_of(&new, *role) < 2) {
             execute(&bench.below[array.member_of(&new, role)], store).await.unwrap();
         }
         // One shard of two that it takes, and one that was copied from there.
-        let stores = array.stores(&gone, (array.form_for(None, 0).unwrap(), b"half written"), Expiry::Never);
+        let stores = array.stores(
+            &gone,
+            (array.form_for(None, 0).unwrap(), &b"half written".to_vec().into()),
+            Expiry::Never,
+        );
         for (role, store) in stores.into_iter().filter(|(role, _)| array.member_of(&gone, *role) > 1) {
             execute(&bench.below[array.member_of(&gone, role)], store).await.unwrap();
         }

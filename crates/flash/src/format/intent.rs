@@ -120,7 +120,8 @@ fn put_write(out: &mut Vec<u8>, write: &Op) {
         Op::Store { container, key, value: Value::Bytes(value), expiry, .. } => {
             head(STORE, container, key);
             put_expiry(out, *expiry);
-            put_bytes(out, value);
+            put_count(out, value.len());
+            value.parts().into_iter().for_each(|piece| out.extend_from_slice(piece));
         }
         Op::Store { container, key, value: Value::Upload(upload), expiry, .. } => {
             head(STORE_UPLOAD, container, key);
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
             STORE | STORE_UPLOAD => {
                 let expiry = self.expiry()?;
                 let value = if kind == STORE {
-                    Value::Bytes(self.bytes()?.to_vec())
+                    Value::from(self.bytes()?.to_vec())
                 } else {
                     Value::Upload(UploadId(self.u64()?))
                 };
@@ -236,7 +237,7 @@ mod tests {
     fn every_write() -> Intent {
         let (container, condition) = (ContainerId(1), Condition::None);
         let writes = vec![
-            store("a", Value::Bytes(b"value".to_vec()), Expiry::Never),
+            store("a", Value::from(b"value".to_vec()), Expiry::Never),
             store("b", Value::Upload(UploadId(7)), Expiry::At(1 << 40)),
             Op::Delete { container, key: b"c".to_vec(), condition },
             Op::SetExpiry { container, key: b"d".to_vec(), expiry: Expiry::At(5), condition },
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_depends_on_what_is_there_is_no_write_of_an_intent() {
-        assert!(!is_write(&store("k", Value::Bytes(Vec::new()), Expiry::Keep)));
+        assert!(!is_write(&store("k", Value::from(Vec::new()), Expiry::Keep)));
         let edit = plimsoll_kv::Edit::Add(1);
         assert!(!is_write(&store("k", Value::Edit(edit), Expiry::Never)));
         assert!(!is_write(&Op::Sync));

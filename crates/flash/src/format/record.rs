@@ -6,6 +6,7 @@
 
 use super::{DecodeError, Transition, TransitionKind, UNIT_BYTES, crc32c, crc32c_of, field, round_up};
 use plimsoll_kv::Version;
+use std::ops::Range;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -209,11 +210,17 @@ pub fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
     round_up((head_bytes(key_bytes, value_bytes as u32) + value_bytes) as u64, UNIT_BYTES)
 }
 
-/// Encodes a record for its place: the sequence of its segment and its location in units. `out` has the
-/// record's bytes ([`record_bytes`]); whatever stands in it is written over.
-pub fn encode(header: &RecordHeader, key: &[u8], value: &[u8], sequence: u64, location: u64, out: &mut [u8]) {
+/// Encodes a record for its place: the sequence of its segment and its location in units. The value may come
+/// in two pieces. `out` has the record's bytes ([`record_bytes`]); whatever stands in it is written over.
+pub fn encode(
+    header: &RecordHeader,
+    key: &[u8],
+    [start, rest_of_value]: [&[u8]; 2],
+    (sequence, location): (u64, u64),
+    out: &mut [u8],
+) {
     assert_eq!(header.key_bytes as usize, key.len());
-    assert_eq!(header.value_bytes as usize, value.len());
+    assert_eq!(header.value_bytes as usize, start.len() + rest_of_value.len());
     assert_eq!(header.record_bytes(), out.len() as u64);
     let (head, rest) = out.split_at_mut(header.head_bytes());
     let (raw, keyed) = head.split_at_mut(RECORD_HEADER_BYTES);
@@ -221,12 +228,23 @@ pub fn encode(header: &RecordHeader, key: &[u8], value: &[u8], sequence: u64, lo
     let (named, sums) = keyed.split_at_mut(keyed.len() - 4 * checksums(header.value_bytes));
     named[..key.len()].copy_from_slice(key);
     named[key.len()..].fill(0);
-    for (sum, span) in sums.chunks_exact_mut(4).zip(value.chunks(CHECKSUM_SPAN_BYTES)) {
-        sum.copy_from_slice(&crc32c(span).to_le_bytes());
+    for (number, sum) in sums.chunks_exact_mut(4).enumerate() {
+        let span = number * CHECKSUM_SPAN_BYTES..(number + 1) * CHECKSUM_SPAN_BYTES;
+        let after = span.start.saturating_sub(start.len())..span.end.saturating_sub(start.len());
+        let crc = crc32c_of(&[within(start, span), within(rest_of_value, after)]);
+        sum.copy_from_slice(&crc.to_le_bytes());
     }
-    rest[..value.len()].copy_from_slice(value);
-    rest[value.len()..].fill(0);
+    let (value, padding) = rest.split_at_mut(header.value_bytes as usize);
+    let (first, second) = value.split_at_mut(start.len());
+    first.copy_from_slice(start);
+    second.copy_from_slice(rest_of_value);
+    padding.fill(0);
     seal(head, sequence, location);
+}
+
+/// As much of a range as there is.
+fn within(bytes: &[u8], range: Range<usize>) -> &[u8] {
+    &bytes[range.start.min(bytes.len())..range.end.min(bytes.len())]
 }
 
 fn head_checksum(head: &[u8], sequence: u64, location: u64) -> u32 {

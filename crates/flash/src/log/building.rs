@@ -10,13 +10,16 @@ use crate::format::frame::FRAME_HEADER_BYTES;
 use plimsoll_kv::Durability;
 use plimsoll_reactor::Buf;
 
+/// Where frames are so long, one has memory for the longest: it would be copied as it grows.
+const LONG_BYTES: usize = 32 << 10;
+
 /// The frame that is being filled.
 pub(super) struct Building {
     /// Where it begins in its segment.
     pub(super) offset: u64,
     /// The memory that it is written from: nothing is copied once more when it is closed.
     pub(super) bytes: Buf,
-    /// Bytes that there is room for when it is opened: of the frame before.
+    /// Bytes that there is room for when it is opened: about the most that frames before had lately.
     pub(super) likely_bytes: usize,
     pub(super) items: u32,
     /// Opened when its first item came.
@@ -38,9 +41,13 @@ impl Building {
         }
     }
 
-    /// Leaves room for the header.
-    pub(super) fn open(&mut self, now_ns: u64) {
-        self.bytes = Buf::with_capacity(self.likely_bytes.min(FRAME_BYTES_MAX));
+    /// Leaves room for the header, and takes memory for the first item, of so many bytes at most, and for
+    /// those that are likely to follow.
+    pub(super) fn open(&mut self, now_ns: u64, bytes: usize) {
+        let likely_bytes = self.likely_bytes.max(FRAME_HEADER_BYTES + bytes);
+        let is_short = likely_bytes < LONG_BYTES;
+        let longest = FRAME_BYTES_MAX.max(FRAME_HEADER_BYTES + bytes);
+        self.bytes = Buf::with_capacity(if is_short { likely_bytes } else { longest });
         self.bytes.append(FRAME_HEADER_BYTES).fill(0);
         self.opened_ns = now_ns;
     }

@@ -114,7 +114,7 @@ impl Log {
             return;
         }
         if self.fits(&tail, 0, 0) {
-            tail.building.open(due_ns);
+            tail.building.open(due_ns, 0);
             self.close_frame(&mut tail);
         } else {
             // The segment is full; the header of the next one will be the proof.

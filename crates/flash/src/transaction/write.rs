@@ -149,10 +149,10 @@ impl Partition {
             Op::Store { key, value, expiry, .. } => {
                 let manifest;
                 let (kind, bytes, commits) = match value {
-                    Value::Bytes(bytes) => (RecordKind::Value, bytes.as_slice(), None),
+                    Value::Bytes(bytes) => (RecordKind::Value, bytes.parts(), None),
                     Value::Upload(upload) => {
                         manifest = self.manifest_of_promised(upload.0)?;
-                        (RecordKind::Manifest, manifest.as_slice(), Some(upload.0))
+                        (RecordKind::Manifest, [manifest.as_slice(), &[]], Some(upload.0))
                     }
                     Value::Edit(_) => unreachable!("no write of a transaction"),
                 };

@@ -323,7 +323,7 @@ fn record() -> Sample {
         previous_length: 0x8182_8384,
     };
     let mut bytes = vec![0xff; header.record_bytes() as usize];
-    record::encode(&header, key, value, SEQUENCE, LOCATION, &mut bytes);
+    record::encode(&header, key, [value, &[]], (SEQUENCE, LOCATION), &mut bytes);
     // Header, key, padding to 4, one checksum, value, padding to 16.
     let head = 64 + 5 + 3 + 4;
     assert_eq!(&bytes[64..69], key);

@@ -40,7 +40,7 @@ impl<'a> Store<'a> {
     }
 
     fn bytes(self, bytes: &[u8]) -> Op {
-        self.value(Value::Bytes(bytes.to_vec()))
+        self.value(Value::from(bytes.to_vec()))
     }
 }
 
@@ -174,7 +174,7 @@ async fn leaves_nothing(reactor: &Reactor, parts_first: bool, end: Op) {
     let what = format!("parts first: {parts_first}, {end:?}");
     let parts = Value::Upload(upload(&partition, b"k", 20_000).await.unwrap());
     let (first, second) =
-        if parts_first { (parts, Value::Bytes(vec![9])) } else { (Value::Bytes(vec![9]), parts) };
+        if parts_first { (parts, Value::from(vec![9])) } else { (Value::from(vec![9]), parts) };
     run(&partition, Store::of(b"k").value(first)).await.unwrap();
     run(&partition, Store { retain: true, ..Store::of(b"k") }.value(second)).await.unwrap();
     run(&partition, end).await.unwrap();
@@ -415,7 +415,7 @@ fn a_full_device_takes_the_books_of_a_layer_above() {
         let book = |number: u32| Op::Store {
             container: ContainerId(plimsoll_kv::limits::BOOKS_CONTAINER_MIN),
             key: format!("book {}", number % 3).into_bytes(),
-            value: Value::Bytes(vec![number as u8; 200]),
+            value: Value::from(vec![number as u8; 200]),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,

@@ -12,10 +12,10 @@
 mod tests;
 
 use crate::block::{Block, IoFuture, Origin};
-use crate::completion::{Completion, Output};
+use crate::completion::Completion;
 use crate::device::{Device, LocalFuture};
 use crate::error::Result;
-use crate::request::{ContainerId, Op, Request, Value};
+use crate::request::{ContainerId, Request};
 use plimsoll_reactor::{Buf, Reactor};
 use std::rc::Rc;
 
@@ -31,27 +31,6 @@ pub struct Delay {
 impl Delay {
     fn ns(self, bytes: u64) -> u64 {
         self.fixed_ns.saturating_add(self.byte_ps.saturating_mul(bytes) / 1000)
-    }
-}
-
-/// Bytes of values that a request carries down.
-#[must_use]
-pub fn request_bytes(op: &Op) -> u64 {
-    match op {
-        Op::Store { value: Value::Bytes(bytes), .. } | Op::UploadPart { bytes, .. } => bytes.len() as u64,
-        Op::Batch(ops) => ops.iter().map(request_bytes).sum(),
-        _ => 0,
-    }
-}
-
-/// Bytes of values that a completion carries up.
-#[must_use]
-pub fn completion_bytes(output: &Output) -> u64 {
-    match output {
-        Output::Found(item) => item.bytes.len() as u64,
-        Output::Stored { previous: Some(item), .. } => item.bytes.len() as u64,
-        Output::Batch(outputs) => outputs.iter().map(completion_bytes).sum(),
-        _ => 0,
     }
 }
 
@@ -73,9 +52,9 @@ impl DelayDevice {
 impl Device for DelayDevice {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
         Box::pin(async move {
-            let down_bytes = request_bytes(&request.op);
+            let down_bytes = request.op.value_bytes();
             let result = self.below.clone().execute(request).await;
-            let up_bytes = result.as_ref().map_or(0, |completion| completion_bytes(&completion.output));
+            let up_bytes = result.as_ref().map_or(0, |completion| completion.output.value_bytes());
             self.reactor.sleep_ns(self.delay.ns(down_bytes + up_bytes)).await;
             result
         })

@@ -54,7 +54,7 @@ impl State {
             Op::Store { container, key, value: Value::Edit(edit), condition, expiry, retain, .. } => {
                 self.check(container, &key, condition)?;
                 let bytes = self.edited(container, &key, &edit, options)?;
-                let stored = self.stored(&key, Value::Bytes(bytes.clone()), options)?;
+                let stored = self.stored(&key, Value::from(bytes.clone()), options)?;
                 match self.store(container, &key, stored, expiry, (retain, false)) {
                     Output::Stored { version, .. } => Ok(Output::Edited { version, bytes }),
                     _ => unreachable!("a store gives what it stored"),
@@ -114,7 +114,7 @@ impl State {
                 if self.used_bytes.saturating_add(bytes_needed) > options.capacity_bytes {
                     return Err(Error::NoSpace);
                 }
-                Ok(Stored::Whole(bytes.into()))
+                Ok(Stored::Whole(bytes.parts().concat().into()))
             }
             Value::Upload(upload) => Ok(Stored::Parts(upload, self.upload_take(upload, key)?)),
             Value::Edit(_) => unreachable!("an edit is stored as the bytes that it gives"),

@@ -13,7 +13,6 @@ mod tests;
 
 use crate::block::{Block, IoFuture, Origin};
 use crate::completion::Completion;
-use crate::delay::{completion_bytes, request_bytes};
 use crate::device::{Device, LocalFuture};
 use crate::error::Result;
 use crate::request::{ContainerId, Request};
@@ -103,11 +102,11 @@ impl ThrottleDevice {
 impl Device for ThrottleDevice {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
         Box::pin(async move {
-            self.buckets.pass(request_bytes(&request.op)).await;
+            self.buckets.pass(request.op.value_bytes()).await;
             let result = self.below.clone().execute(request).await;
             if let Ok(completion) = &result {
                 // What a read carries is known afterwards: those who follow wait for it.
-                self.buckets.take(0, completion_bytes(&completion.output));
+                self.buckets.take(0, completion.output.value_bytes());
             }
             result
         })

@@ -147,7 +147,8 @@ impl Parser {
             State::Start => match self.open(buffer, &mut start) {
                 Opened::Multibulk => {}
                 Opened::Inline(consumed) => {
-                    let args = Args { bytes: &self.scratch, spans: &self.spans, base: None };
+                    let args =
+                        Args { bytes: &self.scratch, spans: &self.spans, is_buffer: false, shared: None };
                     return Step::Command(Command { consumed: start + consumed, args });
                 }
                 Opened::Stopped(stop) => return self.stop(buffer, start, stop),
@@ -167,7 +168,7 @@ impl Parser {
             return self.stop(buffer, start, stop);
         }
         self.state = State::Start;
-        let args = Args { bytes, spans: &self.spans, base: Some(start) };
+        let args = Args { bytes, spans: &self.spans, is_buffer: true, shared: None };
         let command = Command { consumed: start + self.position, args };
         if self.split { Step::Tail(command) } else { Step::Command(command) }
     }
@@ -201,7 +202,8 @@ impl Parser {
                 self.held_bytes += self.position;
                 self.split = true;
                 self.state = State::Streaming;
-                let args = Args { bytes: &buffer[start..], spans: &self.spans, base: Some(start) };
+                let args =
+                    Args { bytes: &buffer[start..], spans: &self.spans, is_buffer: true, shared: None };
                 Step::Large(LargeArg {
                     consumed: start + self.position,
                     args,

@@ -3,7 +3,9 @@
 mod properties;
 
 use crate::fuzz::{Outcome, SMALL_LIMITS, connection};
-use crate::{Limits, Parser, ProtocolError, Step};
+use crate::request::encode;
+use crate::{Limits, Parser, ProtocolError, SHARED_BYTES_MIN, Step};
+use bytes::Bytes;
 
 fn run(stream: &[u8]) -> Outcome {
     let whole = connection(stream, Limits::DEFAULT, true, &[usize::MAX]);
@@ -183,16 +185,44 @@ fn nothing_is_read_twice() {
 }
 
 #[test]
-fn ranges_point_into_the_buffer() {
+fn arguments_are_found_and_shown() {
     let mut parser = Parser::new(Limits::DEFAULT);
-    let buffer = b"\r\n*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
-    let Step::Command(command) = parser.parse(buffer) else { panic!("the command is whole") };
-    assert_eq!(command.args.range_in_buffer(1).map(|range| &buffer[range]), Some(&b"key"[..]));
-    assert_eq!(command.args.range_in_buffer(2), None);
+    let Step::Command(command) = parser.parse(b"\r\n*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n") else {
+        panic!("the command is whole")
+    };
     assert_eq!((command.args.get(2), command.args.len()), (None, 2));
     assert_eq!(format!("{:?}", command.args), r#"["GET", "key"]"#);
     let Step::Command(command) = parser.parse(b"GET key\n") else { panic!("the command is whole") };
-    assert_eq!((command.args.range_in_buffer(1), &command.args[1]), (None, &b"key"[..]));
+    assert_eq!(&command.args[1], b"key");
+}
+
+/// A long argument holds on to the buffer; a short one, and whatever came inline or in a buffer that nobody
+/// may hold on to, is a copy.
+#[test]
+fn arguments_that_are_kept() {
+    let mut parser = Parser::new(Limits::DEFAULT);
+    for (count, is_shared) in
+        [(0, false), (SHARED_BYTES_MIN - 1, false), (SHARED_BYTES_MIN, true), (99_999, true)]
+    {
+        let value = vec![b'v'; count];
+        let mut buffer = b"PING\r\n".to_vec();
+        encode(&[b"SET".as_slice(), b"key", &value], &mut buffer);
+        let buffer = Bytes::from(buffer);
+        let start = b"PING\r\n".len();
+        for may_hold in [false, true] {
+            let Step::Command(command) = parser.parse(&buffer[start..]) else {
+                panic!("the command is whole")
+            };
+            let args = if may_hold { command.args.within(&buffer) } else { command.args };
+            let kept = args.keep(2);
+            assert_eq!(kept, value);
+            assert_eq!(buffer.as_ptr_range().contains(&kept.as_ptr()), is_shared && may_hold, "{count}");
+            assert_eq!(args.keep(1), b"key".as_slice());
+        }
+    }
+    let inline = Bytes::from([b"SET key ", &vec![b'v'; 10_000][..], b"\n"].concat());
+    let Step::Command(command) = parser.parse(&inline) else { panic!("the command is whole") };
+    assert_eq!(command.args.within(&inline).keep(2), vec![b'v'; 10_000]);
 }
 
 #[test]

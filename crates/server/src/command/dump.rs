@@ -281,7 +281,7 @@ pub(super) fn restore(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
             }
         }
         let value = match decode(&payload) {
-            Ok(value) => Value::Bytes(value),
+            Ok(value) => Value::from(value),
             Err(refusal) => return refusal.reply(),
         };
         let is_past = options.at_ms.is_some_and(|at_ms| at_ms <= wall_ms);

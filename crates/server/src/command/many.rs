@@ -7,7 +7,7 @@ use crate::reply::Reply;
 use crate::session::Connection;
 use crate::transaction::Key;
 use plimsoll_kv::transaction::Held;
-use plimsoll_kv::{Condition, Error, Expiry, Op, Result, Value};
+use plimsoll_kv::{Condition, Error, Expiry, Op, Result};
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
@@ -60,7 +60,7 @@ async fn store(keyspace: &Keyspace, pairs: Pairs) -> Result<()> {
         let op = Op::Store {
             container,
             key,
-            value: Value::Bytes(value),
+            value: value.into(),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,

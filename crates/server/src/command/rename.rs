@@ -115,7 +115,7 @@ async fn copied(keyspace: &Keyspace, from: Key, to: Key, plan: Plan) -> Result<C
         }
     }
     let (value, upload) = match value {
-        Reply::Bulk(bytes) => (Value::Bytes(bytes), None),
+        Reply::Bulk(bytes) => (bytes.into(), None),
         Reply::Parts(pinned) => {
             let upload = copy_parts(keyspace, &pinned, &to).await?;
             (Value::Upload(upload.id), Some(upload))

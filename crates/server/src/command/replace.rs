@@ -14,7 +14,7 @@ use std::rc::Rc;
 const PLAIN: Options = Options { condition: Condition::None, expiry: Expiry::Never, get: false, form: None };
 
 pub(super) fn getset(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    set::store(connection, &args[1], &args[2], Options { get: true, ..PLAIN })
+    set::store(connection, &args[1], args.keep(2), Options { get: true, ..PLAIN })
 }
 
 /// SET NX with the reply of an older time.
@@ -29,7 +29,7 @@ pub(super) fn setnx(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
             }
         })
     };
-    match set::store(connection, &args[1], &args[2], options) {
+    match set::store(connection, &args[1], args.keep(2), options) {
         Run::Overlap(stored) => Run::Overlap(told(stored)),
         Run::Alone(stored) => Run::Alone(told(stored)),
         _ => unreachable!("a store waits for its device"),
@@ -48,7 +48,7 @@ fn set_until(connection: &Rc<Connection>, args: &Args<'_>, (name, unit_ms): (&'s
     let wall_ms = connection.core.reactor.wall_ms();
     match set::expiry_ms(name, &args[2], unit_ms, wall_ms) {
         Ok(at_ms) => {
-            set::store(connection, &args[1], &args[3], Options { expiry: Expiry::At(at_ms), ..PLAIN })
+            set::store(connection, &args[1], args.keep(3), Options { expiry: Expiry::At(at_ms), ..PLAIN })
         }
         Err(reply) => Run::Now(reply),
     }

@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::session::{Connection, Upload};
+use bytes::Bytes;
 use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Form, LocalFuture, Op, Output, Value};
 use plimsoll_resp::{Args, CommandName};
 use std::rc::Rc;
@@ -32,14 +33,14 @@ struct When<'a> {
 
 pub(super) fn set(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     match parse(&connection.core, &args[0], args.iter().skip(3)) {
-        Ok(options) => run(connection, args[1].to_vec(), Source::Bytes(args[2].to_vec()), options),
+        Ok(options) => run(connection, args[1].to_vec(), Source::Bytes(args.keep(2)), options),
         Err(reply) => Run::Now(reply),
     }
 }
 
 /// A SET with these options.
-pub(super) fn store(connection: &Rc<Connection>, key: &[u8], value: &[u8], options: Options) -> Run {
-    run(connection, key.to_vec(), Source::Bytes(value.to_vec()), options)
+pub(super) fn store(connection: &Rc<Connection>, key: &[u8], value: Bytes, options: Options) -> Run {
+    run(connection, key.to_vec(), Source::Bytes(value), options)
 }
 
 /// A command whose value has been uploaded; `options` are the arguments after it.
@@ -57,7 +58,7 @@ pub(crate) fn set_uploaded(
 
 /// Where the value is.
 enum Source {
-    Bytes(Vec<u8>),
+    Bytes(Bytes),
     Upload(Upload),
 }
 
@@ -159,7 +160,7 @@ impl Source {
     /// The value; of an upload that is to be made into something else than it was, another upload.
     async fn into_value(self, keyspace: &Keyspace, wish: Option<Form>) -> Result<Kept, Error> {
         let upload = match self {
-            Source::Bytes(bytes) => return Ok(Kept(Value::Bytes(bytes), None)),
+            Source::Bytes(bytes) => return Ok(Kept(Value::Bytes(bytes.into()), None)),
             Source::Upload(upload) => upload,
         };
         let policy = keyspace.core().shared.settings.policy.as_ref();
@@ -188,7 +189,7 @@ impl Place {
     ) -> Result<Kept, Error> {
         let Kept(value, upload) = kept;
         keyspace.execute(self.store_op(value, options, condition)).await?;
-        Ok(Kept(Value::Bytes(Vec::new()), upload))
+        Ok(Kept(Value::from(Vec::new()), upload))
     }
 
     fn store_op(&self, value: Value, options: Options, condition: Condition) -> Op {

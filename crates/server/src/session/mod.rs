@@ -19,6 +19,7 @@ mod filter;
 mod modes;
 mod queue;
 mod reader;
+mod received;
 mod subscriptions;
 mod upload;
 mod writer;

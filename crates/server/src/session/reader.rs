@@ -3,6 +3,7 @@
 //! Invariants: bytes are parsed where they were received; a command begins only if there is room
 //! for its reply; a broken protocol is answered and the connection closed.
 
+use super::received::Received;
 use super::{Account, Connection, ahead, modes, upload};
 use crate::command::{self, Run};
 use crate::limits::{
@@ -13,14 +14,14 @@ use crate::reply::Reply;
 use futures_util::future::{Either, select};
 use plimsoll_kv::Device;
 use plimsoll_reactor::limits::RECEIVE_DIRECT_BYTES_MIN;
-use plimsoll_resp::{Limits, Parser, ProtocolError, Step};
+use plimsoll_resp::{Limits, Parser, ProtocolError, SHARED_BYTES_MIN, Step};
 use std::pin::pin;
 use std::rc::Rc;
 
 /// Bytes received and how far they are parsed.
 pub(super) struct Input {
     pub(super) parser: Parser,
-    buffer: Vec<u8>,
+    received: Received,
     start: usize,
     /// How far it was looked ahead: see `ahead`.
     ahead: usize,
@@ -117,7 +118,7 @@ impl Input {
         };
         Input {
             parser: Parser::new(limits),
-            buffer: Vec::new(),
+            received: Received::default(),
             start: 0,
             ahead: 0,
             limits,
@@ -130,10 +131,13 @@ impl Input {
     /// Parses one command and starts it off, as far as that needs no waiting.
     fn parse(&mut self, connection: &Rc<Connection>) -> Parsed {
         // A command that came alone is not looked at twice.
-        if self.start > self.ahead && self.start < self.buffer.len() {
-            self.ahead = self.start + ahead::look(connection, &self.limits, &self.buffer[self.start..]) - 1;
+        if self.start > self.ahead && !self.pending().is_empty() {
+            self.ahead = self.start + ahead::look(connection, &self.limits, self.pending()) - 1;
         }
-        let step = self.parser.parse(&self.buffer[self.start..]);
+        if self.pending().len() >= SHARED_BYTES_MIN {
+            self.share(connection);
+        }
+        let step = self.parser.parse(&self.received.bytes()[self.start..]);
         if let Step::Command(parsed) = &step
             && connection.is_held(Some(&parsed.args[0]))
         {
@@ -147,7 +151,10 @@ impl Input {
         }
         match step {
             Step::Incomplete { wanted, .. } => Parsed::Incomplete { wanted },
-            Step::Command(parsed) => {
+            Step::Command(mut parsed) => {
+                if let Some(shared) = self.received.shared() {
+                    parsed.args = parsed.args.within(shared);
+                }
                 let (command, run) = command::begin(connection, &parsed.args);
                 let account = command.map(|command| {
                     connection.show(command, parsed.args.iter());
@@ -163,12 +170,22 @@ impl Input {
 
     /// The bytes received and not parsed.
     pub(super) fn pending(&self) -> &[u8] {
-        &self.buffer[self.start..]
+        &self.received.bytes()[self.start..]
+    }
+
+    /// Long values may hold on to what was received, as long as clients hold little.
+    fn share(&mut self, connection: &Connection) {
+        if connection.queue.borrow().in_flight() == 0 {
+            self.received.settle();
+        }
+        if connection.core.holds_little() {
+            self.received.share();
+        }
     }
 
     /// The parser, and the bytes it has to look at.
     pub(super) fn parts(&mut self) -> (&mut Parser, &[u8]) {
-        (&mut self.parser, &self.buffer[self.start..])
+        (&mut self.parser, &self.received.bytes()[self.start..])
     }
 
     /// Some bytes have been taken.
@@ -179,19 +196,20 @@ impl Input {
 
     /// Drops what is parsed and gives the buffer, with room for so many bytes if it is a long one.
     fn make_room(&mut self, bytes_max: usize) -> Vec<u8> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let left = buffer.len() - self.start;
+        let (mut buffer, is_other) = self.received.drain(self.start);
+        (self.start, self.ahead) = (0, 0);
+        let left = buffer.len();
+        if is_other {
+            self.touched_bytes = left;
+        }
         let taken = buffer.capacity().max(self.touched_bytes);
         // Where long commands come, the next needs it again.
         let is_long = self.command_bytes >= LONG_COMMAND_BYTES;
         let kept = if is_long { 2 * RECEIVE_BYTES_MAX } else { BUFFER_BYTES_KEPT };
         if taken > kept && left <= RECEIVE_BYTES {
-            buffer = buffer[self.start..].to_vec();
+            buffer = buffer.to_vec();
             self.touched_bytes = left;
-        } else {
-            buffer.drain(..self.start);
         }
-        (self.start, self.ahead) = (0, 0);
         if left + bytes_max > GROWING_BYTES_MAX {
             // Where so much address space is not to be had, it grows as it is filled.
             let most = QUERY_BUFFER_BYTES_MAX + RECEIVE_BYTES_MAX;
@@ -212,6 +230,14 @@ impl Input {
         wanted.max(likely).clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX)
     }
 
+    /// Tells the connection what this holds, and what values under way may hold of what it was.
+    fn count(&self, connection: &Connection) {
+        let bytes = self.touched_bytes + self.received.lent_bytes();
+        if bytes != connection.received_bytes.replace(bytes) {
+            connection.recount();
+        }
+    }
+
     /// Receives more; false at the end of the stream.
     pub(super) async fn receive(&mut self, connection: &Connection, wanted: usize) -> bool {
         let bytes_max = self.likely_bytes(connection, wanted);
@@ -220,10 +246,7 @@ impl Input {
         if bytes_max >= RECEIVE_DIRECT_BYTES_MIN {
             self.touched_bytes = self.touched_bytes.max(before + bytes_max);
         }
-        if self.touched_bytes != connection.received_bytes.get() {
-            connection.received_bytes.set(self.touched_bytes);
-            connection.recount();
-        }
+        self.count(connection);
         connection.reader_rests.set(true);
         if connection.closing.get() {
             connection.ready.wake_all();
@@ -235,12 +258,11 @@ impl Input {
             Either::Right(_) => return false,
         };
         connection.reader_rests.set(false);
-        self.buffer = buffer;
-        self.touched_bytes = self.touched_bytes.max(self.buffer.len());
+        let received = buffer.len() - before;
+        self.touched_bytes = self.touched_bytes.max(buffer.len());
+        self.received.put(buffer);
         connection.last_ns.set(connection.core.reactor.now_ns());
-        connection.received_bytes.set(self.touched_bytes);
-        connection.recount();
-        let received = self.buffer.len() - before;
+        self.count(connection);
         self.filled_bytes = if received == bytes_max { bytes_max } else { 0 };
         let counters = connection.core.shared.core(connection.core.reactor.core());
         counters.received_bytes.add(received as u64);

@@ -59,7 +59,9 @@ impl Transaction {
     async fn shorten(&self, (container, key): Key, value: &mut Value, form: Option<Form>) -> Result<()> {
         let geometry = self.core.volume.geometry();
         let bytes = match value {
-            Value::Bytes(bytes) if bytes.len() > geometry.value_bytes_max => std::mem::take(bytes),
+            Value::Bytes(bytes) if bytes.len() > geometry.value_bytes_max => {
+                std::mem::take(bytes).into_bytes()
+            }
             _ => return Ok(()),
         };
         let begin = Op::UploadBegin {

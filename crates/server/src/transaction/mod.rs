@@ -257,7 +257,7 @@ impl Transaction {
                 let read = self.read(&place, range, pin).await?;
                 (item.bytes, item.upload) = (read.bytes, read.upload);
             }
-            Some(Value::Bytes(bytes)) => item.bytes = cut(bytes, range),
+            Some(Value::Bytes(bytes)) => item.bytes = cut(bytes.into_bytes().into(), range),
             Some(Value::Upload(upload)) => {
                 if pin {
                     self.aside(Op::Pin { upload, key: place.1 }).await?;
@@ -272,7 +272,7 @@ impl Transaction {
     /// What a store writes; of an edit, what came of it.
     async fn new_value(&self, place: &Key, value: Value) -> Result<(Written, Option<Vec<u8>>)> {
         match value {
-            Value::Bytes(bytes) => Ok((Written::Bytes(bytes), None)),
+            Value::Bytes(bytes) => Ok((Written::Bytes(bytes.into_bytes().into()), None)),
             Value::Upload(upload) => {
                 let begun = self.uploads.borrow().get(&(self.partition_of(&place.1), upload)).cloned();
                 let (_, length) = begun.ok_or(Error::Invalid("an upload of another transaction"))?;

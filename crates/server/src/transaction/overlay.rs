@@ -97,7 +97,7 @@ impl Overlay {
     /// What was written to a key, if something was.
     pub(super) fn written(&self, place: &Key) -> Option<Value> {
         match &self.entries.get(place)?.now {
-            Now::Value { written: Written::Bytes(bytes), .. } => Some(Value::Bytes(bytes.clone())),
+            Now::Value { written: Written::Bytes(bytes), .. } => Some(Value::from(bytes.clone())),
             Now::Value { written: Written::Upload(upload, _), .. } => Some(Value::Upload(*upload)),
             _ => None,
         }
@@ -234,7 +234,7 @@ impl Overlay {
                     container,
                     key,
                     value: match written {
-                        Written::Bytes(bytes) => Value::Bytes(bytes),
+                        Written::Bytes(bytes) => bytes.into(),
                         Written::Upload(upload, _) => Value::Upload(upload),
                     },
                     condition,

@@ -47,7 +47,7 @@ fn store(key: &str, value: &[u8]) -> Op {
     Op::Store {
         container: DB,
         key: key.into(),
-        value: Value::Bytes(value.to_vec()),
+        value: Value::from(value.to_vec()),
         condition: Condition::None,
         expiry: Expiry::Never,
         retain: false,

@@ -10,7 +10,7 @@
 
 use super::load::Counted;
 use plimsoll_kv::memory::{Memory, MemoryOptions};
-use plimsoll_kv::{Completion, ContainerId, Device, LocalFuture, Op, Output, Request, Result, Value};
+use plimsoll_kv::{Completion, ContainerId, Device, LocalFuture, Output, Request, Result};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -132,7 +132,7 @@ impl Member for Modelled {
 impl Device for Modelled {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
         Box::pin(async move {
-            let sent = sent_bytes(&request.op);
+            let sent = request.op.value_bytes();
             let done = self.below.clone().execute(request).await;
             let given = done.as_ref().map_or(0, |done| given_bytes(&done.output));
             self.queue.serve(sent + given).await;
@@ -151,16 +151,6 @@ impl Device for Modelled {
     fn part_bytes(&self) -> usize {
         self.below.part_bytes()
     }
-}
-
-/// Bytes of keys and values that a request brings.
-fn sent_bytes(op: &Op) -> u64 {
-    let value = match op {
-        Op::Store { value: Value::Bytes(bytes), .. } | Op::UploadPart { bytes, .. } => bytes.len() as u64,
-        Op::Batch(ops) => ops.iter().map(sent_bytes).sum(),
-        _ => 0,
-    };
-    value + op.key().map_or(0, |key| key.len() as u64)
 }
 
 fn given_bytes(output: &Output) -> u64 {

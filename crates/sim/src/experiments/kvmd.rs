@@ -159,7 +159,7 @@ impl Keys {
         Op::Store {
             container: DB,
             key: self.name(number),
-            value: Value::Bytes(vec![number as u8; value_bytes as usize]),
+            value: Value::from(vec![number as u8; value_bytes as usize]),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,

@@ -146,7 +146,7 @@ impl Caller {
         let (value, bytes) = self.new_value(key, length);
         let input = Input::Set { value, condition: when, expiry: until, get_old };
         let asked = self.begin(key, input);
-        let op = store(key, Value::Bytes(bytes), condition(when), expiry(until), get_old);
+        let op = store(key, Value::from(bytes), condition(when), expiry(until), get_old);
         let op = wishing(op, self.shape.wish(value));
         let called = self.call_or_leave(self.shape.durability(key.number), op).await;
         self.stored(key, &asked, value, called, get_old);
@@ -383,7 +383,7 @@ impl Caller {
             let asked = self.begin(&key, input);
             let value = written.as_ref().map(|(value, _)| *value);
             ops.push(match written {
-                Some((_, bytes)) => store(&key, Value::Bytes(bytes), Condition::None, Expiry::Never, false),
+                Some((_, bytes)) => store(&key, Value::from(bytes), Condition::None, Expiry::Never, false),
                 None => Op::Delete {
                     container: container(&key),
                     key: key.name.1.clone(),
@@ -419,7 +419,7 @@ impl Caller {
         };
         let (value, bytes) = self.new_value(key, length);
         let asked = self.begin(key, Input::set(value.0));
-        let op = store(key, Value::Bytes(bytes), Condition::IfVersion(seen.0), Expiry::Never, false);
+        let op = store(key, Value::from(bytes), Condition::IfVersion(seen.0), Expiry::Never, false);
         let op = wishing(op, self.shape.wish(value));
         let called = self.call_or_leave(self.shape.durability(key.number), op).await;
         self.swapped(key, &asked, (seen, value), called);

@@ -80,7 +80,7 @@ fn store(key: Vec<u8>, number: u64, length: usize, retain: bool) -> Op {
     Op::Store {
         container: CONTAINER,
         key,
-        value: Value::Bytes(bytes_of(number, length)),
+        value: Value::from(bytes_of(number, length)),
         condition: Condition::None,
         expiry: Expiry::Never,
         retain,
