@@ -37,7 +37,7 @@ use plimsoll_kv::{
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Reactor, Work};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Parts of an array are a multiple of so many bytes.
@@ -108,6 +108,8 @@ pub struct Array {
     /// Of them, those of which a write was cut short, perhaps.
     pub(crate) half_written: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
     /// Any key may differ between members: each is compared whenever it is used.
+    /// Shards that each member is asked for, to compute others.
+    pub(crate) recovering: RefCell<BTreeMap<usize, u32>>,
     pub(crate) distrusted: Cell<bool>,
     /// The mark that every half-written key is named stands on the members.
     pub(crate) marked: Cell<bool>,
@@ -187,6 +189,7 @@ impl Array {
             locks: Rc::default(),
             unsettled: RefCell::default(),
             half_written: RefCell::default(),
+            recovering: RefCell::default(),
             distrusted: Cell::new(false),
             marked: Cell::new(false),
             kept: Kept::default(),

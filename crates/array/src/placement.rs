@@ -55,9 +55,9 @@ pub(crate) fn sets(of: ContainerId) -> ContainerId {
     ContainerId(SETS_CONTAINER_MIN + of.0)
 }
 
-/// All containers in which values, or sets of them, stand.
-pub(crate) fn containers() -> impl Iterator<Item = ContainerId> {
-    (0..SETS_CONTAINER_MIN + ARRAY_CONTAINERS).map(ContainerId)
+/// Where members have what belongs to a container of the array: pieces in so many roles, and sets.
+pub fn containers_of(of: ContainerId, roles: usize) -> impl Iterator<Item = ContainerId> {
+    (0..roles).map(move |role| container(of, role)).chain([sets(of)])
 }
 
 /// The shortest word of which the keys that begin with it in braces belong to a partition: what the array

@@ -23,11 +23,12 @@ use crate::roster::MemberState;
 use crate::told::{Proof, Told};
 use crate::walk::Source;
 use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join};
 use futures_util::stream;
 use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Expiry, Op, Output, Result, Value};
 use plimsoll_reactor::Work;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -36,7 +37,7 @@ const TOGETHER: usize = 32;
 /// A resynchronisation that was hindered goes on after this time.
 const RETRY_NS: u64 = 500_000_000;
 /// Keys of a page.
-const PAGE_KEYS: usize = 256;
+pub(crate) const PAGE_KEYS: usize = 256;
 
 impl Array {
     /// Begins to resynchronise a member that is out and there. Without effect on others.
@@ -136,12 +137,20 @@ impl Array {
         let total = self.keys_of(member).await?;
         self.note(member, |status| status.keys_total = total);
         let pace = Pace::new(self.options.rebuild_bytes_per_s);
-        for role in 0..self.roles {
-            for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
-                self.resync_container(member, number, (role, container), &pace).await?;
-            }
+        self.resync_roles(member, number, 0..1, &pace).await?;
+        // What sets have needs their values, and nothing else, as long as all others are in.
+        let is_plain = || !self.forms.has_packed() || self.may_fill(member);
+        let begins_plain = is_plain();
+        let rest = self.resync_roles(member, number, 1..self.roles, &pace);
+        if begins_plain {
+            let sets = self.mend_sets((&pace, Some(member)), || self.goes_on(member, number));
+            try_join(rest, sets).await?;
+        } else {
+            rest.await?;
         }
-        self.mend_sets((&pace, Some(member)), || self.goes_on(member, number)).await?;
+        if !begins_plain || !is_plain() {
+            self.mend_sets((&pace, Some(member)), || self.goes_on(member, number)).await?;
+        }
         if self.marked.get() {
             self.mark_named().await?;
         }
@@ -180,7 +189,8 @@ impl Array {
                 background(device, step(Some(known.id), end)).await?;
             }
         }
-        for container in placement::containers().chain([ROSTER, JOURNAL]) {
+        let of = |container| placement::containers_of(ContainerId(container), self.roles);
+        for container in (0..ARRAY_CONTAINERS).flat_map(of).chain([ROSTER, JOURNAL]) {
             let Output::Stats(stats) = background(device, Op::Stats { container }).await? else { continue };
             if is_overtaken() {
                 return Ok(());
@@ -215,6 +225,22 @@ impl Array {
     /// Whose keys a member holds in a role.
     pub(crate) fn primary_of(&self, member: usize, role: usize) -> usize {
         (member + self.count() - role) % self.count()
+    }
+
+    /// Gives a member what it should hold of keys in some roles, one after the other.
+    async fn resync_roles(
+        self: &Rc<Self>,
+        member: usize,
+        number: u64,
+        roles: Range<usize>,
+        pace: &Pace,
+    ) -> Result<()> {
+        for role in roles {
+            for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
+                self.resync_container(member, number, (role, container), pace).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn resync_container(

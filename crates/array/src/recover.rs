@@ -59,6 +59,22 @@ impl Set {
     }
 }
 
+/// A shard that a member is asked for, to compute another.
+struct Asked<'a>(&'a Array, usize);
+
+impl<'a> Asked<'a> {
+    fn new(array: &'a Array, member: usize) -> Asked<'a> {
+        *array.recovering.borrow_mut().entry(member).or_default() += 1;
+        Asked(array, member)
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        *self.0.recovering.borrow_mut().entry(self.1).or_default() -= 1;
+    }
+}
+
 impl Array {
     /// The piece that a stub stands for, from the rest of its set.
     pub(crate) async fn recovered(
@@ -85,6 +101,9 @@ impl Array {
         let mut holders = named.holders.clone();
         let parities = holders.len() - 1;
         holders[..parities].rotate_left(place.id.1 as usize / 64 % parities);
+        // Who has told where it is has done its part of the work.
+        let told_by = self.member_of(place, stub.role);
+        holders[..parities].sort_by_key(|holder| usize::from(*holder) == told_by);
         for holder in &holders {
             let Some(device) = self.readable(usize::from(*holder)) else { continue };
             let record = match self.record(&device, place.container, named.set, manner).await {
@@ -102,7 +121,7 @@ impl Array {
             let is_it = |value: &Packed| value.version == header.version && value.key == place.key;
             let at = record.set.values.iter().position(is_it);
             let at = at.ok_or_else(|| unreadable("its set does not name it"))?;
-            let bytes = self.lost_shard(place.container, record, at, manner).await?;
+            let bytes = self.lost_shard(place.container, record, (at, told_by), manner).await?;
             let header = Header { is_stub: false, ..header };
             return Ok(Piece { item: Item { bytes, ..stub.item }, header: Some(header), stub: None, ..stub });
         }
@@ -166,34 +185,35 @@ impl Array {
         numbers.iter().all(|number| usize::from(*number) < self.count())
     }
 
-    /// A shard of data that cannot be read, computed.
+    /// A shard of data that cannot be read, computed from as many others as it takes; of one member only where
+    /// the rest do not do.
     async fn lost_shard(
         self: &Rc<Self>,
         container: ContainerId,
         record: Record,
-        lost: usize,
+        (lost, last): (usize, usize),
         manner: &Manner,
     ) -> Result<Vec<u8>> {
         let Record { set, number, parity } = record;
-        let each = (0..set.values.len()).map(async |at| {
-            let device = self.readable(self.primary_of_value(&set, at)).filter(|_| at != lost)?;
-            self.shard_at(&device, container, &set.values[at], manner).await.ok().map(|(bytes, _)| bytes)
-        });
-        let mut shards = join_all(each).await;
-        shards.resize(set.data.into(), Some(Vec::new()));
-        shards.resize(shards.len() + set.parities(), None);
+        let (data, values) = (usize::from(set.data), set.values.len());
+        let mut shards: Vec<Option<Vec<u8>>> = vec![None; data + set.parities()];
+        shards[values..data].fill(Some(Vec::new()));
         if number < set.parities() {
-            shards[usize::from(set.data) + number] = Some(parity);
+            shards[data + number] = Some(parity);
         }
-        for number in 0..set.parities() {
-            let is_enough = shards.iter().flatten().count() >= usize::from(set.data);
-            let at = usize::from(set.data) + number;
-            let Some(device) = self.readable(set.holders[number].into()) else { continue };
-            if is_enough || shards[at].is_some() {
-                continue;
-            }
-            let record = self.record(&device, container, set.name, manner).await.ok();
-            shards[at] = record.filter(|record| record.set == set).map(|record| record.parity);
+        let mut others: Vec<usize> =
+            (0..shards.len()).filter(|at| *at != lost && shards[*at].is_none()).collect();
+        // Who has least to do goes first, and of those alike who has told where the set is goes last.
+        others.sort_by_cached_key(|at| {
+            let member = self.member_of_shard(&set, *at);
+            (self.recovering.borrow().get(&member).copied().unwrap_or(0), member == last)
+        });
+        let mut others = others.into_iter();
+        while shards.iter().flatten().count() < data && others.len() > 0 {
+            let lacking = data - shards.iter().flatten().count();
+            let each = others.by_ref().take(lacking);
+            let each = each.map(async |at| (at, self.shard_of_set(container, &set, at, manner).await));
+            join_all(each).await.into_iter().for_each(|(at, shard)| shards[at] = shard);
         }
         let computed = self.computed(&set, &shards, lost);
         if computed.is_err() {
@@ -201,6 +221,36 @@ impl Array {
             tracing::error!(partition = self.partition, ?missing, ?set, "a set does not give a value");
         }
         computed
+    }
+
+    /// The member that has a shard of a set: of data, or behind those of parity.
+    fn member_of_shard(&self, set: &Set, at: usize) -> usize {
+        match at.checked_sub(set.data.into()) {
+            Some(number) => set.holders[number].into(),
+            None => self.primary_of_value(set, at),
+        }
+    }
+
+    /// A shard of a set, if its member can be read.
+    async fn shard_of_set(
+        self: &Rc<Self>,
+        container: ContainerId,
+        set: &Set,
+        at: usize,
+        manner: &Manner,
+    ) -> Option<Vec<u8>> {
+        let member = self.member_of_shard(set, at);
+        let device = self.readable(member)?;
+        let _asked = Asked::new(self, member);
+        if at < set.data.into() {
+            return self
+                .shard_at(&device, container, &set.values[at], manner)
+                .await
+                .ok()
+                .map(|(bytes, _)| bytes);
+        }
+        let record = self.record(&device, container, set.name, manner).await.ok()?;
+        (record.set == *set).then_some(record.parity)
     }
 
     /// A shard of data from others.

@@ -81,14 +81,19 @@ pub(crate) fn decode_version(bytes: &[u8]) -> Option<Version> {
     Some(Version { epoch: u32::from_le_bytes(*epoch), clock: u64::from_le_bytes(*clock) })
 }
 
+/// What keys of records of sets begin with.
+pub(crate) fn set_prefix(tag: &str) -> Vec<u8> {
+    [tag.as_bytes(), b"s"].concat()
+}
+
 /// The key under which a record of a set stands.
 pub(crate) fn set_key(tag: &str, name: Version) -> Vec<u8> {
-    [tag.as_bytes(), b"s", &encode_version(name)].concat()
+    [set_prefix(tag), encode_version(name).to_vec()].concat()
 }
 
 /// The set of which a key names a record, if it does.
 pub(crate) fn set_named(tag: &str, key: &[u8]) -> Option<Version> {
-    let name = key.strip_prefix(tag.as_bytes())?.strip_prefix(b"s")?;
+    let name = key.strip_prefix(&set_prefix(tag)[..])?;
     if name.len() == VERSION_BYTES { decode_version(name) } else { None }
 }
 

@@ -8,6 +8,7 @@
 //! * a shard is written as a ghost, and never in the place of a value: what a key holds is not judged here.
 
 use crate::array::{Array, Place};
+use crate::fill::Told;
 use crate::gather::Piece;
 use crate::header::Header;
 use crate::leave::{Membership, ghost_of, is_no_set, no_set, plain_store};
@@ -21,11 +22,9 @@ use crate::regroup::Lives;
 use crate::roster::MemberState;
 use crate::set::{
     Packed, Set, VERSION_BYTES, decode_version, encode_version, ghost_key, is_ghost, lasting_key, set_key,
-    set_named,
 };
 use crate::walk::Source;
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::TryStreamExt;
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, Version};
 use std::pin::pin;
 use std::rc::Rc;
@@ -55,68 +54,46 @@ impl Array {
             return Ok(sum);
         }
         for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
-            for holder in 0..self.count() {
-                let Some(device) = self.readable(holder) else { continue };
-                let source = Source { device, container: placement::sets(container), member: holder };
-                let mut after = None;
-                while let Some(keys) = page(&source, &mut after).await? {
-                    let names = keys.iter().filter_map(|key| set_named(&self.tag, key));
-                    let each = names.map(async |name| {
-                        let turn = pace.turn(self.reactor.now_ns());
-                        self.rest_until(turn.at_ns).await;
-                        if !goes_on() {
-                            return Ok(Mended::default());
-                        }
-                        let mended = self.mend_set(container, (&source, name), member).await?;
-                        pace.end(turn, mended.bytes);
-                        Ok::<Mended, Error>(mended)
-                    });
-                    let mut each = pin!(stream::iter(each).buffer_unordered(TOGETHER));
-                    while let Some(mended) = each.next().await {
-                        let mended = mended?;
-                        sum =
-                            Mended { records: sum.records + mended.records, bytes: sum.bytes + mended.bytes };
-                    }
-                    if !goes_on() {
-                        return Ok(sum);
-                    }
+            let sets = self.each_set(container).map_ok(async |told| {
+                let turn = pace.turn(self.reactor.now_ns());
+                self.rest_until(turn.at_ns).await;
+                if !goes_on() {
+                    return Ok(Mended::default());
+                }
+                let mended = self.mend_set(container, &told, member).await?;
+                pace.end(turn, mended.bytes);
+                Ok::<Mended, Error>(mended)
+            });
+            let mut mended = pin!(sets.try_buffer_unordered(TOGETHER));
+            while let Some(mended) = mended.try_next().await? {
+                sum = Mended { records: sum.records + mended.records, bytes: sum.bytes + mended.bytes };
+                if !goes_on() {
+                    return Ok(sum);
                 }
             }
         }
         Ok(sum)
     }
 
-    /// Looks through a set that a member holds a record of, unless another of its holders does.
+    /// Looks through a set. For a member alone only if that lacks something.
     async fn mend_set(
         self: &Rc<Self>,
         container: ContainerId,
-        (source, name): (&Source, Version),
+        told: &Told,
         member: Option<usize>,
     ) -> Result<Mended> {
-        let manner = Manner::background();
-        let set = match self.record(&source.device, container, name, &manner).await {
-            Ok(record) => record.set,
-            // Another has it, and writes it again.
-            Err(Error::NotFound | Error::Unreadable(_)) => return Ok(Mended::default()),
-            Err(error) => return Err(error),
-        };
-        for before in set.holders.iter().map(|holder| usize::from(*holder)) {
-            if before == source.member {
-                break;
+        let Some((set, source)) = self.set_told(container, told).await? else { return Ok(Mended::default()) };
+        if let Some(member) = member {
+            if let Some(filled) = self.fill_set(container, (&set, &source), member).await? {
+                return Ok(filled);
             }
-            let Some(device) = self.readable(before) else { continue };
-            if self.record(&device, container, name, &manner).await.is_ok() {
+            if !self.lacks_of_set(container, &set, member).await? {
                 return Ok(Mended::default());
             }
         }
-        if let Some(member) = member
-            && !self.lacks_of_set(container, &set, member).await?
-        {
-            return Ok(Mended::default());
-        }
         let (_guards, places) = self.hold_set(container, &set).await?;
-        if let Err(Error::NotFound) = self.record(&source.device, container, name, &manner).await {
-            return Ok(Mended::default()); // It has gone meanwhile.
+        if self.has_gone(&source, container, set.name).await {
+            return Ok(Mended::default());
         }
         // For a member alone nobody asks before that is in doubt.
         let mut lives =
@@ -182,11 +159,6 @@ impl Array {
             }
             _ => true,
         })
-    }
-
-    /// Whether others than this one are not in.
-    fn are_out_beside(&self, member: usize) -> bool {
-        (0..self.count()).any(|other| other != member && self.state(other) != MemberState::In)
     }
 
     /// The shards of data of a set; those that their members lack are computed, and given to them.

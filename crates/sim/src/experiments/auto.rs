@@ -116,7 +116,7 @@ async fn follow(reactor: Reactor, model: Model, policy: Policy, (trace, keys): (
     let stored: u64 = (0..trace.keys_after(2)).map(|key| trace.bytes_of(key)).sum();
     let mut kept = 0;
     for member in 0..setup.devices.len() {
-        kept += setup.stored_bytes(member).await;
+        kept += setup.stored(member).await.bytes;
     }
     setup.array().close().await;
     Came { new_per_s: new.per_s, then_per_s: then.per_s, space: kept as f64 / stored as f64 }

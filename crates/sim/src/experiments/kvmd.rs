@@ -11,7 +11,7 @@ use super::{MODELS, Report, Table};
 use plimsoll_array::{Array, ArrayOptions, Joining, Mechanism, MemberState, Policy, SizeRange};
 use plimsoll_kv::{
     Completion, Condition, ContainerId, Device, Durability, Error, Expiry, LocalFuture, Op, Request, Result,
-    Value,
+    Stats, Value,
 };
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Reactor, Work};
@@ -22,8 +22,6 @@ use std::rc::Rc;
 
 pub(super) const DEVICES: usize = 6;
 const DB: ContainerId = ContainerId(0);
-/// Where sets of its values stand.
-const SETS: ContainerId = ContainerId(3840);
 /// Bytes of values of one measurement, and keys at most.
 const STORED_BYTES: u64 = 256 << 20;
 const KEYS_MAX: u64 = 20_000;
@@ -396,8 +394,8 @@ async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): 
         setup.devices[member] = fresh;
         if member == 0 {
             let took_ns = (reactor.now_ns() - start_ns) as f64;
-            let status = &array.status().members[member];
-            let writes_ns = model.cost_ns(status.keys_total as f64, setup.stored_bytes(member).await as f64);
+            let stored = setup.stored(member).await;
+            let writes_ns = model.cost_ns(stored.keys as f64, stored.bytes as f64);
             let ms = 1e6;
             let shares = [retrieved[1] / retrieved[0], retrieved[2] / retrieved[0]];
             return [shares.as_slice(), &[took_ns / ms, writes_ns / ms, took_ns / writes_ns]].concat();
@@ -407,17 +405,18 @@ async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): 
 }
 
 impl Setup {
-    /// Bytes of keys and values on a device, and of what belongs to sets.
-    pub(super) async fn stored_bytes(&self, member: usize) -> u64 {
-        let mut bytes = 0;
-        for container in (0..DEVICES as u32).map(|role| ContainerId(role * 120)).chain([SETS]) {
+    /// Keys and bytes on a device, those of what belongs to sets included.
+    pub(super) async fn stored(&self, member: usize) -> Stats {
+        let mut sum = Stats::default();
+        for container in plimsoll_array::containers_of(ContainerId::default(), DEVICES) {
             let request = Request::new(Durability::Sync, Op::Stats { container });
             let done = self.devices[member].clone().execute(request).await.expect("counted");
             if let plimsoll_kv::Output::Stats(stats) = done.output {
-                bytes += stats.bytes;
+                sum.keys += stats.keys;
+                sum.bytes += stats.bytes;
             }
         }
-        bytes
+        sum
     }
 }
 
