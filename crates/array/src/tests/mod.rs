@@ -6,6 +6,7 @@ mod beside;
 mod custom;
 mod described;
 mod failures;
+mod filling;
 mod model;
 mod opening;
 mod pace;

@@ -1,0 +1,89 @@
+//! Filling: a new device gets what it should hold of sets, each of which is told once.
+
+use super::bench::{DB, run, set};
+use super::packing::{bench, check, fill, found_sets, settled, value};
+use futures_util::TryStreamExt;
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
+
+#[test]
+fn each_set_is_told_once_by_all_that_hold_it() {
+    run(async |reactor| {
+        let bench = bench(&reactor, 6, 4, 2);
+        let array = bench.open().await;
+        for some in (0..2_400).collect::<Vec<_>>().chunks(48) {
+            let each = some.iter().map(async |number| set(&array, &format!("n:{number}"), b"a value").await);
+            join_all(each).await.into_iter().for_each(|stored| drop(stored.unwrap()));
+        }
+        settled(&reactor).await;
+        let told: Vec<_> = array.each_set(DB).try_collect().await.unwrap();
+        let (sets, ghosts) = found_sets(&bench).await;
+        assert!(sets.len() > 2 * crate::rebuild::PAGE_KEYS && ghosts == 0, "{} sets", sets.len());
+        let names: BTreeSet<_> = told.iter().map(|(name, _)| *name).collect();
+        assert_eq!((told.len(), names), (sets.len(), sets.iter().map(|set| set.name).collect()));
+        for (name, members) in &told {
+            let set = sets.iter().find(|set| set.name == *name).unwrap();
+            let holders: BTreeSet<usize> = set.holders.iter().map(|holder| usize::from(*holder)).collect();
+            assert_eq!(holders, members.iter().copied().collect());
+        }
+    });
+}
+
+/// Values that their sets go on needing were overwritten, before the device went and while it was out: the new
+/// one has what the sets need of it, too.
+#[test]
+fn a_new_device_has_what_sets_need_of_it_whatever_was_overwritten() {
+    for lost in 0..6 {
+        run(move |reactor| async move {
+            let mut bench = bench(&reactor, 6, 4, 2);
+            let array = bench.open().await;
+            fill(&array, 180, 1).await;
+            settled(&reactor).await;
+            for number in (0..180).step_by(7) {
+                set(&array, &format!("key:{number}"), &value(number, 2)).await.unwrap();
+            }
+            array.take_out(lost, "for a test");
+            reactor.sleep_ns(1_000_000).await;
+            for number in (0..180).step_by(5) {
+                set(&array, &format!("key:{number}"), &value(number, 3)).await.unwrap();
+            }
+            let fresh = bench.fresh(lost, 77);
+            array.replace(lost, fresh).await.unwrap();
+            bench.whole(&array).await;
+            for other in [lost + 1, lost + 2] {
+                array.take_out(other % 6, "for a test");
+                reactor.sleep_ns(1_000_000).await;
+            }
+            for number in 0..180 {
+                let age = if number % 5 == 0 { 3 } else { 1 + u8::from(number % 7 == 0) };
+                let found = super::bench::bytes(&array, &format!("key:{number}")).await;
+                assert_eq!(
+                    found,
+                    Some(value(number, age)),
+                    "key:{number}, without {lost} and its neighbours"
+                );
+            }
+        });
+    }
+}
+
+/// All that were lost one after the other are filled from what the ones before them were given.
+#[test]
+fn devices_that_are_replaced_one_after_the_other_lose_nothing() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 6, 4, 2);
+        let array = bench.open().await;
+        fill(&array, 180, 1).await;
+        settled(&reactor).await;
+        for member in 0..6 {
+            let fresh = bench.fresh(member, 80 + member as u8);
+            array.replace(member, fresh).await.unwrap();
+            bench.whole(&array).await;
+            check(&array, 180, 1).await;
+        }
+        array.take_out(2, "for a test");
+        array.take_out(5, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        check(&array, 180, 1).await;
+    });
+}
