@@ -19,6 +19,7 @@ mod sets;
 mod shards;
 mod sizes;
 mod slow;
+mod ssd;
 mod stateless;
 mod together;
 mod worlds;
