@@ -213,7 +213,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12000))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     /// The drives lose power whenever the server dies, and what they had not flushed.
     #[test]

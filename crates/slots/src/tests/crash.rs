@@ -25,6 +25,8 @@ enum Step {
     /// Stores of so many bytes, deletes where there are none, and a short value of a container of books.
     Batch(Vec<(u8, Option<usize>)>, u8, bool, Durability),
     Upload(u8, usize),
+    /// Several at a time, of keys of their own.
+    Together(Vec<(usize, bool, Durability)>),
     Clear,
     Sync,
     Compact,
@@ -47,8 +49,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => key.clone().prop_map(Step::Release),
         2 => key.clone().prop_map(Step::Revert),
         3 => (key.clone(), durability()).prop_map(|(k, d)| Step::Delete(k, d)),
-        5 => (proptest::collection::vec(entry, 1..5), 0_u8..3, any::<bool>(), durability())
+        5 => (proptest::collection::vec(entry, 1..5), 0_u8..KEYS, any::<bool>(), durability())
             .prop_map(|(entries, book, retain, d)| Step::Batch(entries, book, retain, d)),
+        4 => proptest::collection::vec((length, any::<bool>(), durability()), 2..KEYS as usize)
+            .prop_map(Step::Together),
         1 => (key, 0_usize..350).prop_map(|(k, n)| Step::Upload(k, n)),
         1 => Just(Step::Clear),
         1 => Just(Step::Sync),
@@ -188,6 +192,7 @@ impl Test {
                 self.batch(entries, book, retain, durability).await
             }
             Step::Upload(k, length) => self.upload(k, length).await,
+            Step::Together(each) => self.together(each).await,
             Step::Clear => {
                 let gone = (0..KEYS).map(|number| (name(number), Held::default())).collect();
                 self.ask(Op::Clear { container: db }, Durability::Sync, gone).await;
@@ -234,6 +239,55 @@ impl Test {
         ops.push(super::bench::store_op(OTHER, &key, Value::Bytes(value.clone()), false));
         changes.insert((OTHER, key), Held { current: Some(value), retained: None });
         self.ask(Op::Batch(ops), durability, changes).await;
+    }
+
+    /// Batches of a key each, and of a book each that rides on it; keys that hold something are deleted too.
+    async fn together(&mut self, each: Vec<(usize, bool, Durability)>) {
+        let mut asked = Vec::new();
+        for (number, (length, retain, durability)) in each.into_iter().enumerate() {
+            let (key, book) = (format!("k{number}"), format!("book{number}"));
+            let name = (super::bench::DB, key.clone());
+            let (value, title) = (self.value(length), self.value(20));
+            let before = self.held(&name);
+            let mut ops = vec![super::bench::store_op(OTHER, &book, Value::Bytes(title.clone()), false)];
+            let held = match (before.current, length % 5) {
+                (Some(_), 0) => {
+                    ops.push(del_op(&key));
+                    Held::default()
+                }
+                (current, _) => {
+                    ops.push(if retain { retain_op(&key, &value) } else { set_op(&key, &value) });
+                    Held { current: Some(value), retained: current.filter(|_| retain) }
+                }
+            };
+            let book = ((OTHER, book), Held { current: Some(title), retained: None });
+            asked.push((Op::Batch(ops), durability, World::from([(name, held), book])));
+        }
+        asked.iter().for_each(|(_, _, changes)| self.may_be(changes));
+        let done = asked.iter().map(|(op, durability, _)| execute_as(&self.slots, op.clone(), *durability));
+        let done = futures_util::future::join_all(done).await;
+        let (mut unsure, mut is_flushed, mut is_lost) = (BTreeSet::new(), false, false);
+        for ((op, durability, changes), result) in asked.into_iter().zip(done) {
+            match result {
+                Ok(_) if durability == Durability::Sync => is_flushed = true,
+                Ok(_) => unsure.extend(changes.keys().cloned()),
+                Err(Error::ReadOnly(why) | Error::Unreadable(why)) if why.contains("power was lost") => {
+                    unsure.extend(changes.keys().cloned());
+                    is_lost = true;
+                    continue;
+                }
+                Err(error) => panic!("{op:?}: {error}"),
+            }
+            self.now.extend(changes);
+        }
+        if is_flushed {
+            // What was completed before is durable; of those beside nothing is known but what was told.
+            self.maybe.retain(|name, _| unsure.contains(name));
+            self.together.retain(|changes| changes.keys().all(|name| unsure.contains(name)));
+        }
+        if is_lost {
+            self.reopen().await;
+        }
     }
 
     async fn upload(&mut self, k: u8, length: usize) {
