@@ -184,7 +184,8 @@ impl Slots {
         (slot, entry.occupied[usize::from(slot)])
     }
 
-    /// Waits until an object may go: what overtook its riders is durable, those too that go while it is waited.
+    /// Waits until an object may go: what overtook its riders is durable, those too that go while it is
+    /// waited.
     pub(crate) async fn may_go(&self, key: DriveKey) -> Result<()> {
         loop {
             let flush = self.state.borrow().hosts.goes_after(key);
@@ -246,8 +247,10 @@ impl Slots {
         let of = Slots::key_of(change);
         let alone = {
             let state = self.state.borrow();
-            let entry = state.entry(change.container, &change.key);
-            let entry = entry.expect("what is deleted is there while its key is held");
+            let Some(entry) = state.entry(change.container, &change.key) else {
+                // It was stored by the same batch, and is not there after all.
+                return Ok(Placed { spots: vec![Spot::Deleted], flush: 0, intent: None });
+            };
             let slot = entry.current_slot().filter(|_| entry.stale_slots().next().is_none());
             let slot = slot.filter(|_| entry.retained.is_none() && !state.hosts.is_ridden(&of));
             slot.map(|slot| self.place(&of, slot)).filter(|key| !state.hosts.carries(*key))

@@ -85,6 +85,11 @@ proptest! {
     }
 
     #[test]
+    fn any_values_are_survived(data in proptest::collection::vec(any::<u8>(), 0..300)) {
+        crate::fuzz::value(&data);
+    }
+
+    #[test]
     fn bytes_that_were_once_right_are_survived(
         object in object(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),

@@ -80,7 +80,6 @@ impl Slots {
         loop {
             let listed = self.drive.list(from.clone(), LIST_MAX).await;
             let mut page = listed.map_err(|error| OpenError::Failed(format!("a list: {error}")))?;
-            let is_last = page.len() < LIST_MAX;
             // A page begins with the last key of the one before.
             page.retain(|key| *key != from);
             let Some(last) = page.last().cloned() else { break };
@@ -96,9 +95,6 @@ impl Slots {
                 self.sort(&mut found, key, read?).await?;
             }
             from = last;
-            if is_last {
-                break;
-            }
         }
         self.resolve(found).await
     }

@@ -45,8 +45,10 @@ pub(crate) struct Holding {
     /// When it began to hold: what had not expired then stays for it.
     since_ms: u64,
     prepared: Option<Rc<Prepared>>,
-    /// It is being applied: there is no way back.
+    /// It was to be applied: there is no way back.
     is_decided: bool,
+    /// It is being applied.
+    is_applying: bool,
 }
 
 /// What a transaction has prepared.
@@ -103,7 +105,15 @@ impl Slots {
             keys = self.locks.keep(&ids.iter().copied().collect::<Vec<_>>()).await;
         }
         let since_ms = self.clock.now_ms();
-        Holding { _keys: keys, ids, everything, since_ms, prepared: None, is_decided: false }
+        Holding {
+            _keys: keys,
+            ids,
+            everything,
+            since_ms,
+            prepared: None,
+            is_decided: false,
+            is_applying: false,
+        }
     }
 
     /// Looks at what a transaction holds.
@@ -225,16 +235,22 @@ impl Slots {
     }
 
     async fn apply_prepared(self: &Rc<Self>, id: TransactionId) -> Result<Output> {
-        let (prepared, since_ms) = self.holding(id, |holding| {
+        let (prepared, since_ms, is_applying) = self.holding(id, |holding| {
             holding.is_decided = holding.prepared.is_some();
-            (holding.prepared.clone(), holding.since_ms)
+            let is_applying = std::mem::replace(&mut holding.is_applying, holding.is_decided);
+            (holding.prepared.clone(), holding.since_ms, is_applying)
         })?;
         let prepared = prepared.ok_or(UNKNOWN)?;
+        if is_applying {
+            return Err(Error::Overloaded);
+        }
         let guards = self.lock_generations(&prepared.writes).await;
         let at = Some((prepared.key, prepared.intent.head.clone()));
         let mode = Mode::Transaction { since_ms };
-        self.write_as(prepared.writes.clone(), mode, Durability::Sync, at).await?;
+        let applied = self.write_as(prepared.writes.clone(), mode, Durability::Sync, at).await;
         drop(guards);
+        self.holding(id, |holding| holding.is_applying = false)?;
+        applied?;
         // What it was prepared in is not there any more.
         prepared.intent.chunks.iter().for_each(|key| self.doomed.add(*key));
         let IntentHead::Transaction(_, participants) = &prepared.intent.head else {

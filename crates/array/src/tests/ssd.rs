@@ -7,6 +7,7 @@ use plimsoll_reactor::Reactor;
 use plimsoll_reactor::sync::Permits;
 use plimsoll_slots::{Commands, Cost, DelaySsd, FormatOptions, Medium, Slots};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// What a command costs: enough for others to come between.
@@ -146,5 +147,59 @@ fn what_was_acknowledged_is_there_after_all_drives_lost_power() {
                 }
             }
         }
+    });
+}
+
+/// The server dies at any request to any member, and all drives lose power at that instant.
+#[test]
+fn writes_that_a_power_loss_cuts_short_are_there_or_not_and_stay_so() {
+    run(async |reactor| {
+        let mechanisms = [
+            Mechanism::Replication { copies: 3 },
+            Mechanism::Splitting { data: 4, parities: 2 },
+            Mechanism::Packing { data: 4, parities: 2 },
+        ];
+        let mut cut_short = 0;
+        for (mechanism, nth) in mechanisms.iter().flat_map(|one| (1..80).map(move |nth| (*one, nth))) {
+            let bench = Bench::over_ssds(&reactor, 6, &policy(mechanism));
+            let array = bench.open().await;
+            let mut holds: BTreeMap<String, Option<Vec<u8>>> = BTreeMap::new();
+            for number in 0..4_u8 {
+                set(&array, &format!("k{number}"), &[number; 50]).await.unwrap();
+                holds.insert(format!("k{number}"), Some(vec![number; 50]));
+            }
+            bench.dies_at(nth, |_| true);
+            let mut unsure = None;
+            for number in 0..60_u8 {
+                let key = format!("k{}", number % 4);
+                let after = (number % 7 != 3).then(|| vec![number; 30 + usize::from(number)]);
+                let done = match &after {
+                    Some(value) => set(&array, &key, value).await,
+                    None => del(&array, &key).await,
+                };
+                match done {
+                    Ok(_) | Err(Error::NotFound) => drop(holds.insert(key, after)),
+                    Err(_) => {
+                        unsure = Some((key, after));
+                        break;
+                    }
+                }
+            }
+            cut_short += usize::from(unsure.is_some());
+            for _ in 0..2 {
+                let array = bench.open().await;
+                for key in holds.keys().cloned().collect::<Vec<_>>() {
+                    let is = bytes(&array, &key).await;
+                    match unsure.take_if(|(unsure, _)| *unsure == key) {
+                        Some((_, after)) => {
+                            assert!(is == after || is == holds[&key], "{mechanism:?}, {nth}: {key}");
+                            holds.insert(key, is); // From here on it is this.
+                        }
+                        None => assert_eq!(is, holds[&key], "{mechanism:?}, {nth}: {key}"),
+                    }
+                }
+            }
+        }
+        assert!(cut_short > 200, "{cut_short} of 237 were cut short");
     });
 }

@@ -21,6 +21,8 @@ enum Step {
     Retain(u8, usize, Durability),
     Release(u8),
     Revert(u8),
+    /// Retains, and releases or reverts at once.
+    Briefly(u8, usize, Durability, bool),
     Delete(u8, Durability),
     /// Stores of so many bytes, deletes where there are none, and a short value of a container of books.
     Batch(Vec<(u8, Option<usize>)>, u8, bool, Durability),
@@ -46,6 +48,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (key.clone(), length.clone(), durability()).prop_map(|(k, n, d)| Step::Set(k, n, d)),
         4 => (key.clone(), length.clone(), durability()).prop_map(|(k, n, d)| Step::Retain(k, n, d)),
+        2 => (key.clone(), length.clone(), durability(), any::<bool>())
+            .prop_map(|(k, n, d, back)| Step::Briefly(k, n, d, back)),
         2 => key.clone().prop_map(Step::Release),
         2 => key.clone().prop_map(Step::Revert),
         3 => (key.clone(), durability()).prop_map(|(k, d)| Step::Delete(k, d)),
@@ -182,6 +186,11 @@ impl Test {
                     let held = Held { current: before.retained, retained: None };
                     self.ask(revert_op(&key(k)), Durability::Sync, World::from([(name(k), held)])).await;
                 }
+            }
+            Step::Briefly(k, length, durability, back) => {
+                Box::pin(self.take(Step::Retain(k, length, durability))).await;
+                let then = if back { Step::Revert(k) } else { Step::Release(k) };
+                Box::pin(self.take(then)).await;
             }
             Step::Delete(k, durability) => {
                 if self.held(&name(k)).current.is_some() {

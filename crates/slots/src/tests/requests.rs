@@ -117,3 +117,41 @@ fn after_a_command_failed_nothing_is_written_and_reads_go_on() {
         execute(&slots, set_op("b", b"1")).await.unwrap();
     });
 }
+
+/// What `docs/rfcs/2026-11-23-kv-ssd.md` says.
+#[test]
+fn a_key_costs_so_much_memory() {
+    let bytes = crate::memory_bytes_per_key(16);
+    assert_eq!(bytes, 272, "bytes for a key of 16");
+}
+
+/// A store and a delete of a key that was not there come to nothing.
+#[test]
+fn what_a_batch_takes_back_was_never_there() {
+    run(5, |reactor| async move {
+        let medium = formatted(&reactor).await;
+        let slots = open(&reactor, &medium).await;
+        execute(&slots, Op::Batch(vec![set_op("k", b"v"), del_op("k")])).await.unwrap();
+        assert_eq!(bytes(&slots, "k").await, None);
+        slots.idle().await;
+        assert_eq!(medium.objects().len(), 2);
+    });
+}
+
+#[test]
+fn keys_whose_time_has_come_go_when_somebody_asks_for_them() {
+    run(6, |reactor| async move {
+        let medium = formatted(&reactor).await;
+        let slots = open(&reactor, &medium).await;
+        let mut op = set_op("k", b"v");
+        if let Op::Store { expiry, .. } = &mut op {
+            *expiry = Expiry::At(reactor.wall_ms() + 10);
+        }
+        execute(&slots, op).await.unwrap();
+        reactor.sleep_ns(20_000_000).await;
+        assert_eq!(medium.objects().len(), 3);
+        assert_eq!(bytes(&slots, "k").await, None);
+        slots.idle().await;
+        assert_eq!(medium.objects().len(), 2);
+    });
+}

@@ -171,12 +171,9 @@ fn many() -> Vec<Op> {
 async fn count(slots: &Rc<Slots>) -> usize {
     let mut there = 0;
     for number in 0..400 {
-        match bytes(slots, &format!("k{number}")).await {
-            Some(bytes) => {
-                assert_eq!(bytes, [number as u8; 3500]);
-                there += 1;
-            }
-            None => {}
+        if let Some(bytes) = bytes(slots, &format!("k{number}")).await {
+            assert_eq!(bytes, [number as u8; 3500]);
+            there += 1;
         }
     }
     there
@@ -186,11 +183,12 @@ async fn count(slots: &Rc<Slots>) -> usize {
 fn a_long_batch_is_there_whole_or_not_at_all_whenever_power_is_lost() {
     run(4, |reactor| async move {
         let mut all = 0;
-        for nth in (1..40).chain([100, 200, 300, 400, 406, 407, 408, 409, 410, 500]) {
+        let often = (0..60).map(|number| 1 + number % 6); // While it is committed.
+        for nth in often.chain(7..40).chain([100, 200, 300, 400, 406, 407, 408, 409, 410, 500]) {
             let medium = formatted(&reactor).await;
             let slots = open(&reactor, &medium).await;
             execute(&slots, set_op("k0", &[0; 3500])).await.unwrap();
-            medium.lose_power_at(nth, nth % 2 == 0);
+            medium.lose_power_at(nth, reactor.random_u64().is_multiple_of(2));
             let stored = execute(&slots, Op::Batch(many())).await;
             reactor.sleep_ns(300_000_000).await;
             lose(&reactor, &medium);
@@ -203,7 +201,7 @@ fn a_long_batch_is_there_whole_or_not_at_all_whenever_power_is_lost() {
             assert_eq!(count(&slots).await, there);
             assert_eq!(medium.objects().len(), 2 + there, "nothing is left over, {nth}");
         }
-        assert!((10..49).contains(&all), "{all} of 49 times it was there");
+        assert!((10..100).contains(&all), "{all} of 103 times it was there");
     });
 }
 
