@@ -134,7 +134,8 @@ impl Slots {
             return self.commit_intent(changes, key, head).await;
         }
         match changes {
-            [] => Ok(Placed { spots: Vec::new(), flush: 0, intent: None }),
+            // A transaction that changes nothing: what it read is durable before it is told that it is done.
+            [] => Ok(Placed { spots: Vec::new(), flush: self.flushes.next(), intent: None }),
             [change] if matches!(change.body, Body::Gone) => self.commit_delete(change).await,
             changes => match self.host_of(changes) {
                 Some((host, riders)) => self.commit_host(changes, host, riders).await,

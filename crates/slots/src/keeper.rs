@@ -21,6 +21,7 @@ use plimsoll_kv::{ContainerId, Result};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::rc::Rc;
 
 /// Keys looked at in one round.
@@ -38,14 +39,22 @@ const RETRY_DELAY_NS: u64 = 10_000_000;
 
 type Named = (ContainerId, Vec<u8>);
 
+/// Keys of which something is to be done.
+#[derive(Default)]
+struct Queue {
+    names: RefCell<BTreeSet<Named>>,
+    /// Whom was looked at last.
+    last: RefCell<Named>,
+}
+
 /// What is to be done.
 #[derive(Default)]
 pub(crate) struct Keeper {
     running: Cell<bool>,
     /// Keys of which something stands where it is of no use.
-    tidy: RefCell<BTreeSet<Named>>,
+    tidy: Queue,
     /// Keys whose newest record is a rider that is to have a slot.
-    homes: RefCell<BTreeSet<Named>>,
+    homes: Queue,
     /// Keys that are gone, and wait for the horizon.
     gone: RefCell<BTreeSet<Named>>,
     emptied: RefCell<Vec<(ContainerId, Container)>>,
@@ -65,11 +74,11 @@ enum Step {
 
 impl Keeper {
     pub(crate) fn tidy(&self, container: ContainerId, key: &[u8]) {
-        self.tidy.borrow_mut().insert((container, key.to_vec()));
+        self.tidy.names.borrow_mut().insert((container, key.to_vec()));
     }
 
     pub(crate) fn give_home(&self, container: ContainerId, key: &[u8]) {
-        self.homes.borrow_mut().insert((container, key.to_vec()));
+        self.homes.names.borrow_mut().insert((container, key.to_vec()));
     }
 
     pub(crate) fn emptied(&self, container: ContainerId, before: Container) {
@@ -102,9 +111,13 @@ impl Keeper {
         true
     }
 
-    /// Some of those in a queue, which stay there.
-    fn look(queue: &RefCell<BTreeSet<Named>>) -> Vec<Named> {
-        queue.borrow().iter().take(KEYS_MAX).cloned().collect()
+    /// The next of those in a queue, which stay there: those that somebody holds hold up no others.
+    fn look(queue: &Queue) -> Vec<Named> {
+        let names = queue.names.borrow();
+        let after = names.range((Bound::Excluded(queue.last.take()), Bound::Unbounded));
+        let next: Vec<Named> = after.chain(names.iter()).take(KEYS_MAX.min(names.len())).cloned().collect();
+        *queue.last.borrow_mut() = next.last().cloned().unwrap_or_default();
+        next
     }
 }
 
@@ -114,8 +127,8 @@ impl Slots {
         let state = self.state.borrow();
         let is_full = state.hosts.bytes() > RIDER_BYTES_MAX || state.hosts.ridden() > RIDDEN_MAX;
         let is_idle = self.doomed.is_empty()
-            && keeper.tidy.borrow().is_empty()
-            && keeper.homes.borrow().is_empty()
+            && keeper.tidy.names.borrow().is_empty()
+            && keeper.homes.names.borrow().is_empty()
             && keeper.emptied.borrow().is_empty()
             && keeper.committed.borrow().is_empty();
         !is_idle || is_full || keeper.horizon_is_due.get()
@@ -165,14 +178,14 @@ impl Slots {
         note(self.delete_doomed().await?);
         for (container, key) in Keeper::look(&self.keeper.homes) {
             if self.move_home(container, &key).await? == Step::Done {
-                self.keeper.homes.borrow_mut().remove(&(container, key));
+                self.keeper.homes.names.borrow_mut().remove(&(container, key));
                 note(Step::Done);
             }
         }
         for (container, key) in Keeper::look(&self.keeper.tidy) {
             // What is found meanwhile is found anew.
             let name = (container, key);
-            self.keeper.tidy.borrow_mut().remove(&name);
+            self.keeper.tidy.names.borrow_mut().remove(&name);
             match self.tidy(name.0, &name.1).await {
                 Ok(Step::Done) => note(Step::Done),
                 later => {

@@ -162,13 +162,14 @@ impl Slots {
 
     async fn read_superblock(drive: &Rc<dyn KvSsd>) -> Result<Superblock, OpenError> {
         let (mut newest, mut is_there): (Option<Superblock>, bool) = (None, false);
+        let mut failure = None;
         for key in SUPERBLOCK_KEYS {
             let bytes = match drive.retrieve(key, 0, drive.value_bytes_max()).await {
                 Ok(retrieved) => retrieved.bytes,
                 Err(DriveError::KeyNotFound) => continue,
                 Err(error) => {
-                    is_there = true;
                     tracing::warn!(%key, %error, "a copy of the superblock cannot be read");
+                    (is_there, failure) = (true, Some(error));
                     continue;
                 }
             };
@@ -183,6 +184,9 @@ impl Slots {
         }
         if let Some(newest) = newest {
             return Ok(newest);
+        }
+        if let Some(error) = failure {
+            return Err(failed("a read of the superblock")(error));
         }
         if is_there {
             return Err(OpenError::Damaged("neither copy of the superblock can be read".to_owned()));

@@ -10,25 +10,25 @@ use crate::drive::DriveKey;
 use crate::object::Reader;
 use plimsoll_kv::UploadId;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 /// Objects that nobody needs any more.
 #[derive(Default)]
 pub(crate) struct Doomed {
-    keys: RefCell<Vec<DriveKey>>,
+    keys: RefCell<VecDeque<DriveKey>>,
 }
 
 impl Doomed {
     pub(crate) fn add(&self, key: DriveKey) {
-        self.keys.borrow_mut().push(key);
+        self.keys.borrow_mut().push_back(key);
     }
 
-    /// Takes some.
+    /// Takes those that came first.
     pub(crate) fn take(&self, most: usize) -> Vec<DriveKey> {
         let mut keys = self.keys.borrow_mut();
-        let begin = keys.len().saturating_sub(most);
-        keys.split_off(begin)
+        let count = most.min(keys.len());
+        keys.drain(..count).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

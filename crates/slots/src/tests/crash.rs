@@ -1,16 +1,13 @@
 //! Power losses at any command: what was acknowledged is there, and nothing comes back that had gone.
-//!
-//! The model says of each key which states it may be in: the last one that was acknowledged as durable, and
-//! those that later writes would have led to. After each loss it is the one that the drive gives.
 
 use super::bench::{del_op, execute_as, formatted, open, release_op, retain_op, revert_op, run, set_op};
-use crate::{Cost, DelaySsd, Medium, Slots};
-use plimsoll_kv::{ContainerId, Durability, Error, Op, Output, Value, Version};
+use super::states::{Held, InDoubt, Test, World};
+use crate::{Cost, DelaySsd, Slots};
+use plimsoll_kv::transaction::{Action, Held as Holds};
+use plimsoll_kv::{ContainerId, Durability, Error, Op, Output, Value};
 use plimsoll_reactor::Reactor;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::rc::Rc;
 
 const KEYS: u8 = 6;
 const OTHER: ContainerId = ContainerId(4000);
@@ -27,6 +24,8 @@ enum Step {
     /// Stores of so many bytes, deletes where there are none, and a short value of a container of books.
     Batch(Vec<(u8, Option<usize>)>, u8, bool, Durability),
     Upload(u8, usize),
+    /// Stores and deletes of a transaction, which commits alone, or prepares and applies or releases.
+    Transact(Vec<(u8, Option<usize>)>, End),
     /// Several at a time, of keys of their own.
     Together(Vec<(usize, bool, Durability)>),
     Clear,
@@ -37,6 +36,13 @@ enum Step {
     LosePower(u64, bool),
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Commit,
+    Apply,
+    Release,
+}
+
 fn durability() -> impl Strategy<Value = Durability> {
     prop_oneof![3 => Just(Durability::Sync), 1 => Just(Durability::Async)]
 }
@@ -44,6 +50,7 @@ fn durability() -> impl Strategy<Value = Durability> {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let key = 0..KEYS;
     let length = prop_oneof![4 => 0_usize..60, 1 => 1000_usize..3000];
+    let end = prop_oneof![Just(End::Commit), Just(End::Apply), Just(End::Release)];
     let entry = (key.clone(), proptest::option::weighted(0.7, length.clone()));
     let step = prop_oneof![
         4 => (key.clone(), length.clone(), durability()).prop_map(|(k, n, d)| Step::Set(k, n, d)),
@@ -53,8 +60,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => key.clone().prop_map(Step::Release),
         2 => key.clone().prop_map(Step::Revert),
         3 => (key.clone(), durability()).prop_map(|(k, d)| Step::Delete(k, d)),
-        5 => (proptest::collection::vec(entry, 1..5), 0_u8..KEYS, any::<bool>(), durability())
+        5 => (proptest::collection::vec(entry.clone(), 1..5), 0_u8..KEYS, any::<bool>(), durability())
             .prop_map(|(entries, book, retain, d)| Step::Batch(entries, book, retain, d)),
+        3 => (proptest::collection::vec(entry.clone(), 1..5), end)
+            .prop_map(|(entries, end)| Step::Transact(entries, end)),
         4 => proptest::collection::vec((length, any::<bool>(), durability()), 2..KEYS as usize)
             .prop_map(Step::Together),
         1 => (key, 0_usize..350).prop_map(|(k, n)| Step::Upload(k, n)),
@@ -67,97 +76,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..50)
 }
 
-/// What a key holds, and what it retains below that: versions and values.
-#[derive(Clone, Default, PartialEq)]
-struct Held {
-    current: Option<Vec<u8>>,
-    retained: Option<Vec<u8>>,
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |value: &Option<Vec<u8>>| {
-            value.as_ref().map(|value| (value[0], value.get(1).copied().unwrap_or_default()))
-        };
-        write!(f, "{:?} over {:?}", number(&self.current), number(&self.retained))
-    }
-}
-
-type Name = (ContainerId, String);
-
-/// Everything, at an instant.
-type World = BTreeMap<Name, Held>;
-
-struct Test {
-    reactor: Reactor,
-    medium: Medium,
-    slots: Rc<Slots>,
-    cost: Cost,
-    /// What it holds if everything that was asked for happened.
-    now: World,
-    /// Every state of a key since it was last durable, the durable one first.
-    maybe: BTreeMap<Name, Vec<Held>>,
-    /// Keys that changed together, and their states after that: there together or not at all, as long as none
-    /// is durable otherwise.
-    together: Vec<World>,
-    written: u32,
-    versions: BTreeSet<Version>,
-}
-
 impl Test {
-    fn held(&self, name: &Name) -> Held {
-        self.now.get(name).cloned().unwrap_or_default()
-    }
-
-    fn value(&mut self, length: usize) -> Vec<u8> {
-        self.written += 1;
-        let mut value = self.written.to_le_bytes().to_vec();
-        value.resize(length.max(4), self.written as u8);
-        value
-    }
-
-    /// What was asked for may have happened from here on.
-    fn may_be(&mut self, changes: &World) {
-        for (name, held) in changes {
-            let before = self.held(name);
-            self.maybe.entry(name.clone()).or_insert_with(|| vec![before]).push(held.clone());
-        }
-        if changes.len() > 1 {
-            self.together.push(changes.clone());
-        }
-    }
-
-    /// It has happened; durably, if so.
-    fn is(&mut self, changes: World, durable: bool) {
-        self.now.extend(changes.clone());
-        if durable {
-            // A flush is of everything that was completed.
-            self.maybe.clear();
-            self.together.clear();
-        }
-    }
-
-    /// Asks for something that changes keys; false if power was lost at it.
-    async fn ask(&mut self, op: Op, durability: Durability, changes: World) -> bool {
-        self.may_be(&changes);
-        match execute_as(&self.slots, op.clone(), durability).await {
-            Ok(output) => {
-                let mut versions = BTreeSet::new();
-                versions_of(&output, &mut versions);
-                for version in versions {
-                    assert!(self.versions.insert(version), "{version} was used twice");
-                }
-                self.is(changes, durability == Durability::Sync);
-                true
-            }
-            Err(Error::ReadOnly(why) | Error::Unreadable(why)) if why.contains("power was lost") => {
-                self.reopen().await;
-                false
-            }
-            Err(error) => panic!("{op:?}: {error}"),
-        }
-    }
-
     async fn take(&mut self, step: Step) {
         let db = super::bench::DB;
         let key = |key: u8| format!("k{key}");
@@ -201,6 +120,7 @@ impl Test {
                 self.batch(entries, book, retain, durability).await
             }
             Step::Upload(k, length) => self.upload(k, length).await,
+            Step::Transact(entries, end) => self.transact(entries, end).await,
             Step::Together(each) => self.together(each).await,
             Step::Clear => {
                 let gone = (0..KEYS).map(|number| (name(number), Held::default())).collect();
@@ -248,6 +168,63 @@ impl Test {
         ops.push(super::bench::store_op(OTHER, &key, Value::Bytes(value.clone()), false));
         changes.insert((OTHER, key), Held { current: Some(value), retained: None });
         self.ask(Op::Batch(ops), durability, changes).await;
+    }
+
+    async fn step(&self, in_doubt: &InDoubt, action: Action) -> bool {
+        let op = Op::Transaction { partition: 3, id: Some(in_doubt.id), action };
+        match execute_as(&self.slots, op, Durability::Sync).await {
+            Ok(_) => true,
+            Err(Error::ReadOnly(why) | Error::Unreadable(why)) if why.contains("power was lost") => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    async fn transact(&mut self, entries: Vec<(u8, Option<usize>)>, end: End) {
+        let (mut writes, mut changes, mut keys) = (Vec::new(), World::new(), Vec::new());
+        for (k, length) in entries {
+            let (key, name) = (format!("k{k}"), (super::bench::DB, format!("k{k}")));
+            if changes.contains_key(&name) {
+                continue;
+            }
+            keys.push((super::bench::DB, key.clone().into_bytes()));
+            let value = length.map(|length| self.value(length));
+            writes.push(value.as_ref().map_or_else(|| del_op(&key), |value| set_op(&key, value)));
+            // A delete of what is not there leaves what is there: nothing.
+            changes.insert(name, Held { current: value, retained: None });
+        }
+        let op = Op::Transaction { partition: 3, id: None, action: Action::Hold(Holds::keys(keys)) };
+        let Ok(Output::Held(id)) = execute_as(&self.slots, op, Durability::Sync).await else {
+            panic!("nothing is held")
+        };
+        self.may_be(&changes);
+        let mut in_doubt = InDoubt { id, changes, has_prepared: false, applies: None };
+        let mut goes_on = if end == End::Commit {
+            self.step(&in_doubt, Action::Commit { writes }).await
+        } else {
+            let prepare = Action::Prepare { participants: vec![3, 4], writes };
+            in_doubt.has_prepared = self.step(&in_doubt, prepare).await;
+            in_doubt.has_prepared
+        };
+        if goes_on && end != End::Commit {
+            in_doubt.applies = Some(end == End::Apply);
+            let action = if end == End::Apply { Action::Apply } else { Action::Release };
+            goes_on = self.step(&in_doubt, action).await;
+        }
+        if !goes_on {
+            self.in_doubt = (end != End::Commit).then_some(in_doubt);
+            return self.reopen().await;
+        }
+        match end {
+            End::Commit => self.is(in_doubt.changes, true),
+            End::Release => self.never_was(&in_doubt.changes),
+            End::Apply => {
+                // It need not be durable before others have heard of it; here it is.
+                self.is(in_doubt.changes.clone(), true);
+                if !self.step(&in_doubt, Action::Forget).await {
+                    self.reopen().await;
+                }
+            }
+        }
     }
 
     /// Batches of a key each, and of a book each that rides on it; keys that hold something are deleted too.
@@ -322,128 +299,6 @@ impl Test {
         let changes = World::from([((super::bench::DB, key), held)]);
         self.ask(op, Durability::Sync, changes).await;
     }
-
-    /// Power is lost; what is left is looked at, and is what there is from then on.
-    async fn reopen(&mut self) {
-        let reactor = self.reactor.clone();
-        self.medium.lose_power(move |states| (reactor.random_u64() % states as u64) as usize);
-        loop {
-            // Power is lost while it is opened, too.
-            if self.reactor.random_u64().is_multiple_of(4) {
-                self.medium.lose_power_at(1 + self.reactor.random_u64() % 30, true);
-            }
-            let drive = DelaySsd::new(&self.reactor, self.medium.connect(), self.cost);
-            match Slots::open(&self.reactor, drive).await {
-                Ok(slots) => {
-                    self.slots = slots;
-                    break;
-                }
-                Err(error) => assert!(error.to_string().contains("power was lost"), "{error}"),
-            }
-            let reactor = self.reactor.clone();
-            self.medium.lose_power(move |states| (reactor.random_u64() % states as u64) as usize);
-        }
-        self.look().await;
-    }
-
-    async fn found(&self, name: &Name) -> Option<Vec<u8>> {
-        let op = Op::Retrieve {
-            container: name.0,
-            key: name.1.clone().into_bytes(),
-            range: Some((0, u64::MAX)),
-            pin: false,
-        };
-        match execute_as(&self.slots, op, Durability::Sync).await {
-            Ok(Output::Found(item)) => Some(item.bytes),
-            Err(Error::NotFound) => None,
-            other => panic!("{name:?}: {other:?}"),
-        }
-    }
-
-    /// What a key retains: put back, and both written anew, by a connection that is thrown away.
-    async fn retained(&self, snapshot: &Medium, name: &Name) -> Option<Vec<u8>> {
-        let slots = open(&self.reactor, snapshot).await;
-        let op = Op::Revert { container: name.0, key: name.1.clone().into_bytes() };
-        match execute_as(&slots, op, Durability::Sync).await {
-            Ok(_) => {
-                let op = Op::Retrieve {
-                    container: name.0,
-                    key: name.1.clone().into_bytes(),
-                    range: Some((0, u64::MAX)),
-                    pin: false,
-                };
-                match execute_as(&slots, op, Durability::Sync).await {
-                    Ok(Output::Found(item)) => Some(item.bytes),
-                    other => panic!("{name:?}: {other:?}"),
-                }
-            }
-            Err(Error::Invalid(_) | Error::NotFound) => None,
-            Err(error) => panic!("{name:?}: {error}"),
-        }
-    }
-
-    /// Compares each key with the states that it may be in.
-    async fn look(&mut self) {
-        let names: BTreeSet<Name> = self.now.keys().chain(self.maybe.keys()).cloned().collect();
-        let snapshot = self.medium.copy();
-        let mut seen = World::new();
-        for name in names {
-            let current = self.found(&name).await;
-            let retained = match current {
-                Some(_) => self.retained(&snapshot, &name).await,
-                None => None,
-            };
-            let held = Held { current, retained };
-            match self.maybe.get(&name) {
-                Some(states) => assert!(states.contains(&held), "{name:?} is {held:?}, of {states:?}"),
-                None => assert_eq!(held, self.held(&name), "{name:?} was durable"),
-            }
-            seen.insert(name, held);
-        }
-        self.compare_batches(&seen);
-        let keys = seen.iter().filter(|(name, held)| name.0 == super::bench::DB && held.current.is_some());
-        let keys = keys.count() as u64;
-        let stats = Op::Stats { container: super::bench::DB };
-        match execute_as(&self.slots, stats, Durability::Sync).await {
-            Ok(Output::Stats(stats)) => assert_eq!(stats.keys, keys),
-            other => panic!("{other:?}"),
-        }
-        // It has been read by a drive that was opened since: it is durable.
-        self.now = seen;
-        self.maybe.clear();
-        self.together.clear();
-    }
-
-    /// Where one key is as a batch left it, no other is as it was before. Keys that were twice in the same
-    /// state tell nothing.
-    fn compare_batches(&self, seen: &World) {
-        for changes in &self.together {
-            let mut ranks = Vec::new();
-            for (name, held) in changes {
-                let states = &self.maybe[name];
-                let at = |wanted: &Held| {
-                    let mut each = states.iter().enumerate().filter(|(_, state)| *state == wanted);
-                    each.next().map(|(at, _)| at).filter(|_| each.next().is_none())
-                };
-                if let (Some(batch), Some(is)) = (at(held), at(&seen[name])) {
-                    ranks.push((batch, is));
-                }
-            }
-            let is_there = ranks.iter().any(|(batch, is)| is == batch);
-            let is_missing = ranks.iter().any(|(batch, is)| is < batch);
-            assert!(!(is_there && is_missing), "a batch is there in part: {changes:?} of {seen:?}");
-        }
-    }
-}
-
-fn versions_of(output: &Output, versions: &mut BTreeSet<Version>) {
-    match output {
-        Output::Stored { version, .. } | Output::Edited { version, .. } => {
-            assert!(versions.insert(*version));
-        }
-        Output::Batch(outputs) => outputs.iter().for_each(|output| versions_of(output, versions)),
-        _ => {}
-    }
 }
 
 async fn walk(reactor: Reactor, steps: Vec<Step>) {
@@ -453,7 +308,8 @@ async fn walk(reactor: Reactor, steps: Vec<Step>) {
     let slots = Slots::open(&reactor, drive).await.unwrap();
     let (now, maybe) = (World::new(), BTreeMap::new());
     let (together, versions) = (Vec::new(), BTreeSet::new());
-    let mut test = Test { reactor, medium, slots, cost, now, maybe, together, written: 0, versions };
+    let mut test =
+        Test { reactor, medium, slots, cost, now, maybe, together, written: 0, versions, in_doubt: None };
     for step in steps {
         test.take(step).await;
     }

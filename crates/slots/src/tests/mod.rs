@@ -6,6 +6,7 @@ mod collisions;
 mod crash;
 mod requests;
 mod rot;
+mod states;
 mod transactions;
 
 use crate::{Medium, Slots};
