@@ -14,7 +14,7 @@
 //! * a record is answered only if the key in it is the one that was asked for, and its sequence the one that
 //!   the index knows.
 //!
-//! Never: values in memory, but for short ones of batches that have no object of their own yet.
+//! Never: values in memory, but for those of batches that have no object of their own yet.
 #![forbid(unsafe_code)]
 
 mod commit;

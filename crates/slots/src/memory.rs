@@ -91,12 +91,17 @@ impl Medium {
         self.0.borrow_mut().until_loss = Some((nth, after));
     }
 
-    /// Power is lost. `choose` says which of so many states a key keeps.
+    /// Power is lost. `choose` says which of so many states a key keeps, the oldest first.
     pub fn lose_power(&self, mut choose: impl FnMut(usize) -> usize) {
+        self.lose_power_by_key(|_, states| choose(states));
+    }
+
+    /// As [`Medium::lose_power`], told of which key.
+    pub fn lose_power_by_key(&self, mut choose: impl FnMut(&[u8], usize) -> usize) {
         let mut state = self.0.borrow_mut();
         (state.until_loss, state.power) = (None, state.power + 1);
         for (key, states) in std::mem::take(&mut state.unflushed) {
-            let kept = choose(states.len() + 1);
+            let kept = choose(&key, states.len() + 1);
             if let Some(kept) = states.get(kept) {
                 state.put(&key, kept.clone());
             }

@@ -4,6 +4,7 @@
 mod bench;
 mod collisions;
 mod crash;
+mod found;
 mod requests;
 mod rot;
 mod states;
