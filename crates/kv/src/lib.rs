@@ -53,5 +53,7 @@ pub use slot::{SLOTS, Slot};
 pub use transaction::TransactionId;
 pub use version::Version;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "semantics"))]
+pub mod semantics;
+#[cfg(any(test, feature = "semantics"))]
 mod testing;

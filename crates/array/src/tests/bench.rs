@@ -1,5 +1,6 @@
 //! What the tests of the array share: members in memory that can fail, and requests in one line.
 
+use super::ssd::Ssd;
 use crate::{Array, ArrayOptions, Joining, Mechanism, MemberState, OpenError, Policy};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::{Memory, MemoryOptions};
@@ -38,6 +39,8 @@ pub(super) fn run<F: Future<Output = ()> + 'static>(test: impl Fn(Reactor) -> F)
 pub(super) struct Bench {
     pub(super) reactor: Reactor,
     pub(super) below: Vec<Rc<Memory>>,
+    /// Instead of those in memory: drives, of which the array has adapters.
+    pub(super) ssds: Vec<Rc<Ssd>>,
     pub(super) members: Vec<Rc<FaultDevice>>,
     pub(super) ids: Vec<u8>,
     pub(super) options: ArrayOptions,
@@ -75,6 +78,7 @@ impl Bench {
         let mut bench = Bench {
             reactor: reactor.clone(),
             below,
+            ssds: Vec::new(),
             members: Vec::new(),
             ids: (1..=members as u8).collect(),
             options: ArrayOptions {
@@ -87,6 +91,15 @@ impl Bench {
             lines: Rc::default(),
         };
         bench.members = bench.below.iter().map(healthy).collect();
+        bench
+    }
+
+    /// Members that are KV SSDs.
+    pub(super) fn over_ssds(reactor: &Reactor, members: usize, policies: &[Policy]) -> Bench {
+        let mut bench = Bench::by_size(reactor, members, policies);
+        bench.below.clear();
+        bench.ssds = (0..members).map(|_| Ssd::new(reactor)).collect();
+        bench.members = bench.ssds.iter().map(healthy).collect();
         bench
     }
 
@@ -144,6 +157,7 @@ impl Bench {
 
     pub(super) async fn try_open(&self, missing: &[usize]) -> std::result::Result<Rc<Array>, OpenError> {
         self.lines.take().iter().for_each(|line| line.set(|_| LineState::Cut));
+        self.ssds.iter().for_each(|ssd| ssd.lose_power());
         Array::open(&self.reactor, 0, 1, self.given(missing), self.options.clone()).await
     }
 
@@ -154,8 +168,13 @@ impl Bench {
     /// A member with nothing on it.
     pub(super) fn fresh(&mut self, member: usize, id: u8) -> Joining {
         let options = MemoryOptions { value_bytes_max: 1032, part_bytes: 163, ..MemoryOptions::default() };
-        self.below[member] = Memory::new(&self.reactor, options);
-        self.members[member] = healthy(&self.below[member]);
+        if self.ssds.is_empty() {
+            self.below[member] = Memory::new(&self.reactor, options);
+            self.members[member] = healthy(&self.below[member]);
+        } else {
+            self.ssds[member] = Ssd::new(&self.reactor);
+            self.members[member] = healthy(&self.ssds[member]);
+        }
         self.ids[member] = id;
         let device = self.line(&self.members[member]);
         Joining { name: format!("new{member}"), id: [id; 16], device: Some(device) }
@@ -245,7 +264,7 @@ impl Device for Line {
     }
 }
 
-fn healthy(below: &Rc<Memory>) -> Rc<FaultDevice> {
+fn healthy<D: Device + 'static>(below: &Rc<D>) -> Rc<FaultDevice> {
     FaultDevice::new(below.clone(), FaultPolicy::Never, Error::ReadOnly("broken for a test".to_owned()))
 }
 

@@ -20,6 +20,7 @@ mod sets;
 mod shards;
 mod sizes;
 mod slow;
+mod ssd;
 mod stateless;
 mod together;
 mod worlds;

@@ -212,6 +212,24 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// The drives lose power whenever the server dies, and what they had not flushed.
+    #[test]
+    fn over_kv_ssds_too_any_mechanisms_give_what_one_device_gives(
+        policies in proptest::collection::vec(policy(), 1..=3),
+        stateless in any::<[bool; 2]>(),
+        steps in steps(),
+    ) {
+        let all = policies.iter().flat_map(Policy::mechanisms);
+        let losses = all.map(|mechanism| mechanism.fatal_losses() - 1).min().expect("there is one");
+        compare(&steps, (losses, stateless), |reactor| {
+            Bench::over_ssds(reactor, MEMBERS as usize, &policies)
+        });
+    }
+}
+
 /// Takes the same steps with an array and with one device.
 fn compare(steps: &[Step], (losses, stateless): (u32, [bool; 2]), bench: impl Fn(&Reactor) -> Bench) {
     run(|reactor| {

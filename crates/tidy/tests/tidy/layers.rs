@@ -14,7 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("balance", &["kv"]),
     ("cache", &["kv", "reactor"]),
-    ("array", &["kv", "reactor"]),
+    ("array", &["slots", "kv", "reactor"]),
+    ("slots", &["kv", "reactor"]),
     ("flash", &["gate", "kv", "reactor"]),
     ("gate", &["kv", "reactor"]),
     ("kv", &["reactor"]),
@@ -28,8 +29,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 /// Tools and tests may use all that is above them in the table.
 const EVERY: &[&str] = &[
-    "resp", "nvme", "server", "balance", "cache", "array", "flash", "gate", "kv", "reactor", "client",
-    "cluster", "blobfs",
+    "resp", "nvme", "server", "balance", "cache", "array", "slots", "flash", "gate", "kv", "reactor",
+    "client", "cluster", "blobfs",
 ];
 
 /// The crates of the workspace that a manifest names as dependencies, of whatever kind.
