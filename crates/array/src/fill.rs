@@ -1,8 +1,8 @@
 //! Filling: what a member that comes in is given of sets.
 //!
-//! Role: walks over all sets, each once, and gives a new member the records that it should hold; of values it
-//! has been given what their keys have. Place on the path: none; behind the rebuilding of keys. Scrubbing walks
-//! the same way.
+//! Role: walks over all sets, each once, and gives a new member the records that it should hold; of values
+//! it has been given what their keys have. Place on the path: none; behind the rebuilding of keys. Scrubbing
+//! walks the same way.
 //!
 //! Invariants:
 //! * a set is told once, whoever holds records of it;

@@ -150,7 +150,7 @@ impl Write {
         Ok(match op {
             Op::Store { container, key, value, condition, expiry, retain, want_previous, .. } => {
                 let what = match value {
-                    Value::Bytes(bytes) => What::Bytes(bytes),
+                    Value::Bytes(bytes) => What::Bytes(bytes.into_bytes().into()),
                     Value::Upload(upload) => What::Upload(upload),
                     Value::Edit(edit) => What::Edit(edit),
                 };

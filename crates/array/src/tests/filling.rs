@@ -29,8 +29,8 @@ fn each_set_is_told_once_by_all_that_hold_it() {
     });
 }
 
-/// Values that their sets go on needing were overwritten, before the device went and while it was out: the new
-/// one has what the sets need of it, too.
+/// Values that their sets go on needing were overwritten, before the device went and while it was out: the
+/// new one has what the sets need of it, too.
 #[test]
 fn a_new_device_has_what_sets_need_of_it_whatever_was_overwritten() {
     for lost in 0..6 {

@@ -79,11 +79,11 @@ pub(super) fn store_op(container: ContainerId, key: &str, value: Value, retain: 
 }
 
 pub(super) fn set_op(key: &str, value: &[u8]) -> Op {
-    store_op(DB, key, Value::Bytes(value.to_vec()), false)
+    store_op(DB, key, Value::from(value.to_vec()), false)
 }
 
 pub(super) fn retain_op(key: &str, value: &[u8]) -> Op {
-    store_op(DB, key, Value::Bytes(value.to_vec()), true)
+    store_op(DB, key, Value::from(value.to_vec()), true)
 }
 
 pub(super) fn del_op(key: &str) -> Op {

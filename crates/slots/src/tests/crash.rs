@@ -165,7 +165,7 @@ impl Test {
         }
         let value = self.value(20);
         let key = format!("book{book}");
-        ops.push(super::bench::store_op(OTHER, &key, Value::Bytes(value.clone()), false));
+        ops.push(super::bench::store_op(OTHER, &key, Value::from(value.clone()), false));
         changes.insert((OTHER, key), Held { current: Some(value), retained: None });
         self.ask(Op::Batch(ops), durability, changes).await;
     }
@@ -235,7 +235,7 @@ impl Test {
             let name = (super::bench::DB, key.clone());
             let (value, title) = (self.value(length), self.value(20));
             let before = self.held(&name);
-            let mut ops = vec![super::bench::store_op(OTHER, &book, Value::Bytes(title.clone()), false)];
+            let mut ops = vec![super::bench::store_op(OTHER, &book, Value::from(title.clone()), false)];
             let held = match (before.current, length % 5) {
                 (Some(_), 0) => {
                     ops.push(del_op(&key));

@@ -36,7 +36,7 @@ fn a_rider_moves_only_when_the_batch_that_it_came_with_is_durable() {
         let medium = formatted(&reactor).await;
         let slots = Slots::open(&reactor, medium.connect()).await.unwrap();
         let commands = log(&medium);
-        let book = store_op(ContainerId(4000), "book", Value::Bytes(vec![1; 20]), false);
+        let book = store_op(ContainerId(4000), "book", Value::from(vec![1; 20]), false);
         let batch = Op::Batch(vec![set_op("k", &[2; 1000]), book]);
         execute_as(&slots, batch, Durability::Async).await.unwrap();
         slots.compact();

@@ -42,7 +42,7 @@ fn operations_are_as_few_commands_as_can_be() {
         assert_eq!(ask(del_op("k")).await, (0, 0, 1), "a delete");
         assert_eq!(medium.objects().len(), 2, "the superblock is left");
         let books = ContainerId(3969);
-        let journal = || store_op(books, "j1", Value::Bytes(vec![1; 100]), false);
+        let journal = || store_op(books, "j1", Value::from(vec![1; 100]), false);
         for _ in 0..3 {
             let batch = Op::Batch(vec![set_op("k", &[7; 1000]), journal()]);
             assert_eq!(ask(batch).await, (1, 0, 0), "a batch of a long and a short value");

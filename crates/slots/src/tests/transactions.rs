@@ -214,7 +214,7 @@ fn a_transaction_empties_a_container_and_writes_to_it() {
             for name in ["a", "b"] {
                 execute(&slots, set_op(name, b"old")).await.unwrap();
             }
-            execute(&slots, store_op(OTHER, "a", Value::Bytes(b"other".to_vec()), false)).await.unwrap();
+            execute(&slots, store_op(OTHER, "a", Value::from(b"other".to_vec()), false)).await.unwrap();
             let clear = || Op::Clear { container: DB };
             let one = hold(&slots, keys(&["a"])).await;
             let writes = vec![clear()];
