@@ -25,12 +25,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Keys whose kept versions are given up at a time: all that are. Fewer fall behind busy devices, and
-/// what is beyond those is given up alone, before the reply.
-const TOGETHER: usize = 1024;
 /// How long what is kept waits for more.
 const GATHER_NS: u64 = 2_000_000;
-/// Keys of which something is kept at a time.
+/// Keys of which something is kept at a time; what comes beyond them is given up alone, before the reply. All
+/// are given up together: fewer would fall behind busy devices.
 const KEPT_MAX: usize = 1024;
 
 /// Keys of which something is kept, and what names them.
@@ -136,10 +134,10 @@ impl Array {
         self.spawn(Work::Background, async move {
             loop {
                 // Others come meanwhile: one request gives up what many have left.
-                if array.kept.keys.borrow().len() < TOGETHER {
+                if array.kept.keys.borrow().len() < KEPT_MAX {
                     array.rest_until(array.reactor.now_ns() + GATHER_NS).await;
                 }
-                let some: Vec<_> = array.kept.keys.borrow().keys().take(TOGETHER).cloned().collect();
+                let some: Vec<_> = array.kept.keys.borrow().keys().cloned().collect();
                 if some.is_empty() {
                     break;
                 }

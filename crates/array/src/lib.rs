@@ -75,7 +75,7 @@ pub use header::HEADER_BYTES;
 pub use mechanism::{Cost, Mechanism, MechanismError, SET_MEMBERS_MAX, Stored};
 pub use member::{Joining, MemberStatus};
 pub use open::{OpenError, is_member};
-pub use picker::{Cost as PickCost, Pick};
+pub use picker::{Estimate, Pick};
 pub use placement::containers_of;
 pub use policy::{CUSTOM_MAX, Choice, Goal, Policy, PolicyError, RANGES_MAX, SizeRange};
 pub use reliability::{Failures, set_mttdl_approximate_h, set_mttdl_h};

@@ -18,7 +18,7 @@ use crate::costs::{Mix, load, space};
 use crate::mechanism::Mechanism;
 use crate::policy::{Choice, Goal};
 use crate::speed::{Speed, Timed};
-use plimsoll_kv::{self as kv, Device};
+use plimsoll_kv::{Class, Device};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ const REMEMBERED: f64 = 16_384.0;
 const COMMON: Mix = Mix { stores: 1.0, updates: 0.5, retrieves: 4.0, deletes: 0.25 };
 
 /// What was seen of values of about one length.
-struct Class {
+struct LengthClass {
     /// Number of the mechanism that it has.
     pick: Cell<usize>,
     mix: Cell<Mix>,
@@ -69,12 +69,12 @@ pub struct Pick {
     /// Of a hundred of them: stores, overwrites, reads, deletes.
     pub mix_percent: [u8; 4],
     /// What each mechanism would cost.
-    pub choices: Vec<Cost>,
+    pub choices: Vec<Estimate>,
 }
 
 /// What a mechanism would cost for what is done with values of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cost {
+pub struct Estimate {
     /// Which.
     pub mechanism: Mechanism,
     /// Bytes on devices for a hundred of values.
@@ -89,7 +89,7 @@ pub(crate) struct Picker {
     /// The longest value that can be packed: longer ones stand in parts.
     packed_bytes_max: u64,
     pub(crate) speed: Rc<Speed>,
-    classes: Vec<Class>,
+    classes: Vec<LengthClass>,
     /// Stores and deletes of all classes: a delete does not say how long its value was.
     written: Cell<f64>,
     deleted: Cell<f64>,
@@ -114,7 +114,7 @@ fn middle(class: usize) -> f64 {
 
 impl Picker {
     pub(crate) fn new(choice: &Choice, packed_bytes_max: u64) -> Picker {
-        let class = |_| Class {
+        let class = |_| LengthClass {
             pick: Cell::new(0),
             mix: Cell::default(),
             bytes: Cell::new(0.0),
@@ -183,7 +183,7 @@ impl Picker {
     }
 
     /// What was seen of a class, its deletes as a share of all; and the mean length of its values.
-    fn seen(&self, class: &Class) -> (Mix, f64) {
+    fn seen(&self, class: &LengthClass) -> (Mix, f64) {
         let mix = class.mix.get();
         let operations = mix.stores + mix.updates + mix.retrieves;
         let share = if self.written.get() > 0.0 { self.deleted.get() / self.written.get() } else { 0.0 };
@@ -216,7 +216,7 @@ impl Picker {
         }
     }
 
-    fn forget_half(&self, class: &Class) {
+    fn forget_half(&self, class: &LengthClass) {
         let Mix { stores, updates, retrieves, .. } = class.mix.get();
         class.mix.set(Mix {
             stores: stores / 2.0,
@@ -282,7 +282,7 @@ impl Picker {
         let choices = (0..self.choice.mechanisms.len()).filter(|choice| self.fits(number, *choice));
         let choices = choices.map(|choice| {
             let (time_ns, space) = self.cost(choice, (mean_bytes, &mix));
-            Cost {
+            Estimate {
                 mechanism: self.choice.mechanisms[choice],
                 space_percent: (100.0 * space / mean_bytes.max(1.0)).round() as u64,
                 device_ns: (time_ns / all) as u64,
@@ -312,8 +312,8 @@ pub(crate) fn looked_at(
 
 impl Array {
     /// A value is about to be stored; by the array itself, if nobody waits.
-    pub(crate) fn note_store(&self, place: &Place, value_bytes: u64, class: kv::Class) {
-        if let Some(picker) = self.picker.as_ref().filter(|_| class == kv::Class::Foreground) {
+    pub(crate) fn note_store(&self, place: &Place, value_bytes: u64, class: Class) {
+        if let Some(picker) = self.picker.as_ref().filter(|_| class == Class::Foreground) {
             picker.note_store(value_bytes, !self.role_lacks(place, 0));
         }
     }

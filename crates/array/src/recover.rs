@@ -185,7 +185,8 @@ impl Array {
         numbers.iter().all(|number| usize::from(*number) < self.count())
     }
 
-    /// A shard of data that cannot be read, computed from as many others as it takes; one member is asked last.
+    /// A shard of data that cannot be read, computed from as many others as it takes; one member is asked
+    /// last.
     async fn lost_shard(
         self: &Rc<Self>,
         container: ContainerId,

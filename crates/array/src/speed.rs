@@ -21,19 +21,19 @@ const WINDOW_REQUESTS: u64 = 32;
 /// What an older window counts beside the one after it.
 const DECAY: f64 = 0.98;
 /// A common drive: what it takes for a request, and for a byte.
-const COMMON: Cost = Cost { request_ns: 10_000.0, byte_ns: 1.0 };
+const COMMON: ServiceTime = ServiceTime { request_ns: 10_000.0, byte_ns: 1.0 };
 /// Where its points lie, as parts of the mean bytes of all requests, and what each counts beside windows.
 const COMMON_AT: [f64; 2] = [0.0, 2.0];
 const COMMON_WEIGHT: f64 = 0.25;
 
 /// What devices take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Cost {
+pub(crate) struct ServiceTime {
     pub(crate) request_ns: f64,
     pub(crate) byte_ns: f64,
 }
 
-impl Cost {
+impl ServiceTime {
     /// What so many requests and bytes take.
     pub(crate) fn ns(&self, requests: f64, bytes: f64) -> f64 {
         self.request_ns * requests + self.byte_ns * bytes
@@ -65,7 +65,7 @@ impl Line {
         }
     }
 
-    fn cost(mut self) -> Cost {
+    fn cost(mut self) -> ServiceTime {
         if self.weight == 0.0 {
             return COMMON;
         }
@@ -77,7 +77,7 @@ impl Line {
         // Neither is for nothing.
         let byte_ns = slope.clamp(0.0, self.y / self.x);
         let request_ns = (self.y - byte_ns * self.x) / self.weight;
-        Cost { request_ns, byte_ns }
+        ServiceTime { request_ns, byte_ns }
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Speed {
 
 impl Speed {
     /// What a request and a byte cost.
-    pub(crate) fn cost(&self) -> Cost {
+    pub(crate) fn cost(&self) -> ServiceTime {
         self.line.borrow().cost()
     }
 
@@ -212,7 +212,7 @@ mod tests {
             let bytes = [100, 4000, 20_000][number % 3];
             speed.observed(64, 64 * bytes, 64 * (50_000 + 2 * bytes));
         }
-        let Cost { request_ns, byte_ns } = speed.cost();
+        let ServiceTime { request_ns, byte_ns } = speed.cost();
         assert!(
             (45_000.0..55_000.0).contains(&request_ns) && (1.8..2.2).contains(&byte_ns),
             "{:?}",
@@ -224,7 +224,7 @@ mod tests {
     fn requests_of_one_length_are_those_of_a_common_drive_as_slow_as_this_one() {
         let speed = Speed::default();
         (0..400).for_each(|_| speed.observed(64, 64 * 10_000, 64 * 60_000));
-        let Cost { request_ns, byte_ns } = speed.cost();
+        let ServiceTime { request_ns, byte_ns } = speed.cost();
         assert!((request_ns / 30_000.0 - 1.0).abs() < 0.01 && (byte_ns / 3.0 - 1.0).abs() < 0.01);
     }
 }

@@ -140,7 +140,8 @@ impl Array {
         }
         // What is replaced is told only where it may be a stub, or no memory tells that there is anything:
         // members would have to read it.
-        let (replaces, tells) = (keeps && self.has_any(place), left.is_some() || self.options.stateless);
+        let tells = left.is_some() || self.options.stateless;
+        let replaces = keeps && !tells && self.has_any(place);
         let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
             let store = if keeps { retaining(store, tells) } else { store };
             let entry = slot.entry(place.container, &place.key);

@@ -50,7 +50,7 @@ fn merged(reports: &BTreeMap<u16, ArrayStatus>, class: usize) -> Option<PickView
     let (mechanism, partitions) = counts.into_iter().max_by_key(|(_, count)| *count)?;
     let most = asked.iter().max_by_key(|pick| pick.operations)?;
     let [stores_percent, updates_percent, retrieves_percent, deletes_percent] = most.mix_percent;
-    let choice = |cost: &plimsoll_array::PickCost| ChoiceView {
+    let choice = |cost: &plimsoll_array::Estimate| ChoiceView {
         mechanism: cost.mechanism.to_string(),
         space_percent: cost.space_percent,
         device_ns: cost.device_ns,
@@ -72,7 +72,7 @@ fn merged(reports: &BTreeMap<u16, ArrayStatus>, class: usize) -> Option<PickView
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_array::{Mechanism, PickCost};
+    use plimsoll_array::{Estimate, Mechanism};
 
     fn status(picks: Vec<Pick>) -> ArrayStatus {
         ArrayStatus {
@@ -95,7 +95,7 @@ mod tests {
             mechanism,
             operations,
             mix_percent: [40, 30, 20, 10],
-            choices: vec![PickCost { mechanism, space_percent: 300, device_ns: operations }],
+            choices: vec![Estimate { mechanism, space_percent: 300, device_ns: operations }],
         };
         let (copies, hashing) = (Mechanism::Replication { copies: 3 }, Mechanism::Hashing);
         let each = [(copies, 10), (hashing, 99), (copies, 20), (hashing, 0)];
