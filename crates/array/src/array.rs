@@ -149,6 +149,15 @@ pub(crate) struct Place {
     pub(crate) id: KeyId,
 }
 
+impl Place {
+    /// Which of so many, all alike, does its part for this key: they take turns from key to key, whatever the
+    /// first copies of those keys stand on.
+    pub(crate) fn turn(&self, among: usize) -> usize {
+        // The primary follows from the same hash, modulo the members, and so tells of its lower bits.
+        (self.id.1 >> 32) as usize % among
+    }
+}
+
 impl Array {
     pub(crate) fn assemble(
         reactor: &Reactor,

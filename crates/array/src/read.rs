@@ -146,7 +146,7 @@ impl Array {
         let mut others: Vec<usize> = self.roles_of_newest(place).filter(|role| *role != first).collect();
         if self.forms.has_packed() && others.len() > 1 {
             // Of what is packed no other has the value: who tells where it is takes turns.
-            let next = place.id.1 as usize % others.len();
+            let next = place.turn(others.len());
             others.rotate_left(next);
         }
         std::iter::once(first).chain(others).collect()

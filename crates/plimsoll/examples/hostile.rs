@@ -14,7 +14,7 @@
 
 mod load;
 
-use load::{Client, at, gets, median, told};
+use load::{Client, Latencies, at, gets, median, told};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ fn memory_mib(process: &str) -> (u64, u64) {
 }
 
 /// Honest load beside all hostile clients at once.
-fn attacked(address: &str, rate: u64, seconds: u64, only: &[String]) -> (Vec<u64>, u64, u64) {
+fn attacked(address: &str, rate: u64, seconds: u64, only: &[String]) -> (Latencies, u64, u64) {
     let (stop, cut, made) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let attack = Arc::new(Attack { address: address.to_owned(), stop, cut, made });
     let chosen = KINDS.iter().filter(|(name, _, _)| only.is_empty() || only.iter().any(|one| one == name));
@@ -194,7 +194,7 @@ fn main() {
     let (rate, seconds, rounds) = (number(rate), number(seconds), number(rounds));
     load::store(address);
     Client::connect(address).call(&[b"SET", b"long", &vec![b'l'; LONG_BYTES]]);
-    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    let (mut seen, mut arrived) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for round in 0..rounds {
         let quiet = gets(address, rate, seconds.div_ceil(ALONE_PART));
         let (before_mib, _) = memory_mib(process);
@@ -204,10 +204,16 @@ fn main() {
         println!(
             "    {made} hostile connections, {cut} ended; {before_mib} MiB before, {most_mib} MiB at most so far"
         );
-        alone.push(at(&quiet, 990));
-        beside.push(at(&loud, 990));
+        seen.0.push(at(&quiet.seen_us, 990));
+        seen.1.push(at(&loud.seen_us, 990));
+        arrived.0.push(at(&quiet.arrived_us, 990));
+        arrived.1.push(at(&loud.arrived_us, 990));
     }
-    let (alone, beside) = (median(alone), median(beside));
-    let ratio = beside as f64 / alone as f64;
-    println!("p99 at {rate} GETs a second: {alone} us alone, {beside} us beside; ratio {ratio:.2}");
+    for (what, (alone, beside)) in [("seen by the client", seen), ("in the client's socket", arrived)] {
+        let (alone, beside) = (median(alone), median(beside));
+        let ratio = beside as f64 / alone as f64;
+        println!(
+            "p99 at {rate} GETs a second, {what}: {alone} us alone, {beside} us beside; ratio {ratio:.2}"
+        );
+    }
 }

@@ -17,6 +17,26 @@ fn key_at(primary: usize, word: &str) -> String {
     names.into_iter().find(|name| placement::primary(name.as_bytes(), 6) == primary).unwrap()
 }
 
+/// Without a device its keys ask two others in turns: they had all asked the next one, which had the work of
+/// two.
+#[test]
+fn keys_of_one_device_take_turns_whom_else_they_ask() {
+    run(async |reactor| {
+        let bench = bench(&reactor, 6, 4, 2);
+        let array = bench.open().await;
+        for primary in 0..6 {
+            let places =
+                (0..6_000).map(|number| array.place(DB, format!("turn:{number}").as_bytes()).unwrap());
+            let its: Vec<_> = places.filter(|place| place.primary == primary).collect();
+            for among in [2, 3, 5] {
+                let firsts = its.iter().filter(|place| place.turn(among) == 0).count();
+                let share = firsts as f64 * among as f64 / its.len() as f64;
+                assert!((0.8..1.2).contains(&share), "{primary}: {firsts} of {}, among {among}", its.len());
+            }
+        }
+    });
+}
+
 #[test]
 fn a_value_that_finds_no_company_keeps_its_protection() {
     run(async |reactor| {

@@ -1,13 +1,18 @@
 //! Honest load for measurements of what stands beside it: GETs of 1 KiB at a fixed rate.
 //!
 //! A latency is counted from the instant at which its GET was due, so that one that is held up counts for
-//! those behind it (no coordinated omission).
+//! those behind it (no coordinated omission). It is told twice: until this process has seen the reply, and
+//! until the kernel put the reply into this process' socket (`SO_TIMESTAMPNS`). The second has nothing of
+//! what this process waits for a processor, which it does where its neighbours are hostile.
 #![allow(clippy::disallowed_methods, reason = "an example measures real time")]
 
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, SystemTime};
 
 const CONNECTIONS: u64 = 32;
 const KEYS: u64 = 100_000;
@@ -66,56 +71,84 @@ fn key(number: u64) -> Vec<u8> {
 /// One of the connections that GETs go over, one at a time.
 struct Line {
     stream: TcpStream,
-    due: Instant,
+    due: SystemTime,
+    /// What the server is held to: since when this GET could be with it.
+    asked: SystemTime,
+    /// When the kernel had what came last.
+    arrived: SystemTime,
     got_bytes: usize,
 }
 
 impl Line {
-    fn send(&mut self, number: u64, due: Instant) {
+    fn connect(address: &str) -> Line {
+        let stream = Client::connect(address).stream;
+        stream.set_nonblocking(true).expect("a socket takes the option");
+        setsockopt(&stream, sockopt::ReceiveTimestampns, &true).expect("the kernel stamps what comes");
+        let now = SystemTime::now();
+        Line { stream, due: now, asked: now, arrived: now, got_bytes: 0 }
+    }
+
+    fn send(&mut self, number: u64, due: SystemTime) {
         let key = key(number);
         let mut bytes = format!("*2\r\n$3\r\nGET\r\n${}\r\n", key.len()).into_bytes();
         bytes.extend_from_slice(&key);
         bytes.extend_from_slice(b"\r\n");
+        // If the reply before came later than this GET was due, the server held it up; if not, this process.
+        let held_up = self.arrived > due;
+        (self.due, self.asked) = (due, if held_up { due } else { SystemTime::now() });
+        self.got_bytes = 0;
         self.stream.write_all(&bytes).expect("a socket takes a short command");
-        (self.due, self.got_bytes) = (due, 0);
     }
 
     /// Reads what is there; true if that ends the reply.
     fn receive(&mut self) -> bool {
         let mut bytes = [0; 2 * VALUE_BYTES];
-        match self.stream.read(&mut bytes) {
-            Ok(0) => panic!("the server closed a connection"),
-            Ok(count) => {
-                assert!(
-                    self.got_bytes > 0 || bytes[0] == b'$',
-                    "{}",
-                    String::from_utf8_lossy(&bytes[..count])
-                );
-                self.got_bytes += count;
+        let mut pieces = [IoSliceMut::new(&mut bytes)];
+        let mut stamps = nix::cmsg_space!(TimeSpec);
+        let fd = self.stream.as_raw_fd();
+        let count = match recvmsg::<()>(fd, &mut pieces, Some(&mut stamps), MsgFlags::MSG_DONTWAIT) {
+            Ok(message) => {
+                let stamp = message.cmsgs().expect("there is room for a stamp").find_map(|one| match one {
+                    ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp)),
+                    _ => None,
+                });
+                self.arrived = SystemTime::UNIX_EPOCH + stamp.expect("the kernel stamps what comes");
+                message.bytes
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(nix::errno::Errno::EAGAIN) => return false,
             Err(error) => panic!("the server is gone: {error}"),
-        }
+        };
+        assert!(count > 0, "the server closed a connection");
+        let text = String::from_utf8_lossy(&bytes[..count]);
+        assert!(self.got_bytes > 0 || bytes[0] == b'$', "{text}");
+        self.got_bytes += count;
         assert!(self.got_bytes <= REPLY_BYTES, "one reply for each command");
         self.got_bytes == REPLY_BYTES
     }
 }
 
-/// GETs at a fixed rate for so long, from one thread; latencies in microseconds, sorted.
-pub(crate) fn gets(address: &str, rate: u64, seconds: u64) -> Vec<u64> {
-    let start = Instant::now();
+/// Latencies of GETs in microseconds, sorted.
+pub(crate) struct Latencies {
+    /// From when they were due until this process saw their replies.
+    pub seen_us: Vec<u64>,
+    /// From when they were with the server, or could have been, until their replies were in the socket.
+    pub arrived_us: Vec<u64>,
+}
+
+fn since_us(start: SystemTime, end: SystemTime) -> u64 {
+    end.duration_since(start).unwrap_or_default().as_micros() as u64
+}
+
+/// GETs at a fixed rate for so long, from one thread.
+pub(crate) fn gets(address: &str, rate: u64, seconds: u64) -> Latencies {
+    let mut lines: Vec<Line> = (0..CONNECTIONS).map(|_| Line::connect(address)).collect();
+    let start = SystemTime::now();
     let due_at = |number: u64| start + Duration::from_nanos(number * 1_000_000_000 / rate);
-    let mut lines: Vec<Line> = (0..CONNECTIONS)
-        .map(|_| {
-            let stream = Client::connect(address).stream;
-            stream.set_nonblocking(true).expect("a socket takes the option");
-            Line { stream, due: start, got_bytes: 0 }
-        })
-        .collect();
     let (mut idle, mut busy): (Vec<usize>, Vec<usize>) = ((0..lines.len()).collect(), Vec::new());
-    let (mut next, total, mut latencies_us) = (0, rate * seconds, Vec::new());
-    while latencies_us.len() < total as usize {
-        while next < total && due_at(next) <= Instant::now() {
+    let (mut next, total) = (0, rate * seconds);
+    let mut latencies = Latencies { seen_us: Vec::new(), arrived_us: Vec::new() };
+    while latencies.seen_us.len() < total as usize {
+        while next < total && due_at(next) <= SystemTime::now() {
             let Some(line) = idle.pop() else { break };
             lines[line].send(next, due_at(next));
             busy.push(line);
@@ -127,21 +160,23 @@ pub(crate) fn gets(address: &str, rate: u64, seconds: u64) -> Vec<u64> {
             let line = &mut lines[*index];
             let done = ready.next().expect("one for each") && line.receive();
             if done {
-                latencies_us.push(line.due.elapsed().as_micros() as u64);
+                latencies.seen_us.push(since_us(line.due, SystemTime::now()));
+                latencies.arrived_us.push(since_us(line.asked, line.arrived));
                 idle.push(*index);
             }
             !done
         });
     }
-    latencies_us.sort_unstable();
-    latencies_us
+    latencies.seen_us.sort_unstable();
+    latencies.arrived_us.sort_unstable();
+    latencies
 }
 
 /// Waits until a reply comes, or until then; which of the lines have something.
-fn wait(lines: &[Line], busy: &[usize], until: Option<Instant>) -> Vec<bool> {
+fn wait(lines: &[Line], busy: &[usize], until: Option<SystemTime>) -> Vec<bool> {
     let mut polled: Vec<PollFd<'_>> =
         busy.iter().map(|line| PollFd::new(&lines[*line].stream, PollFlags::IN)).collect();
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let left = until.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
     let left = left.map(|left| Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) });
     poll(&mut polled, left.as_ref()).expect("sockets can be waited for");
     polled.iter().map(|polled| !polled.revents().is_empty()).collect()
@@ -156,8 +191,10 @@ pub(crate) fn store(address: &str) {
 }
 
 /// A few percentiles in words.
-pub(crate) fn told(sorted: &[u64]) -> String {
-    format!("p50 {} p99 {} p99.9 {} us", at(sorted, 500), at(sorted, 990), at(sorted, 999))
+pub(crate) fn told(latencies: &Latencies) -> String {
+    let three = |sorted: &[u64]| [500, 990, 999].map(|per_mille| at(sorted, per_mille));
+    let (seen, arrived) = (three(&latencies.seen_us), three(&latencies.arrived_us));
+    format!("p50, p99, p99.9 {seen:?} us, in the socket {arrived:?} us")
 }
 
 /// A percentile, in thousandths.

@@ -25,6 +25,8 @@ const FILLS: [u64; 4] = [100, 50, 25, 10];
 /// Keys of what clients feel, and operations of each without a rebuild.
 const KEYS: u64 = 20_000;
 const ALONE: u64 = 3;
+/// More clients than this do not wait for an array that keeps up with them.
+const WAITING_MAX: u64 = 50_000;
 /// Rates of a rebuild, in hundredths of what one device writes.
 const RATES: [u64; 3] = [10, 25, 0];
 
@@ -170,8 +172,11 @@ impl Setup {
         op: impl Fn(u64) -> plimsoll_kv::Op,
         goes_on: impl Fn(u64) -> bool,
     ) -> Vec<u64> {
-        let (times, mut number, mut due_ns) = (Rc::new(RefCell::new(Vec::new())), 0, self.reactor.now_ns());
+        let (times, mut number, mut due_ns) =
+            (Rc::new(RefCell::new(Vec::<u64>::new())), 0, self.reactor.now_ns());
         while goes_on(number) {
+            let waiting = number - times.borrow().len() as u64;
+            assert!(waiting < WAITING_MAX, "the array does not keep up: {waiting} of {number} wait");
             due_ns += gap_ns();
             self.reactor.sleep_until(due_ns).await;
             let (device, times, reactor, op) =

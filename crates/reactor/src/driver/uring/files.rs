@@ -19,12 +19,15 @@ use io_uring::{opcode, squeue, types};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// Files registered with the ring; further ones are used by their descriptors.
 const REGISTERED_MAX: usize = 64;
 /// The arena is the only buffer in the ring's table.
 const ARENA_INDEX: u16 = 0;
+
+/// A server says once that it has no registered buffers.
+static TOLD: Once = Once::new();
 
 struct Registered {
     file: Arc<DirectFile>,
@@ -53,11 +56,14 @@ impl Files {
             // SAFETY: the arena is never freed, so it outlives every ring.
             match unsafe { ring.submitter().register_buffers(&[vector]) } {
                 Ok(()) => files.arena = base.addr().get()..base.addr().get() + bytes,
-                Err(error) => tracing::warn!(
-                    %error,
-                    "buffers are not registered: disk operations cost about a tenth more. The limit of locked \
-                     memory (ulimit -l) is the usual reason"
-                ),
+                // Mostly it is all cores, for one reason.
+                Err(error) => TOLD.call_once(|| {
+                    tracing::warn!(
+                        %error,
+                        "buffers are not registered: disk operations cost about a tenth more. The limit of \
+                         locked memory (ulimit -l) is the usual reason"
+                    );
+                }),
             }
         }
         files
