@@ -93,6 +93,8 @@ pub struct Array {
     pub(crate) members: RefCell<Vec<Member>>,
     /// Who answers reads, as long as nobody goes or comes.
     pub(crate) readers: RefCell<Readers>,
+    /// Who tells of what is packed where its member is out.
+    pub(crate) tellers: RefCell<Readers>,
     pub(crate) roster: RefCell<Roster>,
     /// The epoch of the newest roster that is durable on every member that it calls in.
     pub(crate) roster_durable: Cell<u64>,
@@ -149,15 +151,6 @@ pub(crate) struct Place {
     pub(crate) id: KeyId,
 }
 
-impl Place {
-    /// Which of so many, all alike, does its part for this key: they take turns from key to key, whatever the
-    /// first copies of those keys stand on.
-    pub(crate) fn turn(&self, among: usize) -> usize {
-        // The primary follows from the same hash, modulo the members, and so tells of its lower bits.
-        (self.id.1 >> 32) as usize % among
-    }
-}
-
 impl Array {
     pub(crate) fn assemble(
         reactor: &Reactor,
@@ -181,7 +174,8 @@ impl Array {
         Rc::new(Array {
             reactor: reactor.clone(),
             partition,
-            readers: RefCell::new(Readers::new(forms.reading_roles(), &is_in)),
+            readers: RefCell::new(Readers::of_values(&forms, &is_in)),
+            tellers: RefCell::new(Readers::of_stubs(&forms, &is_in)),
             journal: Journal::new(&tag),
             tag,
             options,

@@ -182,7 +182,7 @@ impl Array {
         (set, value): (&Set, &Packed),
     ) -> Result<bool> {
         let place = self.place(container, &value.key)?;
-        let role = 1 + place.turn(set.parities());
+        let role = self.teller(&place);
         let Some(device) = self.readable(self.member_of(&place, role)) else { return Ok(false) };
         let piece = self.read_piece(&device, &place, role, Some((0, 0)), &Manner::background()).await;
         Ok(piece.is_ok_and(|piece| {

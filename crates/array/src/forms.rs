@@ -13,6 +13,7 @@ use crate::mechanism::Mechanism;
 use crate::policy::Policy;
 use bytes::Bytes;
 use plimsoll_kv::{Error, Form, Result};
+use std::ops::Range;
 
 /// Forms of an array at most.
 pub(crate) const FORMS_MAX: usize = 32;
@@ -75,6 +76,11 @@ impl Forms {
     /// The roles in which every key has a piece.
     pub(crate) fn sure_roles(&self) -> usize {
         self.each().map(Form::roles).min().expect("there is one")
+    }
+
+    /// The roles but the first in which every packed value has a piece; none where nothing is packed.
+    pub(crate) fn sure_stubs(&self) -> Range<usize> {
+        1..self.each().filter(|form| form.is_packed()).map(Form::roles).min().unwrap_or(1)
     }
 
     /// The roles that may be the first to be read; of shards alone, the first. What is packed stands whole in

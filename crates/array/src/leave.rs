@@ -20,7 +20,7 @@ use crate::read::WRONG_OUTPUT;
 use crate::set::{Stub, decode_version, encode_version, ghost_key, lasting_key};
 use crate::told::Proof;
 use bytes::Bytes;
-use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Item, Op, Payload, Result, Value, Version};
+use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Form, Item, Op, Payload, Result, Value, Version};
 use std::rc::Rc;
 
 /// Whether a key is packed.
@@ -170,11 +170,8 @@ impl Array {
 
     async fn keep_ghost(self: &Rc<Self>, place: &Place, ghost: Option<Op>) -> Result<()> {
         let Some(ghost) = ghost else { return Ok(()) };
-        match self.sent_one(place.primary, ghost).await {
-            // It is out by now, and what it had is lost.
-            Err(_) if self.writable(place.primary).is_none() => Ok(()),
-            kept => kept.map(drop),
-        }
+        let kept = self.sent_one(place.primary, ghost).await;
+        self.unless_out(place.primary, kept).map(drop)
     }
 
     /// Puts copies in the place of the stubs of a held key.
@@ -195,7 +192,8 @@ impl Array {
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
             let store = self.store_op(place, role, value, expiry);
             let batch = Op::Batch(vec![store, slot.entry(place.container, &place.key)]);
-            if let Err(error) = self.sent_one(self.member_of(place, role), batch).await {
+            let stored = self.sent_one(self.member_of(place, role), batch).await;
+            if let Err(error) = self.unless_out(self.member_of(place, role), stored) {
                 self.leave_unsettled(place, slot).await;
                 return Err(error);
             }
@@ -211,7 +209,7 @@ impl Array {
             let Some(device) = self.readable(self.member_of(place, role)) else { continue };
             match self.read_piece(&device, place, role, Some((0, 0)), &manner).await {
                 Ok(piece) if piece.item.upload.is_none() => pieces.push(piece),
-                Ok(_) | Err(Error::NotFound | Error::Unreadable(_)) => {}
+                Ok(_) | Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -226,7 +224,8 @@ impl Array {
                 let expiry = piece.item.expiry_ms.map_or(Expiry::Never, Expiry::At);
                 let value = header.before(stub.encode()).into();
                 let store = self.store_op(place, piece.role, value, expiry);
-                self.sent_one(self.member_of(place, piece.role), store).await?;
+                let stored = self.sent_one(self.member_of(place, piece.role), store).await;
+                self.unless_out(self.member_of(place, piece.role), stored)?;
             }
         }
         Ok(())
@@ -235,17 +234,18 @@ impl Array {
     /// Whether a held key is packed, as the members that hold no value of it say. If it is whole on all, the
     /// first that can be read knows; if it may not be, it takes all of them to say that it is not.
     pub(crate) async fn membership(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Membership> {
-        let of_packed = || self.forms.each().filter(|form| form.is_packed()).map(|form| form.roles());
-        let (roles, sure_roles) = (of_packed().max().unwrap_or(0), of_packed().min().unwrap_or(0));
+        let packed = self.forms.each().filter(|form| form.is_packed());
+        let (sure, end) = (self.forms.sure_stubs(), packed.map(Form::roles).max().unwrap_or(0));
         let is_whole = !self.is_unsettled(place);
         let (mut has_alone, mut all_told) = (false, true);
-        for role in 1..roles {
+        let teller = self.teller(place);
+        for role in std::iter::once(teller).chain((1..end).filter(|role| *role != teller)) {
             let Some(device) = self.readable(self.member_of(place, role)) else {
                 all_told = false;
                 continue;
             };
             // Where a set with fewer parities has no stub, nothing says nothing.
-            let tells_absence = role < sure_roles;
+            let tells_absence = role < sure.end;
             if is_whole && tells_absence && self.role_lacks(place, role) {
                 return Ok(Membership::Alone);
             }

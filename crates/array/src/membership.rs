@@ -92,7 +92,8 @@ impl Array {
             reason.clone_into(&mut status.reason);
         });
         let is_in: Vec<bool> = (0..self.count()).map(|it| self.state(it) == MemberState::In).collect();
-        *self.readers.borrow_mut() = Readers::new(self.forms.reading_roles(), &is_in);
+        *self.readers.borrow_mut() = Readers::of_values(&self.forms, &is_in);
+        *self.tellers.borrow_mut() = Readers::of_stubs(&self.forms, &is_in);
         let mut roster = self.roster.borrow_mut();
         roster.epoch += 1;
         roster.members[member].state = state;

@@ -144,10 +144,9 @@ impl Array {
     fn reading_order(&self, place: &Place) -> Vec<usize> {
         let first = self.reader(place);
         let mut others: Vec<usize> = self.roles_of_newest(place).filter(|role| *role != first).collect();
-        if self.forms.has_packed() && others.len() > 1 {
-            // Of what is packed no other has the value: who tells where it is takes turns.
-            let next = place.turn(others.len());
-            others.rotate_left(next);
+        if self.forms.has_packed() {
+            let teller = self.teller(place);
+            others.sort_by_key(|role| *role != teller);
         }
         std::iter::once(first).chain(others).collect()
     }
@@ -155,6 +154,11 @@ impl Array {
     /// The role that answers for a key, as long as it can be read there.
     pub(crate) fn reader(&self, place: &Place) -> usize {
         self.readers.borrow().role(place.primary, place.id.1)
+    }
+
+    /// The role that tells whether a key is packed, and where, if its first one cannot; only where some are.
+    pub(crate) fn teller(&self, place: &Place) -> usize {
+        self.tellers.borrow().role(place.primary, place.id.1)
     }
 
     pub(crate) fn all_roles(&self) -> Vec<usize> {

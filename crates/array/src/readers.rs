@@ -2,13 +2,17 @@
 //!
 //! Role: the first copy, as long as every member is in. Once some are out, the keys of each primary are
 //! divided among the copies that are left, so that no member has much more to read than others: else whoever
-//! stands next to a lost one would have the work of two. Place on the path: every read, before it is sent.
+//! stands next to a lost one would have the work of two. In the same way those that have stubs of packed
+//! values share in telling where the values of a lost one are. Place on the path: every read, before it is
+//! sent.
 //!
 //! Invariants: which copy answers follows from the key and from who is in, so that the version of a key that
 //! is told stays the same until somebody goes or comes; only members that are in are readers, where there are
 //! any.
 
+use crate::forms::Forms;
 use crate::placement;
+use std::ops::Range;
 
 /// Parts into which the keys of a primary are divided, by their hashes.
 pub(crate) const SLICES: usize = 64;
@@ -18,25 +22,38 @@ pub(crate) const SLICES: usize = 64;
 pub(crate) struct Readers(Vec<[u8; SLICES]>);
 
 impl Readers {
-    /// The readers of keys in so many roles.
-    pub(crate) fn new(roles: usize, is_in: &[bool]) -> Readers {
+    /// Who gives values, or their first piece.
+    pub(crate) fn of_values(forms: &Forms, is_in: &[bool]) -> Readers {
+        Readers::new(0..forms.reading_roles(), is_in, |_| true)
+    }
+
+    /// Who tells of packed values: those of members that are not in are asked for.
+    pub(crate) fn of_stubs(forms: &Forms, is_in: &[bool]) -> Readers {
+        Readers::new(forms.sure_stubs(), is_in, |primary| !is_in[primary])
+    }
+
+    /// The readers of keys in some roles; the primaries of which keys are read in them share the work.
+    fn new(roles: Range<usize>, is_in: &[bool], is_read: impl Fn(usize) -> bool) -> Readers {
         let count = is_in.len();
         let member = |primary, role| placement::member(primary, role, count);
         // Slices that each role of each primary answers for, and each member in all.
-        let mut shares = vec![vec![0_usize; roles]; count];
+        let mut shares = vec![vec![0_usize; roles.end.max(roles.start + 1)]; count];
         let mut loads = vec![0_usize; count];
-        for (primary, shares) in shares.iter_mut().enumerate() {
-            let first = (0..roles).find(|role| is_in[member(primary, *role)]).unwrap_or(0);
-            shares[first] = SLICES;
-            loads[member(primary, first)] += SLICES;
+        let first = |primary| roles.clone().find(|role| is_in[member(primary, *role)]).unwrap_or(roles.start);
+        for primary in (0..count).filter(|primary| is_read(*primary)) {
+            shares[primary][first(primary)] = SLICES;
+            loads[member(primary, first(primary))] += SLICES;
         }
         if is_in.contains(&false) {
-            while let Some((primary, from, to)) = best_move(&shares, &loads, is_in) {
+            while let Some((primary, from, to)) = best_move(&roles, &shares, &loads, is_in) {
                 shares[primary][from] -= 1;
                 shares[primary][to] += 1;
                 loads[member(primary, from)] -= 1;
                 loads[member(primary, to)] += 1;
             }
+        }
+        for primary in (0..count).filter(|primary| !is_read(*primary)) {
+            shares[primary][first(primary)] = SLICES;
         }
         Readers(shares.iter().map(|shares| slices(shares)).collect())
     }
@@ -49,11 +66,16 @@ impl Readers {
 }
 
 /// The move of a slice that relieves most, if one does.
-fn best_move(shares: &[Vec<usize>], loads: &[usize], is_in: &[bool]) -> Option<(usize, usize, usize)> {
+fn best_move(
+    roles: &Range<usize>,
+    shares: &[Vec<usize>],
+    loads: &[usize],
+    is_in: &[bool],
+) -> Option<(usize, usize, usize)> {
     let mut best = (1, None);
     for (primary, shares) in shares.iter().enumerate() {
         let load = |role| loads[placement::member(primary, role, loads.len())];
-        let there = (0..shares.len()).filter(|role| is_in[placement::member(primary, *role, loads.len())]);
+        let there = roles.clone().filter(|role| is_in[placement::member(primary, *role, loads.len())]);
         let there: Vec<usize> = there.collect();
         let Some(from) = there.iter().copied().filter(|role| shares[*role] > 0).max_by_key(|it| load(*it))
         else {
@@ -81,7 +103,7 @@ mod tests {
 
     /// Slices that each member answers for.
     fn loads(roles: usize, is_in: &[bool]) -> Vec<usize> {
-        let readers = Readers::new(roles, is_in);
+        let readers = Readers::new(0..roles, is_in, |_| true);
         let mut loads = vec![0; is_in.len()];
         for primary in 0..is_in.len() {
             for slice in 0..SLICES as u64 {
@@ -93,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_first_copy_answers_while_all_are_in() {
-        let readers = Readers::new(3, &[true; 6]);
+        let readers = Readers::new(0..3, &[true; 6], |_| true);
         assert!((0..6).all(|primary| (0..64).all(|slice| readers.role(primary, slice << 32) == 0)));
     }
 
@@ -117,7 +139,7 @@ mod tests {
     #[test]
     fn nobody_is_read_who_is_out() {
         let is_in = [true, false, true, false, true, true];
-        let readers = Readers::new(2, &is_in);
+        let readers = Readers::new(0..2, &is_in, |_| true);
         for primary in 0..6 {
             for slice in 0..64 {
                 let role = readers.role(primary, slice << 32);
@@ -125,5 +147,21 @@ mod tests {
             }
         }
         assert_eq!(loads(1, &[false, true]), [64, 64], "its keys have no other copy");
+    }
+    /// Of two neighbours that are out the first leaves its keys to one alone: the second leaves its own to
+    /// another.
+    #[test]
+    fn who_tells_of_what_is_lost_shares_the_work_with_those_who_can() {
+        for out in 0..6 {
+            let is_in: Vec<bool> = (0..6).map(|member| member != out && member != (out + 1) % 6).collect();
+            let tellers = Readers::new(1..3, &is_in, |primary| !is_in[primary]);
+            for (primary, teller) in [(out, 2), ((out + 1) % 6, 2)] {
+                let roles = (0..SLICES as u64).map(|slice| tellers.role(primary, slice << 32));
+                assert!(
+                    roles.filter(|role| *role == teller).count() >= SLICES - 1,
+                    "{primary} without {out}"
+                );
+            }
+        }
     }
 }

@@ -141,11 +141,8 @@ impl Array {
             }
             // A store that some members have not got, or a delete that some have: it was not acknowledged.
             for role in roles {
-                match self.put_back(place, role).await {
-                    // It has gone out over it: what it has counts no more.
-                    Err(_) if self.writable(self.member_of(place, role)).is_none() => {}
-                    done => done?,
-                }
+                let done = self.put_back(place, role).await;
+                self.unless_out(self.member_of(place, role), done)?;
                 put_back += 1;
             }
         }
@@ -276,10 +273,8 @@ impl Array {
             {
                 continue;
             }
-            match self.bring(place, role, &right, roles).await {
-                Err(_) if self.writable(member).is_none() => {}
-                brought => brought?,
-            }
+            let brought = self.bring(place, role, &right, roles).await;
+            self.unless_out(member, brought)?;
         }
         Ok(())
     }
@@ -354,14 +349,18 @@ impl Array {
     /// A copy was written again, or its member went out over it.
     pub(crate) fn mended(&self, place: &Place, role: usize, result: Result<()>) -> Result<()> {
         let member = self.member_of(place, role);
-        match result {
-            Err(_) if self.writable(member).is_none() => {}
-            result => {
-                result?;
-                self.note(member, |status| status.repaired += 1);
-            }
+        if self.unless_out(member, result)?.is_some() {
+            self.note(member, |status| status.repaired += 1);
         }
         Ok(())
+    }
+
+    /// What a member made of a request; nothing if it is out by now: what it has counts no more.
+    pub(crate) fn unless_out<T>(&self, member: usize, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Err(_) if self.writable(member).is_none() => Ok(None),
+            result => result.map(Some),
+        }
     }
 
     /// Sends one request to one member.

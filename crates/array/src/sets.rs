@@ -225,7 +225,8 @@ impl Array {
         let key = ghost_key(&self.tag, version);
         if self.ghost_name(&device, placement::sets(container), &key).await?.is_none() {
             let ghost = self.ghost_op(container, set, (&set.values[at], bytes));
-            self.sent_one(member, ghost).await?;
+            let kept = self.sent_one(member, ghost).await;
+            self.unless_out(member, kept)?;
         }
         Ok(())
     }
@@ -252,7 +253,10 @@ impl Array {
                 let Ok(Output::Found(item)) = background(&device, op).await else { continue };
                 let mut ghost = item.bytes;
                 ghost[..VERSION_BYTES].copy_from_slice(&encode_version(set.name));
-                self.sent_one(member, plain_store(container, claimed.clone(), ghost)).await?;
+                let kept = self.sent_one(member, plain_store(container, claimed.clone(), ghost)).await;
+                if self.unless_out(member, kept)?.is_none() {
+                    break;
+                }
                 if key != claimed {
                     let delete = Op::Delete { container, key, condition: Condition::None };
                     self.sent_one(member, delete).await?;
@@ -351,7 +355,7 @@ impl Array {
             let member = self.member_of(place, role);
             let Some(device) = self.writable(member) else { continue };
             let piece = match self.read_piece(&device, place, role, Some((0, 0)), &manner).await {
-                Err(Error::NotFound | Error::Unreadable(_)) => continue,
+                Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => continue,
                 piece => piece?,
             };
             let Piece { item, header: Some(header), stub: None, .. } = piece else { continue };
@@ -362,10 +366,8 @@ impl Array {
             let stub = header.before(set.stub().encode()).into();
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
             // A copy is no less than a stub: nothing was wrong.
-            match self.sent_one(member, self.store_op(place, role, stub, expiry)).await {
-                Err(_) if self.writable(member).is_none() => {}
-                stored => drop(stored?),
-            }
+            let stored = self.sent_one(member, self.store_op(place, role, stub, expiry)).await;
+            self.unless_out(member, stored)?;
         }
         Ok(())
     }
@@ -377,10 +379,10 @@ impl Array {
         mended: &mut Mended,
     ) -> Result<()> {
         let was_in = self.state(member) == MemberState::In;
-        match self.sent_one(member, store).await {
-            Err(_) if self.writable(member).is_none() => return Ok(()),
-            stored => stored?,
-        };
+        let stored = self.sent_one(member, store).await;
+        if self.unless_out(member, stored)?.is_none() {
+            return Ok(());
+        }
         mended.bytes += bytes as u64;
         if was_in {
             let device = self.name(member);

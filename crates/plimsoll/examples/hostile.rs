@@ -194,7 +194,7 @@ fn main() {
     let (rate, seconds, rounds) = (number(rate), number(seconds), number(rounds));
     load::store(address);
     Client::connect(address).call(&[b"SET", b"long", &vec![b'l'; LONG_BYTES]]);
-    let (mut seen, mut arrived) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    let mut measured: Vec<(Latencies, Latencies)> = Vec::new();
     for round in 0..rounds {
         let quiet = gets(address, rate, seconds.div_ceil(ALONE_PART));
         let (before_mib, _) = memory_mib(process);
@@ -204,16 +204,15 @@ fn main() {
         println!(
             "    {made} hostile connections, {cut} ended; {before_mib} MiB before, {most_mib} MiB at most so far"
         );
-        seen.0.push(at(&quiet.seen_us, 990));
-        seen.1.push(at(&loud.seen_us, 990));
-        arrived.0.push(at(&quiet.arrived_us, 990));
-        arrived.1.push(at(&loud.arrived_us, 990));
+        measured.push((quiet, loud));
     }
-    for (what, (alone, beside)) in [("seen by the client", seen), ("in the client's socket", arrived)] {
-        let (alone, beside) = (median(alone), median(beside));
-        let ratio = beside as f64 / alone as f64;
-        println!(
-            "p99 at {rate} GETs a second, {what}: {alone} us alone, {beside} us beside; ratio {ratio:.2}"
-        );
-    }
+    let p99_at = |latencies_us: fn(&Latencies) -> &[u64]| {
+        let p99_us = |of: &Latencies| at(latencies_us(of), 990);
+        let alone_us = median(measured.iter().map(|(quiet, _)| p99_us(quiet)).collect());
+        let beside_us = median(measured.iter().map(|(_, loud)| p99_us(loud)).collect());
+        let ratio = beside_us as f64 / alone_us as f64;
+        format!("{alone_us} us alone, {beside_us} us beside; ratio {ratio:.2}")
+    };
+    println!("p99 at {rate} GETs a second, seen by the client: {}", p99_at(|of| &of.seen_us));
+    println!("p99 at {rate} GETs a second, in the client's socket: {}", p99_at(|of| &of.arrived_us));
 }

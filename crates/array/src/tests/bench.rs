@@ -183,12 +183,16 @@ impl Bench {
     /// What members were asked for since this was asked last.
     pub(super) fn asked(&self) -> Asked {
         let mut all = Asked::default();
-        for line in self.lines.borrow().iter() {
-            let Asked { reads, writes, behind } = line.asked.take();
+        for Asked { reads, writes, behind } in self.asked_each() {
             all =
                 Asked { reads: all.reads + reads, writes: all.writes + writes, behind: all.behind + behind };
         }
         all
+    }
+
+    /// The same of each.
+    pub(super) fn asked_each(&self) -> Vec<Asked> {
+        self.lines.borrow().iter().map(|line| line.asked.take()).collect()
     }
 
     /// Waits until every member is in.

@@ -2,6 +2,7 @@
 
 use super::bench::{Bench, DB, bytes, del, execute, get, keys, retrieve_op, run, set};
 use super::parts::long;
+use super::slow;
 use crate::header::Header;
 use crate::placement::{self, container, sets};
 use crate::set::{Set, set_named};
@@ -9,7 +10,7 @@ use crate::{Array, Mechanism, MemberState, Policy};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::memory::MemoryOptions;
-use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Op, Output};
+use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Op, Output, Request};
 use plimsoll_reactor::Reactor;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -351,6 +352,41 @@ fn a_crash_at_any_request_leaves_every_value_that_was_acknowledged() {
             assert!(nth < 5000, "it never ends");
         }
         assert!(nth > 100, "{nth}");
+    });
+}
+
+/// The server dies while values are packed; a device fails while what that left half written is made whole:
+/// whoever waits for it is served by the others (seed 70297).
+#[test]
+fn a_device_may_fail_while_a_half_written_key_is_made_whole() {
+    run(async |reactor| {
+        let mut half_written = 0;
+        for (at, nth) in (1..300).step_by(7).flat_map(|nth| (1..12).map(move |at| (at, nth))) {
+            let bench = bench(&reactor, 6, 4, 2);
+            let array = bench.open().await;
+            bench.dies_at(nth, |_| true);
+            for round in 1..3 {
+                for number in 0..8 {
+                    let _ = set(&array, &format!("key:{number}"), &long(40 + number, round)).await;
+                }
+                settled(&reactor).await;
+            }
+            let (array, late) = slow::open(&reactor, &bench).await;
+            late.iter().for_each(|late| late.late_ns.set(1_000));
+            half_written += array.half_written.borrow().len();
+            let (fails, mut left) = (nth % 6, at);
+            let is_reached = move |_: &Request| {
+                left -= i32::from(left > 0);
+                left == 0
+            };
+            bench.members[fails].set_policy(FaultPolicy::When(Box::new(is_reached)));
+            let names = (0..8).map(|number| format!("key:{number}"));
+            let each = names.map(async |name| set(&array, &name, b"after").await);
+            for (number, done) in join_all(each).await.into_iter().enumerate() {
+                assert!(done.is_ok(), "key:{number} after a crash at {nth} without {fails}, {at}: {done:?}");
+            }
+        }
+        assert!(half_written > 50, "{half_written}");
     });
 }
 

@@ -17,24 +17,43 @@ fn key_at(primary: usize, word: &str) -> String {
     names.into_iter().find(|name| placement::primary(name.as_bytes(), 6) == primary).unwrap()
 }
 
-/// Without a device its keys ask two others in turns: they had all asked the next one, which had the work of
-/// two.
+/// Without a device its keys ask two others in turns, before an update too: they had all asked the next one,
+/// which had the work of two.
 #[test]
 fn keys_of_one_device_take_turns_whom_else_they_ask() {
     run(async |reactor| {
-        let bench = bench(&reactor, 6, 4, 2);
-        let array = bench.open().await;
-        for primary in 0..6 {
-            let places =
-                (0..6_000).map(|number| array.place(DB, format!("turn:{number}").as_bytes()).unwrap());
-            let its: Vec<_> = places.filter(|place| place.primary == primary).collect();
-            for among in [2, 3, 5] {
-                let firsts = its.iter().filter(|place| place.turn(among) == 0).count();
-                let share = firsts as f64 * among as f64 / its.len() as f64;
-                assert!((0.8..1.2).contains(&share), "{primary}: {firsts} of {}, among {among}", its.len());
+        for out in 0..6 {
+            let bench = bench(&reactor, 6, 4, 2);
+            let array = bench.open().await;
+            for number in 0..600 {
+                set(&array, &format!("key:{number}"), &value(number % 100, 1)).await.unwrap();
             }
+            settled(&reactor).await;
+            bench.members[out].set_policy(FaultPolicy::From(1));
+            let is_its = |name: &String| placement::primary(name.as_bytes(), 6) == out;
+            let its: Vec<String> = (0..600).map(|number| format!("key:{number}")).filter(is_its).collect();
+            set(&array, &its[0], b"finds that it is out").await.unwrap();
+            settled(&reactor).await;
+            bench.asked();
+            for name in &its[1..] {
+                let look = Op::Exist { container: DB, key: name.as_bytes().to_vec() };
+                execute(&array, look).await.unwrap();
+            }
+            in_turns(&bench, out, its.len() as u64 - 1, "reads");
+            for name in &its[1..] {
+                set(&array, name, b"another").await.unwrap();
+            }
+            in_turns(&bench, out, its.len() as u64 - 1, "updates");
         }
     });
+}
+
+/// So many keys of a member that is out asked the two behind it, each about as often.
+fn in_turns(bench: &Bench, out: usize, keys: u64, what: &str) {
+    let asked = bench.asked_each();
+    let [next, second] = [1, 2].map(|role| asked[(out + role) % 6].reads);
+    assert!(next + second >= keys, "{what} without {out}: {asked:?}");
+    assert!(next.max(second) * 3 < (next + second) * 2, "{what} without {out}: {asked:?}");
 }
 
 #[test]

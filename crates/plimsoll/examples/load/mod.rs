@@ -119,8 +119,8 @@ impl Line {
             Err(error) => panic!("the server is gone: {error}"),
         };
         assert!(count > 0, "the server closed a connection");
-        let text = String::from_utf8_lossy(&bytes[..count]);
-        assert!(self.got_bytes > 0 || bytes[0] == b'$', "{text}");
+        let starts_well = self.got_bytes > 0 || bytes[0] == b'$';
+        assert!(starts_well, "{}", String::from_utf8_lossy(&bytes[..count]));
         self.got_bytes += count;
         assert!(self.got_bytes <= REPLY_BYTES, "one reply for each command");
         self.got_bytes == REPLY_BYTES

@@ -25,7 +25,7 @@ const FILLS: [u64; 4] = [100, 50, 25, 10];
 /// Keys of what clients feel, and operations of each without a rebuild.
 const KEYS: u64 = 20_000;
 const ALONE: u64 = 3;
-/// More clients than this do not wait for an array that keeps up with them.
+/// Requests that wait at once at most: with more of them the array does not keep up.
 const WAITING_MAX: u64 = 50_000;
 /// Rates of a rebuild, in hundredths of what one device writes.
 const RATES: [u64; 3] = [10, 25, 0];
