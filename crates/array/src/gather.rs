@@ -74,19 +74,15 @@ impl Array {
                 asked.push(async move { (role, self.read_piece(&device, place, role, range, manner).await) });
             }
             let all_asked = next.len() == 0 && !absent && stub.is_none();
-            let Some(answer) = self.next_answer(&mut asked, all_asked).await else {
-                if absent {
-                    return Err(Error::NotFound);
-                }
-                if next.len() == 0 {
-                    break;
-                }
+            let answer = self.next_answer(&mut asked, all_asked).await;
+            if answer.is_none() && next.len() > 0 && !absent {
                 extra += 1;
                 continue;
-            };
-            match answer {
+            }
+            let mut unpacked = None;
+            match answer.flatten() {
                 None if absent => return Err(Error::NotFound),
-                None if stub.is_some() => break,
+                None if stub.is_some() => unpacked = stub.take(),
                 None => return Err(lost.unwrap_or_else(|| self.unreadable(place, &failures))),
                 Some((role, Err(error))) if verdict(&error) == Verdict::Broken => {
                     failures.push((self.member_of(place, role), error));
@@ -99,25 +95,24 @@ impl Array {
                 // Who has the value whole may still answer; else its set gives it.
                 Some((_, Ok(piece))) if unpacks && piece.stub.is_some() => match asked.is_empty() {
                     false => stub = Some(piece),
-                    true => match self.recovered(place, piece, manner).await {
-                        Ok(mut piece) => {
-                            cut(&mut piece.item.bytes, range);
-                            pieces.push(piece);
-                        }
-                        Err(error) if verdict(&error) == Verdict::Broken => lost = Some(error),
-                        Err(error) => return Err(error),
-                    },
+                    true => unpacked = Some(piece),
                 },
                 Some((_, Ok(piece))) => pieces.push(piece),
+            }
+            if let Some(stub) = unpacked {
+                match self.recovered(place, stub, manner).await {
+                    Ok(mut piece) => {
+                        cut(&mut piece.item.bytes, range);
+                        pieces.push(piece);
+                    }
+                    // Who has the value whole may have been slow, and no more (seed 27).
+                    Err(error) if verdict(&error) == Verdict::Broken => lost = Some(error),
+                    Err(error) => return Err(error),
+                }
             }
             if pieces.len() == needed && !absent {
                 break;
             }
-        }
-        if let (Some(stub), true) = (stub, pieces.len() < needed) {
-            let mut piece = self.recovered(place, stub, manner).await?;
-            cut(&mut piece.item.bytes, range);
-            pieces.push(piece);
         }
         if !failures.is_empty() {
             self.mend_later(place, &failures);

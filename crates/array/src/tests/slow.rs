@@ -1,6 +1,7 @@
 //! Members that are slow, or do not answer at all.
 
 use super::bench::{Bench, bytes, run, set};
+use super::packing;
 use crate::{Array, Joining, MemberState};
 use plimsoll_kv::{Completion, Device, LocalFuture, Op, Request, Result};
 use plimsoll_reactor::Reactor;
@@ -86,5 +87,25 @@ fn a_member_that_does_not_answer_a_write_is_out() {
         set(&array, "k", b"3").await.unwrap();
         assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"3"[..]));
         assert!(reactor.now_ns() - began_ns < SECOND_NS / 10, "nobody waits for it any more");
+    });
+}
+
+/// Two devices are out, and another is slow: of sets that had both parities on those two nobody can compute
+/// its values, and it gives them itself (seed 27).
+#[test]
+fn a_slow_device_gives_what_its_set_cannot() {
+    run(async |reactor| {
+        let bench = packing::bench(&reactor, 6, 4, 2);
+        let (array, late) = open(&reactor, &bench).await;
+        packing::fill(&array, 60, 1).await;
+        packing::settled(&reactor).await;
+        for out in [2, 3] {
+            array.take_out_now(out, "it is lost").await.unwrap();
+        }
+        for slow in [0, 1, 4, 5] {
+            late[slow].late_ns.set(SECOND_NS / 5);
+            packing::check(&array, 60, 1).await;
+            late[slow].late_ns.set(0);
+        }
     });
 }
