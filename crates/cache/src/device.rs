@@ -15,7 +15,7 @@
 
 use crate::changes::{Changes, Changing};
 use crate::planted::{Bug, is_planted};
-use crate::table::{Place, Table};
+use crate::table::{Entry, Place, Table};
 use crate::transactions::Holding;
 use plimsoll_kv::limits::CONTAINERS_MAX;
 use plimsoll_kv::{
@@ -59,9 +59,6 @@ pub struct Cache {
     hits: Cell<u64>,
     misses: Cell<u64>,
 }
-
-/// Which bytes of a value a read asks for.
-type Range = Option<(u64, u64)>;
 
 impl Cache {
     /// Keeps up to `budget_bytes` of what is read from a device, whose clock this is. The secret keeps
@@ -147,8 +144,17 @@ impl Cache {
         self.spaces.borrow_mut().clear();
     }
 
-    /// What is kept of a key, if that may be given.
-    fn look_up(&self, hash: u64, container: ContainerId, key: &[u8], range: Range) -> Option<Item> {
+    /// What `give` makes of what is kept of a key, if that may be given.
+    fn look_up<T>(
+        &self,
+        hash: u64,
+        container: ContainerId,
+        key: &[u8],
+        give: impl FnOnce(Entry<'_>) -> T,
+    ) -> Option<T> {
+        if self.changes.is_open(hash) && !is_planted(Bug::HitWhileHeld) {
+            return None;
+        }
         let place = Place { hash, space: self.space(container)?, key };
         let mut table = self.table.borrow_mut();
         let entry = table.get(place)?;
@@ -157,7 +163,8 @@ impl Cache {
             table.remove(place);
             return None;
         }
-        Some(entry.item(range.unwrap_or((0, u64::MAX))))
+        self.hits.set(self.hits.get() + 1);
+        Some(give(entry))
     }
 
     /// A retrieve, or a look whether a key exists: with no bytes of it.
@@ -168,16 +175,13 @@ impl Cache {
             _ => unreachable!("not a read"),
         };
         let hash = self.hash(container, key);
-        let is_open = self.changes.is_open(hash);
-        if !is_open || is_planted(Bug::HitWhileHeld) {
-            // A value that is here is short: to pin it is to have it.
-            if let Some(item) = self.look_up(hash, container, key, range) {
-                self.hits.set(self.hits.get() + 1);
-                return Ok(Completion::new(Output::Found(item)));
-            }
+        let bytes = range.unwrap_or((0, u64::MAX));
+        // A value that is here is short: to pin it is to have it.
+        if let Some(item) = self.look_up(hash, container, key, |entry| entry.item(bytes)) {
+            return Ok(Completion::new(Output::Found(item)));
         }
         self.misses.set(self.misses.get() + 1);
-        if is_open || !fills {
+        if self.changes.is_open(hash) || !fills {
             return self.below.clone().execute(request).await;
         }
         let (key, began) = (key.clone(), self.changes.now());
@@ -291,6 +295,10 @@ impl Device for Cache {
         if !absent.is_empty() {
             self.below.announce(container, &absent);
         }
+    }
+
+    fn recall(&self, container: ContainerId, key: &[u8], give: &mut dyn FnMut(&[u8])) -> bool {
+        self.look_up(self.hash(container, key), container, key, |entry| give(entry.value())).is_some()
     }
 
     fn value_bytes_max(&self) -> usize {

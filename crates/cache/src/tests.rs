@@ -1,180 +1,14 @@
 //! The cache over the memory device, and over one that waits where it is told to.
 
+mod bench;
+
 use crate::Cache;
+use bench::{BUDGET_BYTES, Bench, DB, OTHER, delete, get, key_held, run, set, some, store};
 use futures_util::future::{FutureExt, join};
-use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::transaction::{Action, Held};
 use plimsoll_kv::{
-    Above, Completion, Condition, ContainerId, Device, Durability, Error, Expiry, Item, LocalFuture, Op,
-    Output, Request, Result, TransactionId, Value,
+    Above, Condition, ContainerId, Device, Durability, Error, Expiry, Item, Op, Output, Request, Value,
 };
-use plimsoll_reactor::sim::{ProcessId, World};
-use plimsoll_reactor::sync::WaitList;
-use plimsoll_reactor::{Reactor, Work};
-use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::rc::Rc;
-
-const DB: ContainerId = ContainerId(0);
-const OTHER: ContainerId = ContainerId(1);
-const BUDGET_BYTES: usize = 256 << 10;
-
-/// A device that holds up completions until it is told to let go of them.
-struct Gate {
-    below: Rc<Memory>,
-    closed: Cell<bool>,
-    opened: WaitList,
-    /// Requests that came by.
-    seen: RefCell<Vec<Op>>,
-    /// Keys that were announced.
-    announced: RefCell<Vec<Vec<u8>>>,
-    /// The next request fails with this, after it was done.
-    fails: RefCell<Option<Error>>,
-}
-
-impl Gate {
-    fn open(&self) {
-        self.closed.set(false);
-        self.opened.wake_all();
-    }
-
-    fn take_seen(&self) -> usize {
-        self.seen.take().len()
-    }
-}
-
-impl Device for Gate {
-    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
-        Box::pin(async move {
-            self.seen.borrow_mut().push(request.op.clone());
-            let result = self.below.clone().execute(request).await;
-            self.opened.wait_for(|| (!self.closed.get()).then_some(())).await;
-            let failure = self.fails.take();
-            failure.map_or(result, Err)
-        })
-    }
-    fn announce(&self, _: ContainerId, keys: &[&[u8]]) {
-        self.announced.borrow_mut().extend(keys.iter().map(|key| key.to_vec()));
-    }
-    fn value_bytes_max(&self) -> usize {
-        self.below.value_bytes_max()
-    }
-    fn part_bytes(&self) -> usize {
-        self.below.part_bytes()
-    }
-}
-
-/// What a test works with.
-#[derive(Clone)]
-struct Bench {
-    reactor: Reactor,
-    world: World,
-    gate: Rc<Gate>,
-    cache: Rc<Cache>,
-}
-
-fn run<F: Future<Output = ()> + 'static>(test: impl Fn(Bench) -> F) {
-    let world = World::new(1, |_| "test");
-    let done = Rc::new(Cell::new(false));
-    world.start_process(ProcessId(0), 1, |reactor| {
-        let below = Memory::new(reactor, MemoryOptions::default());
-        let clock = below.clock();
-        let gate = Rc::new(Gate {
-            below,
-            closed: Cell::new(false),
-            opened: WaitList::default(),
-            seen: RefCell::default(),
-            announced: RefCell::default(),
-            fails: RefCell::default(),
-        });
-        let cache = Cache::new(gate.clone(), clock, 7, BUDGET_BYTES);
-        let bench = Bench { reactor: reactor.clone(), world: world.clone(), gate, cache };
-        let (future, done) = (test(bench), done.clone());
-        reactor.spawn(Work::Kv, async move {
-            future.await;
-            done.set(true);
-        });
-    });
-    assert!(world.run_until(60_000_000_000, || done.get()), "the test did not end");
-    world.kill(ProcessId(0), false);
-}
-
-fn store(container: ContainerId, key: &[u8], value: &[u8], expiry: Expiry) -> Op {
-    Op::Store {
-        container,
-        key: key.to_vec(),
-        value: Value::from(value.to_vec()),
-        condition: Condition::None,
-        expiry,
-        retain: false,
-        want_previous: false,
-        form: None,
-    }
-}
-
-fn set(value: &[u8]) -> Op {
-    store(DB, b"k", value, Expiry::Never)
-}
-
-fn delete() -> Op {
-    Op::Delete { container: DB, key: b"k".to_vec(), condition: Condition::None }
-}
-
-fn get(key: &[u8]) -> Op {
-    Op::Retrieve { container: DB, key: key.to_vec(), range: None, pin: true }
-}
-
-impl Bench {
-    async fn run(&self, op: Op) -> Result<Output> {
-        let completion = self.cache.clone().execute(Request::new(Durability::Sync, op)).await;
-        completion.map(|completion| completion.output)
-    }
-
-    async fn read(&self, op: Op) -> Option<Item> {
-        match self.run(op).await {
-            Ok(Output::Found(item)) => Some(item),
-            Err(Error::NotFound) => None,
-            other => panic!("a read gave {other:?}"),
-        }
-    }
-
-    async fn value(&self) -> Option<Vec<u8>> {
-        self.read(get(b"k")).await.map(|item| item.bytes)
-    }
-
-    /// The value, and whether it came from memory.
-    async fn value_and_hit(&self) -> (Option<Vec<u8>>, bool) {
-        self.gate.take_seen();
-        let value = self.value().await;
-        (value, self.gate.take_seen() == 0)
-    }
-
-    /// Stores a value and has it in the cache.
-    async fn warm(&self, value: &[u8]) {
-        self.run(set(value)).await.unwrap();
-        assert_eq!(self.value().await.as_deref(), Some(value));
-        assert_eq!(self.value_and_hit().await, (Some(value.to_vec()), true));
-    }
-
-    async fn step(&self, id: Option<TransactionId>, action: Action) -> Result<Output> {
-        self.run(Op::Transaction { partition: 0, id, action }).await
-    }
-
-    async fn hold(&self, held: Held) -> TransactionId {
-        match self.step(None, Action::Hold(held)).await {
-            Ok(Output::Held(id)) => id,
-            other => panic!("a hold gave {other:?}"),
-        }
-    }
-}
-
-fn some(value: &[u8]) -> Option<Vec<u8>> {
-    Some(value.to_vec())
-}
-
-fn key_held() -> Held {
-    Held::keys(vec![(DB, b"k".to_vec())])
-}
 
 #[test]
 fn what_was_read_is_given_from_memory() {
@@ -300,6 +134,7 @@ fn while_a_change_is_under_way_reads_pass_through_and_fill_nothing() {
         bench.gate.closed.set(true);
         let mut writer = Box::pin(bench.run(set(b"new")));
         assert!((&mut writer).now_or_never().is_none(), "it is done below and not told");
+        assert_eq!(bench.recalled(), None, "neither the old value nor the new one");
         bench.gate.take_seen();
         let mut reader = Box::pin(bench.value());
         assert!((&mut reader).now_or_never().is_none(), "it waits below");
@@ -334,6 +169,7 @@ fn what_a_transaction_holds_is_not_given_until_it_has_ended() {
             let held = || if everything { Held::everything() } else { key_held() };
             bench.warm(b"old").await;
             let id = bench.hold(held()).await;
+            assert_eq!(bench.recalled(), None, "it is held");
             bench.gate.take_seen();
             let mut reader = Box::pin(bench.value());
             assert!((&mut reader).now_or_never().is_none(), "it waits below");

@@ -16,7 +16,7 @@ mod coding;
 
 use crate::format::bits::bits_of;
 use plimsoll_kv::Slot;
-use std::hint::black_box;
+use plimsoll_reactor::prefetch;
 
 /// Bits of a fingerprint.
 pub const FINGERPRINT_BITS: u32 = 40;
@@ -241,14 +241,13 @@ impl Index {
     }
 
     /// Brings the cells where some keys' entries stand, or would, from memory into the processor's caches:
-    /// first what leads to them, of all keys, then they themselves. So the processor waits for memory twice
-    /// for all keys, and not twice for each.
+    /// first what leads to them, of all keys, which is waited for together; then they themselves, which come
+    /// while the processor goes on.
     pub fn touch(&self, keys: &[(Slot, u64)]) {
         let home =
             |(slot, fingerprint): &(Slot, u64)| (self.table(*slot), self.table(*slot).home(*fingerprint));
         let homes: Vec<(&Table, usize)> = keys.iter().map(home).collect();
-        let cells = homes.iter().filter_map(|(table, home)| table.cells.get(*home));
-        black_box(cells.fold(0, |all, cell| all ^ cell.0[0]));
+        homes.iter().filter_map(|(table, home)| table.cells.get(*home)).for_each(prefetch);
     }
 
     /// True if there is an entry for the record at `location`.

@@ -25,6 +25,13 @@ pub trait Device {
         let _ = (container, keys);
     }
 
+    /// Gives the whole value of a key, if memory has it and a retrieve that began at this instant might give
+    /// it. False says nothing: whoever asked goes on with a retrieve.
+    fn recall(&self, container: ContainerId, key: &[u8], give: &mut dyn FnMut(&[u8])) -> bool {
+        let _ = (container, key, give);
+        false
+    }
+
     /// True if memory alone tells that there is no such key: whoever stores it need not look first. False
     /// says nothing.
     fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {

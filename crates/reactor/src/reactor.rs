@@ -134,6 +134,12 @@ impl Reactor {
         self.sleep_until(self.now_ns().saturating_add(duration_ns))
     }
 
+    /// True if other tasks wait for their turn.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        self.0.executor.has_ready()
+    }
+
     /// Lets every other ready task run before the caller goes on: the end of a background slice.
     pub async fn yield_now(&self) {
         executor::yield_now().await;
@@ -209,10 +215,6 @@ impl Reactor {
     /// When the next timer is due, if there is one.
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
         self.0.timers.borrow().next_deadline_ns()
-    }
-
-    pub(crate) fn has_ready(&self) -> bool {
-        self.0.executor.has_ready()
     }
 
     /// Runs turns until [`Reactor::stop`]. Only for drivers that own their thread.

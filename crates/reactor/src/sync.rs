@@ -144,6 +144,12 @@ impl Permits {
         self.free.get()
     }
 
+    /// True if who asks for one permit now gets it at once.
+    #[must_use]
+    pub fn has_one(&self) -> bool {
+        self.free.get() > 0 && self.waiting.borrow().is_empty()
+    }
+
     /// Waits for `count` permits; they return when the guard is dropped.
     pub async fn acquire(self: &Rc<Self>, count: usize) -> Permit {
         let ticket = self.next_ticket.get();

@@ -129,7 +129,7 @@ impl<'a> Entry<'a> {
         &self.0[HEAD_BYTES..][..self.u32_at(KEY_BYTES) as usize]
     }
 
-    fn value(&self) -> &'a [u8] {
+    pub(crate) fn value(&self) -> &'a [u8] {
         &self.0[HEAD_BYTES + self.u32_at(KEY_BYTES) as usize..]
     }
 

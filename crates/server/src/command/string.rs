@@ -10,7 +10,24 @@ use plimsoll_resp::Args;
 use std::rc::Rc;
 
 pub(super) fn get(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    Run::Overlap(get_one(connection, args[1].to_vec()))
+    match recall(connection, &args[1]) {
+        Some(reply) => Run::Now(reply),
+        None => Run::Overlap(get_one(connection, args[1].to_vec())),
+    }
+}
+
+/// The reply for a value that memory has.
+fn recall(connection: &Connection, key: &[u8]) -> Option<Reply> {
+    if connection.in_transaction() {
+        return None;
+    }
+    let mut reply = None;
+    let give = &mut |bytes: &[u8]| reply = Some(Reply::bulk(bytes));
+    let found = connection.core.volume.recall(connection.database.get(), key, give);
+    if found {
+        count_hit(connection, true);
+    }
+    reply
 }
 
 pub(super) fn mget(_: &Rc<Connection>, args: &Args<'_>) -> Run {

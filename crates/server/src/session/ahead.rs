@@ -13,8 +13,8 @@ use plimsoll_resp::{Limits, Parser, Step};
 /// Commands looked at together.
 const AHEAD_MAX: usize = 16;
 
-/// Announces the keys of the first commands in these bytes; how many bytes those are.
-pub(super) fn look(connection: &Connection, limits: &Limits, bytes: &[u8]) -> usize {
+/// Announces the keys of the first commands in these bytes; how many they are, and the bytes looked at.
+pub(super) fn look(connection: &Connection, limits: &Limits, bytes: &[u8]) -> (usize, usize) {
     let mut parser = Parser::new(*limits);
     let mut keys: Vec<&[u8]> = Vec::with_capacity(AHEAD_MAX);
     let mut at = 0;
@@ -26,10 +26,10 @@ pub(super) fn look(connection: &Connection, limits: &Limits, bytes: &[u8]) -> us
         at += command.consumed;
         keys.extend(key);
     }
-    if keys.len() > 1 {
+    if !keys.is_empty() {
         connection.core.volume.announce(connection.database.get(), &keys);
     }
-    if at == 0 { bytes.len() } else { at }
+    (keys.len(), if at == 0 { bytes.len() } else { at })
 }
 
 /// The same bytes as part of what was received; nothing if they stand elsewhere.

@@ -178,6 +178,11 @@ impl Connection {
         Keyspace::new(&self.core, self.transaction.borrow().clone())
     }
 
+    /// True while EXEC runs commands of this connection.
+    pub(crate) fn in_transaction(&self) -> bool {
+        self.transaction.borrow().is_some()
+    }
+
     /// A command under way holds so many bytes more.
     pub(crate) fn hold_more(&self, bytes: usize) {
         self.request_bytes.set(self.request_bytes.get() + bytes);

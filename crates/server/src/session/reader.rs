@@ -56,6 +56,10 @@ pub(super) async fn read(connection: Rc<Connection>) {
             connection.wait_while_paused(None).await;
             continue;
         }
+        if input.look_ahead(&connection) {
+            // What the keys lead to comes from memory while others go on. No command has begun meanwhile.
+            connection.core.reactor.yield_now().await;
+        }
         let go_on = match input.parse(&connection) {
             Parsed::Incomplete { wanted } => input.receive(&connection, wanted).await,
             Parsed::Command(account, run) => connection.perform(account, run).await,
@@ -128,12 +132,22 @@ impl Input {
         }
     }
 
+    /// Announces the keys of the next commands, unless that was done; true if others should run before the
+    /// first of them is begun. A command that came alone, while nobody else has anything to do, is not looked
+    /// at twice.
+    fn look_ahead(&mut self, connection: &Connection) -> bool {
+        let is_first = self.start == 0;
+        let may_wait = is_first && connection.core.reactor.has_ready();
+        if self.pending().is_empty() || self.start < self.ahead || (is_first && !may_wait) {
+            return false;
+        }
+        let (keys, bytes) = ahead::look(connection, &self.limits, self.pending());
+        self.ahead = self.start + bytes;
+        may_wait && keys > 0
+    }
+
     /// Parses one command and starts it off, as far as that needs no waiting.
     fn parse(&mut self, connection: &Rc<Connection>) -> Parsed {
-        // A command that came alone is not looked at twice.
-        if self.start > self.ahead && !self.pending().is_empty() {
-            self.ahead = self.start + ahead::look(connection, &self.limits, self.pending()) - 1;
-        }
         if self.pending().len() >= SHARED_BYTES_MIN {
             self.share(connection);
         }

@@ -51,6 +51,12 @@ impl Geometry {
         CoreId((usize::from(partition) % cores) as u16)
     }
 
+    /// The partition of a key.
+    #[must_use]
+    pub fn partition(&self, key: &[u8]) -> u16 {
+        if self.partitions == 1 { 0 } else { Slot::of(key).partition(self.partitions) }
+    }
+
     /// The partitions that a core owns.
     pub fn owned(&self, core: CoreId, cores: usize) -> impl Iterator<Item = u16> + use<> {
         let geometry = *self;
@@ -219,12 +225,23 @@ impl Volume {
             if self.geometry.partitions == 1 {
                 return device.announce(container, keys);
             }
-            let is_its = |key: &&&[u8]| Slot::of(key).partition(self.geometry.partitions) == *partition;
+            let is_its = |key: &&&[u8]| self.geometry.partition(key) == *partition;
             let own: Vec<&[u8]> = keys.iter().filter(is_its).copied().collect();
             if !own.is_empty() {
                 device.announce(container, &own);
             }
         }
+    }
+
+    /// Gives the whole value of a key, if memory of this core has it and a retrieve that began now might give
+    /// it. What has come before is no further than its partition: it was sent there when it began, and where
+    /// somebody waits for a permit nobody overtakes.
+    pub(crate) fn recall(&self, container: ContainerId, key: &[u8], give: &mut dyn FnMut(&[u8])) -> bool {
+        if !self.permits[usize::from(self.reactor.core().0)].has_one() {
+            return false;
+        }
+        let device = self.local.get(&self.geometry.partition(key));
+        device.is_some_and(|device| device.recall(container, key, give))
     }
 
     /// Asks every core, this one too; the answers in the order of the cores.
@@ -248,7 +265,7 @@ impl Volume {
 
     /// The partition that serves a request, if one alone does.
     fn partition_of(&self, op: &Op) -> Result<Option<u16>> {
-        let of_key = |key: &[u8]| Slot::of(key).partition(self.geometry.partitions);
+        let of_key = |key: &[u8]| self.geometry.partition(key);
         if let Op::Transaction { partition, .. } = op {
             return Ok(Some(*partition));
         }

@@ -169,3 +169,49 @@ fn a_future_that_is_dropped_gives_its_permit_back() {
         assert_eq!(free, [REMOTE_IN_FLIGHT_MAX, LOCAL_IN_FLIGHT_MAX]);
     });
 }
+
+/// A device that has every key in memory.
+struct Remembers;
+
+impl Device for Remembers {
+    fn execute(self: Rc<Self>, _: Request) -> LocalFuture<Result<Completion>> {
+        unreachable!("nobody goes on to a retrieve")
+    }
+    fn recall(&self, _: ContainerId, key: &[u8], give: &mut dyn FnMut(&[u8])) -> bool {
+        give(key);
+        true
+    }
+    fn value_bytes_max(&self) -> usize {
+        1000
+    }
+    fn part_bytes(&self) -> usize {
+        100
+    }
+}
+
+#[test]
+fn memory_is_asked_for_keys_of_this_core_while_nobody_waits_for_a_permit() {
+    run(2, 4, |_, volume| async move {
+        let mut local: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
+        local.extend(volume.local.keys().map(|partition| (*partition, Rc::new(Remembers) as Rc<dyn Device>)));
+        let port = Mesh::ports(2).pop().unwrap();
+        let volume = Volume::new(&volume.reactor, port, volume.geometry, local);
+        let recalled = |key: &str| {
+            let mut given = None;
+            let gave = volume.recall(DB, key.as_bytes(), &mut |bytes| given = Some(bytes.to_vec()));
+            assert_eq!(gave, given.is_some());
+            given
+        };
+        let is_local = |key: &&&str| volume.local.contains_key(&volume.geometry.partition(key.as_bytes()));
+        let keys = ["a", "b", "c", "d", "e", "f"];
+        let (near, far): (Vec<&str>, Vec<&str>) = keys.iter().partition(is_local);
+        assert!(!near.is_empty() && !far.is_empty());
+        assert!(near.iter().all(|key| recalled(key).as_deref() == Some(key.as_bytes())));
+        assert!(far.iter().all(|key| recalled(key).is_none()), "memory of another core");
+        // A store that came before may be among those who wait: nobody overtakes it.
+        let all = volume.permits[1].acquire(LOCAL_IN_FLIGHT_MAX).await;
+        assert_eq!(recalled(near[0]), None);
+        drop(all);
+        assert!(recalled(near[0]).is_some());
+    });
+}
