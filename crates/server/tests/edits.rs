@@ -190,6 +190,75 @@ fn locks_are_let_go_by_their_holder_alone() {
     });
 }
 
+/// SET had neither IFEQ nor IFNE: locks could be let go by their holder alone, but not handed on.
+#[test]
+fn set_ifeq_replaces_what_it_compares_with() {
+    run(Setup::default(), |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("SET k new IFEQ old", "nil").await;
+        c.expect("EXISTS k", ":0").await;
+        c.expect("SET k old", "+OK").await;
+        c.expect("SET k new IFEQ other", "nil").await;
+        c.expect("SET k new ifeq old EX 100", "+OK").await;
+        c.expect("TTL k", ":100").await;
+        c.expect("SET k newer IFEQ new KEEPTTL GET", "new").await;
+        c.expect("TTL k", ":100").await;
+        c.expect("SET k x GET IFEQ new", "newer").await;
+        c.expect("SET k x IFNE newer", "nil").await;
+        c.expect("SET k x IFNE newer GET", "newer").await;
+        c.expect("SET k x IFNE y", "+OK").await;
+        c.expect("GET k", "x").await;
+        c.expect("TTL k", ":-1").await;
+        c.expect("SET absent x IFNE y GET", "nil").await;
+        c.expect("GET absent", "x").await;
+        for wrong in ["NX IFEQ x", "IFEQ x XX", "IFEQ x IFEQ x", "IFEQ x IFNE y", "IFEQ", "EX 1 IFNE"] {
+            c.expect(&format!("SET k v {wrong}"), "-ERR syntax error").await;
+        }
+        c.expect("MULTI", "+OK").await;
+        c.expect("SET k 2 IFEQ x", "+QUEUED").await;
+        c.expect("SET k 3 IFEQ x", "+QUEUED").await;
+        c.expect("SET k 4 IFEQ 2 GET", "+QUEUED").await;
+        c.expect("EXEC", "[+OK nil 2]").await;
+        c.expect("GET k", "4").await;
+    });
+}
+
+/// A value in parts was taken to differ from all that it was compared with: DELIFEQ never deleted one, and
+/// DELEX IFNE always.
+#[test]
+fn values_in_parts_are_compared_whole() {
+    const RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
+    run(Setup { cores: 2, partitions: 3, memory: PARTS, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        for length in [4096, 4097, 5120, 5121, 10_000] {
+            let value = pattern(length, 3);
+            let mut last = value.clone();
+            last.replace_range(length - 1.., "!");
+            c.expect(&format!("SET k {value}"), "+OK").await;
+            c.expect(&format!("DELEX k IFNE {value}"), ":0").await;
+            for other in [&last, &value[1..], "short"] {
+                c.expect(&format!("DELIFEQ k {other}"), ":0").await;
+                c.expect(&format!("SET k x IFEQ {other}"), "nil").await;
+            }
+            c.expect(&format!("SET k short IFEQ {value}"), "+OK").await;
+            c.expect(&format!("SET k {value} IFEQ other"), "nil").await;
+            c.expect(&format!("SET k {value} IFEQ short"), "+OK").await;
+            c.expect("MULTI", "+OK").await;
+            c.expect(&format!("SET k {last} IFEQ {value}"), "+QUEUED").await;
+            c.expect(&format!("DELEX k IFNE {last}"), "+QUEUED").await;
+            c.expect(&format!("DELEX k IFEQ {last}"), "+QUEUED").await;
+            c.expect("EXEC", "[+OK :0 :1]").await;
+            c.expect(&format!("SET k {value}"), "+OK").await;
+            c.expect(&format!("EVALSHA {RELEASE} 1 k {value}"), ":1").await;
+            c.expect("EXISTS k", ":0").await;
+        }
+        bench.pause_ms(10).await;
+        for memory in bench.memories.borrow().iter() {
+            assert_eq!((memory.uploading(), memory.pinned()), (0, 0), "uploads and pins");
+        }
+    });
+}
+
 #[test]
 fn the_scripts_of_locks_are_known() {
     const RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
