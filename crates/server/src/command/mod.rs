@@ -26,6 +26,7 @@ mod info;
 mod introspect;
 mod keys;
 mod kill;
+mod known_scripts;
 mod latency;
 mod many;
 mod memory;
@@ -60,6 +61,7 @@ use plimsoll_resp::Args;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
+pub use known_scripts::Remembered as RememberedScripts;
 pub(crate) use pubsub::forget as forget_subscriptions;
 pub(crate) use set::set_uploaded;
 pub use slots::{SLOTS, Slot};
