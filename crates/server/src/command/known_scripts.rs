@@ -61,7 +61,7 @@ const DIGESTS: [(&str, Script); 3] = [
 
 /// Scripts as [`plain`] leaves them.
 const TEXTS: [(&str, Script); 16] = [
-    // Redis' documentation; Redlock of many languages, bsm/redislock.
+    // Redis' documentation.
     (
         r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("del",keys[1])elsereturn0end"#,
         Script::Release(INTEGERS),
