@@ -296,7 +296,7 @@ fn help(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     let lines = others.into_iter().chain(help).flat_map(|sub| {
         [sub.name.to_ascii_uppercase().into_bytes(), format!("    {}", sub.help).into_bytes()]
     });
-    Run::Now(Reply::Array(std::iter::once(head.into_bytes()).chain(lines).map(Reply::Bulk).collect()))
+    Run::Now(Reply::Array(std::iter::once(head.into_bytes()).chain(lines).map(Reply::Line).collect()))
 }
 
 /// For commands that have nothing but subcommands: the table has sent every call elsewhere.
