@@ -72,6 +72,30 @@ fn a_server_that_others_can_reach_has_a_password_or_says_that_it_has_none() {
     server.stop();
 }
 
+/// Nobody gives a password to the admin port, and it took orders to replace devices from everywhere.
+#[test]
+fn an_admin_port_that_others_can_reach_tells_and_changes_nothing() {
+    let data = directory("admin-reached");
+    for (further, answer) in [
+        (&["--admin", "0.0.0.0:0"][..], "HTTP/1.1 403 Forbidden"),
+        (&["--admin", "0.0.0.0:0", "--unprotected"], "HTTP/1.1 404 Not Found"),
+        (&[], "HTTP/1.1 404 Not Found"),
+    ] {
+        let server = start(&data, further);
+        let admin = format!("127.0.0.1:{}", server.admin.rsplit(':').next().unwrap());
+        let http = |request: &str| ask(&admin, &format!("{request}Host: x\r\nConnection: close\r\n\r\n"));
+        assert!(http("GET /metrics HTTP/1.1\r\n").contains("plimsoll_info"));
+        assert!(http("GET /healthz HTTP/1.1\r\n").contains("\r\n\r\nok"));
+        for change in ["replace", "rebuild", "scrub"] {
+            let request = format!("POST /api/array/{change} HTTP/1.1\r\nContent-Type: application/json\r\n");
+            let told = http(&request);
+            assert!(told.starts_with(answer), "{further:?} {change}: {told}");
+            assert_eq!(told.contains("--unprotected"), answer.contains("403"), "{told}");
+        }
+        server.stop();
+    }
+}
+
 #[test]
 fn metrics_health_and_the_page_are_served() {
     let data = directory("admin");

@@ -113,6 +113,8 @@ pub struct Shared {
     pub host: OnceLock<Box<dyn Host>>,
     /// Clients that watch all commands.
     pub monitors: AtomicU64,
+    /// Scripts that clients have sent, by their digests.
+    pub scripts: command::RememberedScripts,
     connections: AtomicU64,
     next_client: AtomicU64,
     next_slow: AtomicU64,
@@ -126,6 +128,7 @@ impl Shared {
             parameters: Parameters::new(settings.parameters),
             host: OnceLock::new(),
             monitors: AtomicU64::new(0),
+            scripts: command::RememberedScripts::default(),
             settings,
             geometry,
             cores: (0..cores).map(|_| CoreCounters::new(command::SLOTS.len())).collect(),

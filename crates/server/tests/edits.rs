@@ -190,6 +190,190 @@ fn locks_are_let_go_by_their_holder_alone() {
     });
 }
 
+/// SET had neither IFEQ nor IFNE: locks could be let go by their holder alone, but not handed on.
+#[test]
+fn set_ifeq_replaces_what_it_compares_with() {
+    run(Setup::default(), |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("SET k new IFEQ old", "nil").await;
+        c.expect("EXISTS k", ":0").await;
+        c.expect("SET k old", "+OK").await;
+        c.expect("SET k new IFEQ other", "nil").await;
+        c.expect("SET k new ifeq old EX 100", "+OK").await;
+        c.expect("TTL k", ":100").await;
+        c.expect("SET k newer IFEQ new KEEPTTL GET", "new").await;
+        c.expect("TTL k", ":100").await;
+        c.expect("SET k x GET IFEQ new", "newer").await;
+        c.expect("SET k x IFNE newer", "nil").await;
+        c.expect("SET k x IFNE newer GET", "newer").await;
+        c.expect("SET k x IFNE y", "+OK").await;
+        c.expect("GET k", "x").await;
+        c.expect("TTL k", ":-1").await;
+        c.expect("SET absent x IFNE y GET", "nil").await;
+        c.expect("GET absent", "x").await;
+        for wrong in ["NX IFEQ x", "IFEQ x XX", "IFEQ x IFEQ x", "IFEQ x IFNE y", "IFEQ", "EX 1 IFNE"] {
+            c.expect(&format!("SET k v {wrong}"), "-ERR syntax error").await;
+        }
+        c.expect("MULTI", "+OK").await;
+        c.expect("SET k 2 IFEQ x", "+QUEUED").await;
+        c.expect("SET k 3 IFEQ x", "+QUEUED").await;
+        c.expect("SET k 4 IFEQ 2 GET", "+QUEUED").await;
+        c.expect("EXEC", "[+OK nil 2]").await;
+        c.expect("GET k", "4").await;
+    });
+}
+
+/// A value in parts was taken to differ from all that it was compared with: DELIFEQ never deleted one, and
+/// DELEX IFNE always.
+#[test]
+fn values_in_parts_are_compared_whole() {
+    const RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
+    run(Setup { cores: 2, partitions: 3, memory: PARTS, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        for length in [4096, 4097, 5120, 5121, 10_000] {
+            let value = pattern(length, 3);
+            let mut last = value.clone();
+            last.replace_range(length - 1.., "!");
+            c.expect(&format!("SET k {value}"), "+OK").await;
+            c.expect(&format!("DELEX k IFNE {value}"), ":0").await;
+            for other in [&last, &value[1..], "short"] {
+                c.expect(&format!("DELIFEQ k {other}"), ":0").await;
+                c.expect(&format!("SET k x IFEQ {other}"), "nil").await;
+            }
+            c.expect(&format!("SET k short IFEQ {value}"), "+OK").await;
+            c.expect(&format!("SET k {value} IFEQ other"), "nil").await;
+            c.expect(&format!("SET k {value} IFEQ short"), "+OK").await;
+            c.expect("MULTI", "+OK").await;
+            c.expect(&format!("SET k {last} IFEQ {value}"), "+QUEUED").await;
+            c.expect(&format!("DELEX k IFNE {last}"), "+QUEUED").await;
+            c.expect(&format!("DELEX k IFEQ {last}"), "+QUEUED").await;
+            c.expect("EXEC", "[+OK :0 :1]").await;
+            c.expect(&format!("SET k {value}"), "+OK").await;
+            c.expect(&format!("EVALSHA {RELEASE} 1 k {value}"), ":1").await;
+            c.expect("EXISTS k", ":0").await;
+        }
+        bench.pause_ms(10).await;
+        for memory in bench.memories.borrow().iter() {
+            assert_eq!((memory.uploading(), memory.pinned()), (0, 0), "uploads and pins");
+        }
+    });
+}
+
+/// redis-py and others load a script and then name it by its digest; SCRIPT LOAD was unknown, and the digest
+/// of a script that was sent before, too.
+#[test]
+fn a_known_script_that_was_sent_is_named_by_its_digest() {
+    const TEXT: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then -- ours\n\treturn redis.call('del', \
+                        KEYS[1]);\nelse return 0 end";
+    run(Setup { cores: 2, ..Setup::default() }, |bench| async move {
+        let (mut c, mut other) = (bench.client().await, bench.client().await);
+        let digest = show(&c.call(&["SCRIPT", "LOAD", TEXT]).await);
+        assert_eq!(digest.len(), 40, "{digest}");
+        c.expect(&format!("SCRIPT EXISTS {digest}"), "[:1]").await;
+        c.expect("SET lock a", "+OK").await;
+        other.expect(&format!("EVALSHA {digest} 1 lock b"), ":0").await;
+        other.expect(&format!("EVALSHA {digest} 1 lock a"), ":1").await;
+        // Redis gives this digest for it.
+        let text = "return redis.call('incrby', KEYS[1], ARGV[1])";
+        let digest = "65b45e1e1b8b36c8c3e885080b88ae484e64fde6";
+        c.expect(&format!("EVALSHA {digest} 1 n 5"), "-NOSCRIPT No matching script. Please use EVAL.").await;
+        assert_eq!(show(&c.call(&["EVAL", text, "1", "n", "5"]).await), ":5");
+        c.expect(&format!("EVALSHA {digest} 1 n 5"), ":10").await;
+        let refused = show(&c.call(&["SCRIPT", "LOAD", "return 1"]).await);
+        assert!(refused.starts_with("-ERR there are no scripts here"), "{refused}");
+    });
+}
+
+/// The lock of Spring Integration, by its scripts.
+#[test]
+fn the_scripts_of_springs_lock_registry_are_known() {
+    const OBTAIN: &str = "local lockClientId = redis.call('GET', KEYS[1])\nif lockClientId == ARGV[1] then\n\
+        \tredis.call('PEXPIRE', KEYS[1], ARGV[2])\n\treturn true\nelseif not lockClientId then\n\
+        \tredis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n\treturn true\nend\nreturn false\n";
+    const RENEW: &str = "if (redis.call('GET', KEYS[1]) == ARGV[1]) then\n\
+        \tredis.call('PEXPIRE', KEYS[1], ARGV[2])\n\treturn true\nend\nreturn false\n";
+    const RELEASE: &str = "local lockClientId = redis.call('GET', KEYS[1])\nif lockClientId == ARGV[1] then\n\
+        \tredis.call('UNLINK', KEYS[1])\n\treturn true\nend\nreturn false\n";
+    const TELL: &str = "local lockClientId = redis.call('GET', KEYS[1])\n\
+        if (lockClientId == ARGV[1] and redis.call('UNLINK', KEYS[1]) == 1) then\n\
+        \tredis.call('PUBLISH', ARGV[2], KEYS[1])\n\treturn true\nend\nreturn false\n";
+    run(Setup { cores: 2, ..Setup::default() }, |bench| async move {
+        let (mut c, mut listener) = (bench.client().await, bench.client().await);
+        assert_eq!(show(&c.call(&["EVAL", OBTAIN, "1", "l", "a", "60000"]).await), ":1");
+        c.expect("GET l", "a").await;
+        c.expect("TTL l", ":60").await;
+        assert_eq!(show(&c.call(&["EVAL", OBTAIN, "1", "l", "b", "1000"]).await), "nil");
+        assert_eq!(show(&c.call(&["EVAL", OBTAIN, "1", "l", "a", "90000"]).await), ":1");
+        c.expect("TTL l", ":90").await;
+        assert_eq!(show(&c.call(&["EVAL", RENEW, "1", "l", "b", "30000"]).await), "nil");
+        assert_eq!(show(&c.call(&["EVAL", RENEW, "1", "l", "a", "30000"]).await), ":1");
+        c.expect("TTL l", ":30").await;
+        assert_eq!(show(&c.call(&["EVAL", RELEASE, "1", "l", "b"]).await), "nil");
+        assert_eq!(show(&c.call(&["EVAL", RELEASE, "1", "l", "a"]).await), ":1");
+        assert_eq!(show(&c.call(&["EVAL", RELEASE, "1", "l", "a"]).await), "nil");
+        assert_eq!(show(&c.call(&["EVAL", RENEW, "1", "l", "a", "30000"]).await), "nil");
+        listener.expect("SUBSCRIBE free", "[subscribe free :1]").await;
+        c.expect("SET l a", "+OK").await;
+        assert_eq!(show(&c.call(&["EVAL", TELL, "1", "l", "b", "free"]).await), "nil");
+        assert_eq!(show(&c.call(&["EVAL", TELL, "1", "l", "a", "free"]).await), ":1");
+        assert_eq!(show(&listener.next().await.unwrap()), "[message free l]");
+        c.expect("EXISTS l", ":0").await;
+        let invalid = show(&c.call(&["EVAL", OBTAIN, "1", "l", "a", "0"]).await);
+        assert_eq!(invalid, "-ERR invalid expire time in 'set' command");
+    });
+}
+
+/// Redlock of Node and of Go, by its scripts: the first takes several keys as one.
+#[test]
+fn the_scripts_of_redlock_are_known() {
+    const TAKE: &str = "\n  -- Return 0 if an entry already exists.\n  for i, key in ipairs(KEYS) do\n    \
+        if redis.call(\"exists\", key) == 1 then\n      return 0\n    end\n  end\n\n  -- Create an entry for \
+        each provided key.\n  for i, key in ipairs(KEYS) do\n    redis.call(\"set\", key, ARGV[1], \"PX\", \
+        ARGV[2])\n  end\n\n  -- Return the number of entries added.\n  return #KEYS\n";
+    const EXTEND: &str = "for i, key in ipairs(KEYS) do\n if redis.call(\"get\", key) ~= ARGV[1] then\n \
+        return 0\n end\n end\n for i, key in ipairs(KEYS) do\n redis.call(\"set\", key, ARGV[1], \"PX\", \
+        ARGV[2])\n end\n return #KEYS";
+    const RELEASE: &str = "local count = 0\n for i, key in ipairs(KEYS) do\n -- Only remove entries for *this* \
+        lock value.\n if redis.call(\"get\", key) == ARGV[1] then\n redis.pcall(\"del\", key)\n count = count \
+        + 1\n end\n end\n return count";
+    const DELETE: &str = "local val = redis.call(\"GET\", KEYS[1])\n\tif val == ARGV[1] then\n\t\treturn \
+        redis.call(\"DEL\", KEYS[1])\n\telseif val == false then\n\t\treturn -1\n\telse\n\t\treturn 0\n\tend";
+    const TOUCH: &str = "if redis.call(\"GET\", KEYS[1]) == ARGV[1] then\n return redis.call(\"PEXPIRE\", \
+        KEYS[1], ARGV[2])\n elseif redis.call(\"SET\", KEYS[1], ARGV[1], \"PX\", ARGV[2], \"NX\") then\n \
+        return 1\n else\n return 0\n end";
+    run(Setup { cores: 2, partitions: 3, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        assert_eq!(show(&c.call(&["EVAL", TAKE, "3", "x", "y", "z", "a", "60000"]).await), ":3");
+        assert_eq!(show(&c.call(&["EVAL", TAKE, "2", "w", "z", "b", "60000"]).await), ":0");
+        c.expect("EXISTS w", ":0").await;
+        c.expect("MGET x y z", "[a a a]").await;
+        assert_eq!(show(&c.call(&["EVAL", EXTEND, "3", "x", "y", "z", "a", "90000"]).await), ":3");
+        c.expect("TTL y", ":90").await;
+        c.expect("SET y b", "+OK").await;
+        assert_eq!(show(&c.call(&["EVAL", EXTEND, "3", "x", "y", "z", "a", "10000"]).await), ":0");
+        c.expect("TTL x", ":90").await;
+        assert_eq!(show(&c.call(&["EVAL", RELEASE, "3", "x", "y", "z", "a"]).await), ":2");
+        c.expect("MGET x y z", "[nil b nil]").await;
+        assert_eq!(show(&c.call(&["EVAL", DELETE, "1", "y", "a"]).await), ":0");
+        assert_eq!(show(&c.call(&["EVAL", DELETE, "1", "y", "b"]).await), ":1");
+        assert_eq!(show(&c.call(&["EVAL", DELETE, "1", "y", "b"]).await), ":-1");
+        assert_eq!(show(&c.call(&["EVAL", TOUCH, "1", "y", "b", "20000"]).await), ":1");
+        assert_eq!(show(&c.call(&["EVAL", TOUCH, "1", "y", "a", "50000"]).await), ":0");
+        assert_eq!(show(&c.call(&["EVAL", TOUCH, "1", "y", "b", "50000"]).await), ":1");
+        c.expect("TTL y", ":50").await;
+        // Between MULTI and EXEC.
+        c.expect("MULTI", "+OK").await;
+        c.call(&["EVAL", TAKE, "2", "v", "w", "a", "60000"]).await;
+        c.call(&["EVAL", RELEASE, "2", "v", "y", "a"]).await;
+        c.expect("EXEC", "[:2 :1]").await;
+        c.expect("MGET v w y", "[nil a b]").await;
+        let refused = "-ERR this script takes one key and its token";
+        assert_eq!(show(&c.call(&["EVAL", TAKE, "2", "v", "w", "a"]).await), refused);
+        assert_eq!(show(&c.call(&["EVAL", TAKE, "0", "v", "w", "a"]).await), refused);
+        assert_eq!(show(&c.call(&["EVAL", TAKE, "9", "v", "w", "a"]).await), refused);
+    });
+}
+
 #[test]
 fn the_scripts_of_locks_are_known() {
     const RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";

@@ -90,7 +90,10 @@ impl Server {
     }
 
     fn spawn_by(mut command: Command, args: &[&str]) -> Server {
-        command.args(["serve", "--admin", "127.0.0.1:0"]).args(args);
+        command.arg("serve").args(args);
+        if !args.contains(&"--admin") {
+            command.args(["--admin", "127.0.0.1:0"]);
+        }
         if !args.contains(&"--resp") {
             command.args(["--resp", "127.0.0.1:0"]);
         }

@@ -22,7 +22,15 @@ pub(super) fn function_flush(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     let is_known = |word: &[u8]| word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync");
     Run::Now(match args.get(2) {
         None => Reply::Ok,
-        Some(word) if is_known(word) && args.len() == 3 => Reply::Ok,
+        Some(_) if args.len() > 3 => Reply::Error(
+            [
+                b"ERR unknown subcommand or wrong number of arguments for '",
+                &args[1],
+                b"'. Try FUNCTION HELP.",
+            ]
+            .concat(),
+        ),
+        Some(word) if is_known(word) => Reply::Ok,
         Some(_) => Reply::error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
     })
 }

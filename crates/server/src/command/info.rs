@@ -180,7 +180,7 @@ fn memory(text: &mut String, core: &Core, _: &Facts) {
         "maxmemory:{}", memory;
         "maxmemory_human:{}", human(memory);
         "maxmemory_policy:{}", memory_policy(core.shared.settings.on_full);
-        "number_of_cached_scripts:0";
+        "number_of_cached_scripts:{}", core.shared.scripts.count();
         "number_of_functions:0";
         "number_of_libraries:0";
         "mem_replication_backlog:0";

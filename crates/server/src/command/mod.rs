@@ -26,6 +26,7 @@ mod info;
 mod introspect;
 mod keys;
 mod kill;
+mod known_scripts;
 mod latency;
 mod many;
 mod memory;
@@ -60,6 +61,7 @@ use plimsoll_resp::Args;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
+pub use known_scripts::Remembered as RememberedScripts;
 pub(crate) use pubsub::forget as forget_subscriptions;
 pub(crate) use set::set_uploaded;
 pub use slots::{SLOTS, Slot};
@@ -294,7 +296,7 @@ fn help(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     let lines = others.into_iter().chain(help).flat_map(|sub| {
         [sub.name.to_ascii_uppercase().into_bytes(), format!("    {}", sub.help).into_bytes()]
     });
-    Run::Now(Reply::Array(std::iter::once(head.into_bytes()).chain(lines).map(Reply::Bulk).collect()))
+    Run::Now(Reply::Array(std::iter::once(head.into_bytes()).chain(lines).map(Reply::Line).collect()))
 }
 
 /// For commands that have nothing but subcommands: the table has sent every call elsewhere.

@@ -1,6 +1,6 @@
 //! OBJECT and MEMORY: what tools ask about one key.
 
-use super::Run;
+use super::{Run, number};
 use crate::reply::Reply;
 use crate::session::Connection;
 use plimsoll_kv::{Error, Item, Op, Output, edit};
@@ -55,13 +55,16 @@ pub(super) fn idletime(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// MEMORY USAGE: bytes that a key takes, on flash and in memory.
 pub(super) fn usage(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    let is_known = match (args.len(), args.get(3)) {
-        (3, _) => true,
-        (5, Some(word)) => word.eq_ignore_ascii_case(b"samples"),
-        _ => false,
+    // A string has nothing to be sampled, but what is wrong with a number of samples is told.
+    let samples = match (args.len(), args.get(3)) {
+        (3, _) => Ok(0),
+        (5, Some(word)) if word.eq_ignore_ascii_case(b"samples") => number::integer_or_error(&args[4]),
+        _ => Err(super::syntax_error()),
     };
-    if !is_known {
-        return Run::Now(super::syntax_error());
+    match samples {
+        Ok(0..) => {}
+        Ok(_) => return Run::Now(super::syntax_error()),
+        Err(reply) => return Run::Now(reply),
     }
     look(connection, &args[2], |found| {
         found.map_or(Reply::Null, |item| Reply::Integer((item.stored_bytes + INDEX_BYTES) as i64))

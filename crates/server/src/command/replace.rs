@@ -11,15 +11,13 @@ use plimsoll_kv::{Condition, Error, Expiry, LocalFuture, Op, Output};
 use plimsoll_resp::{Args, CommandName};
 use std::rc::Rc;
 
-const PLAIN: Options = Options { condition: Condition::None, expiry: Expiry::Never, get: false, form: None };
-
 pub(super) fn getset(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    set::store(connection, &args[1], args.keep(2), Options { get: true, ..PLAIN })
+    set::store(connection, &args[1], args.keep(2), Options { get: true, ..Options::PLAIN })
 }
 
 /// SET NX with the reply of an older time.
 pub(super) fn setnx(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    let options = Options { condition: Condition::MustNotExist, ..PLAIN };
+    let options = Options { condition: Condition::MustNotExist, ..Options::PLAIN };
     let told = |stored: LocalFuture<Reply>| -> LocalFuture<Reply> {
         Box::pin(async move {
             match stored.await {
@@ -47,9 +45,12 @@ pub(super) fn psetex(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 fn set_until(connection: &Rc<Connection>, args: &Args<'_>, (name, unit_ms): (&'static str, u64)) -> Run {
     let wall_ms = connection.core.reactor.wall_ms();
     match set::expiry_ms(name, &args[2], unit_ms, wall_ms) {
-        Ok(at_ms) => {
-            set::store(connection, &args[1], args.keep(3), Options { expiry: Expiry::At(at_ms), ..PLAIN })
-        }
+        Ok(at_ms) => set::store(
+            connection,
+            &args[1],
+            args.keep(3),
+            Options { expiry: Expiry::At(at_ms), ..Options::PLAIN },
+        ),
         Err(reply) => Run::Now(reply),
     }
 }

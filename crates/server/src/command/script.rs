@@ -1,69 +1,29 @@
 //! EVAL, EVALSHA and SCRIPT, for the known scripts of clients.
 //!
 //! There is no interpreter. But clients let go of locks, extend them, and count by scripts that many have in
-//! common; these are known by their digest or their text, and done without one.
+//! common; these are known by their digest or their text ([`super::known_scripts`]), and done without one.
 //!
-//! Never: a script that is not known is taken for one that is.
+//! Invariant: a script of several keys is a transaction over them.
 
-use super::compare::{Change, change_if};
-use super::{Run, edit, number};
+use super::compare::{Change, Comparison, Outcome, change, holds};
+use super::known_scripts::{Answers, Script, by_text};
+use super::transaction::atomically;
+use super::{Run, edit, number, set};
+use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::session::Connection;
-use plimsoll_kv::Condition;
+use crate::transaction::Key;
+use crate::volume::Question;
+use plimsoll_kv::transaction::Held;
+use plimsoll_kv::{Condition, Error, Expiry, Op, Result};
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
-/// A script that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Script {
-    /// Deletes the key if it holds the token.
-    Release,
-    /// Sets or adds to its time, as the third argument says.
-    Extend,
-    /// Sets its time.
-    Reacquire,
-    /// Adds to a number.
-    Add,
-    /// Adds to a number that is there; else the reply is false.
-    AddIfThere,
-}
-
-/// SHA-1 of the scripts of redis-py's `Lock` (redis/lock.py, releases 3 to 8).
-const DIGESTS: [(&str, Script); 3] = [
-    ("c3f8721cbb97f72bc19e972846bd7aaf91901658", Script::Release),
-    ("a4e8783852e6b949f9ef3a97212805108459a890", Script::Extend),
-    ("1cac51482acf5858da00f6d685d68f886cd6b6b2", Script::Reacquire),
-];
-
-/// Scripts without blanks: the one that Redis' documentation gives for letting go of a lock, and those that
-/// django-redis counts with (django_redis/client/default.py, release 7).
-const TEXTS: [(&str, Script); 3] = [
-    (
-        "ifredis.call(\"get\",keys[1])==argv[1]thenreturnredis.call(\"del\",keys[1])elsereturn0end",
-        Script::Release,
-    ),
-    (
-        "localexists=redis.call(\"exists\",keys[1])if(exists==1)thenreturnredis.call(\"incrby\",keys[1],argv[1])\
-         elsereturnfalseend",
-        Script::AddIfThere,
-    ),
-    ("returnredis.call(\"incrby\",keys[1],argv[1])", Script::Add),
-];
-
-fn by_digest(digest: &[u8]) -> Option<Script> {
-    let known = DIGESTS.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(digest));
-    known.map(|(_, script)| *script)
-}
-
-fn by_text(text: &[u8]) -> Option<Script> {
-    let visible = text.iter().filter(|byte| !byte.is_ascii_whitespace() && **byte != b';');
-    let plain = visible.map(|byte| if *byte == b'\'' { b'"' } else { byte.to_ascii_lowercase() });
-    let known = TEXTS.iter().find(|(known, _)| plain.clone().eq(known.bytes()));
-    known.map(|(_, script)| *script)
-}
+const UNKNOWN: &str =
+    "ERR there are no scripts here, but for known ones of locks, or that count; see DELIFEQ";
 
 pub(super) fn evalsha(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    match by_digest(&args[1]) {
+    match connection.core.shared.scripts.by_digest(&args[1]) {
         Some(script) => run(connection, script, args),
         None => Run::Now(Reply::error("NOSCRIPT No matching script. Please use EVAL.")),
     }
@@ -71,48 +31,198 @@ pub(super) fn evalsha(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 pub(super) fn eval(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     match by_text(&args[1]) {
-        Some(script) => run(connection, script, args),
-        None => Run::Now(Reply::error(
-            "ERR there are no scripts here, but for known ones that let go of a lock or count; see DELIFEQ",
-        )),
+        Some(script) => {
+            // As in Redis: who has sent it once may name it by its digest.
+            connection.core.shared.scripts.remember(&args[1], script);
+            run(connection, script, args)
+        }
+        None => Run::Now(Reply::error(UNKNOWN)),
     }
 }
 
-fn run(connection: &Rc<Connection>, script: Script, args: &Args<'_>) -> Run {
-    let words: Vec<&[u8]> = args.iter().skip(3).collect();
-    if let (Script::Add | Script::AddIfThere, Some(1), [key, amount, ..]) =
-        (script, number::integer(&args[2]), words.as_slice())
-    {
-        let condition = if script == Script::Add { Condition::None } else { Condition::MustExist };
-        return edit::add_if(connection, key, amount, condition);
-    }
-    let change = match (number::integer(&args[2]), script, words.as_slice()) {
-        (Some(1), Script::Release, [_, _, ..]) => Ok(Change::Delete),
-        (Some(1), Script::Reacquire, [_, _, ms, ..]) => milliseconds(ms).map(Change::ExpireIn),
-        (Some(1), Script::Extend, [_, _, ms, b"0", ..]) => milliseconds(ms).map(Change::ExpireLater),
-        (Some(1), Script::Extend, [_, _, ms, ..]) => milliseconds(ms).map(Change::ExpireIn),
-        _ => Err(Reply::error("ERR this script takes one key and its token")),
-    };
-    match change {
-        Ok(change) => Run::Alone(change_if(connection, words[0], words[1], true, change)),
-        Err(reply) => Run::Now(reply),
-    }
-}
-
-fn milliseconds(word: &[u8]) -> Result<u64, Reply> {
-    let ms = number::integer_or_error(word)?;
-    u64::try_from(ms).map_err(|_| Reply::error("ERR the time of a lock must not be negative"))
+/// SCRIPT LOAD: the digest of a script that is known, to be named by it.
+pub(super) fn script_load(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let remembered =
+        by_text(&args[2]).map(|script| connection.core.shared.scripts.remember(&args[2], script));
+    Run::Now(match remembered {
+        Some(Some(digest)) => Reply::bulk(digest),
+        Some(None) => Reply::error("ERR too many ways to write known scripts were loaded: use EVAL"),
+        None => Reply::error(UNKNOWN),
+    })
 }
 
 /// SCRIPT EXISTS: which of these digests are known.
-pub(super) fn script_exists(_: &Rc<Connection>, args: &Args<'_>) -> Run {
-    let known = |digest: &[u8]| Reply::Integer(i64::from(by_digest(digest).is_some()));
+pub(super) fn script_exists(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let scripts = &connection.core.shared.scripts;
+    let known = |digest: &[u8]| Reply::Integer(i64::from(scripts.by_digest(digest).is_some()));
     Run::Now(Reply::Array(args.iter().skip(2).map(known).collect()))
 }
 
-/// SCRIPT FLUSH: nothing was loaded, and what is known stays known.
+/// SCRIPT FLUSH: what is known stays known.
 pub(super) fn script_flush(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     let is_known = |word: &[u8]| word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync");
     let fits = args.len() == 2 || (args.len() == 3 && is_known(&args[2]));
     Run::Now(if fits { Reply::Ok } else { Reply::error("ERR SCRIPT FLUSH only support SYNC|ASYNC option") })
+}
+
+fn run(connection: &Rc<Connection>, script: Script, args: &Args<'_>) -> Run {
+    let words: Vec<&[u8]> = args.iter().skip(3).collect();
+    let count = number::integer(&args[2]).and_then(|count| usize::try_from(count).ok());
+    let Some((keys, words)) = count.and_then(|count| words.split_at_checked(count)) else {
+        return refused();
+    };
+    match (keys, words) {
+        ([key], [amount, ..]) if script == Script::Add => {
+            edit::add_if(connection, key, amount, Condition::None)
+        }
+        ([key], [amount, ..]) if script == Script::AddIfThere => {
+            edit::add_if(connection, key, amount, Condition::MustExist)
+        }
+        ([_, ..], [_, ..]) if of_all(script) => all(connection, script, keys, words),
+        ([key], [token, words @ ..]) => match step(connection, script, words) {
+            Ok(step) => one(connection, (key, token), step),
+            Err(run) => run,
+        },
+        _ => refused(),
+    }
+}
+
+fn refused() -> Run {
+    Run::Now(Reply::error("ERR this script takes one key and its token"))
+}
+
+/// What a script does to one key that holds the token.
+struct Step {
+    change: Change,
+    answers: Answers,
+    /// When a key that is free is taken, and until when.
+    obtain_until_ms: Option<u64>,
+    /// Who is told that it is done.
+    channel: Option<Vec<u8>>,
+}
+
+fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result::Result<Step, Run> {
+    let integers = Answers { done: Some(1), different: Some(0), absent: Some(0) };
+    let plain = |change, answers| Step { change, answers, obtain_until_ms: None, channel: None };
+    let expire_in = |ms: &[u8]| milliseconds(ms).map(Change::ExpireIn).map_err(Run::Now);
+    match (script, words) {
+        (Script::Release(answers), _) => Ok(plain(Change::Delete, answers)),
+        (Script::ReleaseAndTell, [channel, ..]) => {
+            let answers = Answers { done: Some(1), different: None, absent: None };
+            Ok(Step { channel: Some(channel.to_vec()), ..plain(Change::Delete, answers) })
+        }
+        (Script::Renew(answers), [ms, ..]) => Ok(plain(expire_in(ms)?, answers)),
+        (Script::Extend, [ms, b"0", ..]) => {
+            Ok(plain(milliseconds(ms).map(Change::ExpireLater).map_err(Run::Now)?, integers))
+        }
+        (Script::Extend, [ms, ..]) => Ok(plain(expire_in(ms)?, integers)),
+        (Script::Obtain(answers), [ms, ..]) => {
+            let at_ms = expires_at(connection, ms).map_err(Run::Now)?;
+            Ok(Step { obtain_until_ms: Some(at_ms), ..plain(expire_in(ms)?, answers) })
+        }
+        _ => Err(refused()),
+    }
+}
+
+fn milliseconds(word: &[u8]) -> std::result::Result<u64, Reply> {
+    let ms = number::integer_or_error(word)?;
+    u64::try_from(ms).map_err(|_| Reply::error("ERR the time of a lock must not be negative"))
+}
+
+fn expires_at(connection: &Connection, ms: &[u8]) -> std::result::Result<u64, Reply> {
+    set::expiry_ms("set", ms, 1, connection.core.reactor.wall_ms())
+}
+
+/// Changes one key if it holds the token.
+fn one(connection: &Rc<Connection>, (key, token): (&[u8], &[u8]), step: Step) -> Run {
+    let (keyspace, place) = (connection.keyspace(), (connection.database.get(), key.to_vec()));
+    let comparison = Comparison { value: token.to_vec(), equal: true };
+    Run::Alone(Box::pin(async move {
+        let done = done_to_one(&keyspace, place, comparison, step).await;
+        done.unwrap_or_else(|error| Reply::failed(&error))
+    }))
+}
+
+async fn done_to_one(keyspace: &Keyspace, place: Key, token: Comparison, step: Step) -> Result<Reply> {
+    let answer = loop {
+        match (change(keyspace, &place, &token, step.change).await?, step.obtain_until_ms) {
+            (Outcome::Done, _) => break step.answers.done,
+            (Outcome::Different, _) => break step.answers.different,
+            (Outcome::Absent, None) => break step.answers.absent,
+            (Outcome::Absent, Some(at_ms)) => {
+                let op = store(place.clone(), &token.value, at_ms, Condition::MustNotExist);
+                match keyspace.execute(op).await {
+                    Ok(_) => break step.answers.done,
+                    // Somebody came between: look again.
+                    Err(Error::Exists) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    };
+    if let (Some(_), Some(channel)) = (answer, step.channel) {
+        // Inside of EXEC before it is committed: who listens looks at the key, which is held until then.
+        let question =
+            Question::Publish { channel: channel.as_slice().into(), message: place.1.as_slice().into() };
+        keyspace.core().volume.ask_all(question).await;
+    }
+    Ok(answer.map_or(Reply::Null, Reply::Integer))
+}
+
+fn store((container, key): Key, token: &[u8], at_ms: u64, condition: Condition) -> Op {
+    Op::Store {
+        container,
+        key,
+        value: token.to_vec().into(),
+        condition,
+        expiry: Expiry::At(at_ms),
+        retain: false,
+        want_previous: false,
+        form: None,
+    }
+}
+
+/// Whether a script is for any number of keys.
+fn of_all(script: Script) -> bool {
+    matches!(script, Script::TakeAll | Script::ExtendAll | Script::ReleaseAll)
+}
+
+/// Does something to several keys as one.
+fn all(connection: &Rc<Connection>, script: Script, keys: &[&[u8]], words: &[&[u8]]) -> Run {
+    let database = connection.database.get();
+    let places: Vec<Key> = keys.iter().map(|key| (database, key.to_vec())).collect();
+    let token = Comparison { value: words[0].to_vec(), equal: true };
+    let at_ms = match (script, words) {
+        (Script::ReleaseAll, _) => 0,
+        (_, [_, ms, ..]) => match expires_at(connection, ms) {
+            Ok(at_ms) => at_ms,
+            Err(reply) => return Run::Now(reply),
+        },
+        _ => return refused(),
+    };
+    atomically(connection, Held::keys(places.clone()), move |keyspace| async move {
+        if script == Script::ReleaseAll {
+            return release_all(&keyspace, places, &token).await;
+        }
+        for place in &places {
+            let found = holds(&keyspace, place, &token).await?;
+            let wanted = if script == Script::TakeAll { None } else { Some(true) };
+            if found != wanted {
+                return Ok(Reply::Integer(0));
+            }
+        }
+        let count = places.len();
+        for place in places {
+            keyspace.execute(store(place, &token.value, at_ms, Condition::None)).await?;
+        }
+        Ok(Reply::Integer(count as i64))
+    })
+}
+
+async fn release_all(keyspace: &Keyspace, places: Vec<Key>, token: &Comparison) -> Result<Reply> {
+    let mut count = 0;
+    for place in places {
+        count += i64::from(change(keyspace, &place, token, Change::Delete).await? == Outcome::Done);
+    }
+    Ok(Reply::Integer(count))
 }

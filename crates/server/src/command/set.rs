@@ -1,9 +1,10 @@
 //! SET with all its options, for values that fit memory and for uploads; KV.STORE is SET with a mechanism.
 //!
-//! Invariants: without GET one conditional store does it. With GET the old value is read under a
-//! pin first and the store asks for its version, again until nobody came between: so the value
-//! returned is exactly the one replaced, however long it is.
+//! Invariants: without GET, IFEQ and IFNE one conditional store does it. With them the old value is read
+//! under a pin first and the store asks for its version, again until nobody came between: so the value
+//! returned, or compared, is exactly the one replaced, however long it is.
 
+use super::compare::Comparison;
 use super::{Run, custom, number, syntax_error};
 use crate::core::Core;
 use crate::keyspace::Keyspace;
@@ -15,9 +16,10 @@ use plimsoll_resp::{Args, CommandName};
 use std::rc::Rc;
 
 /// What the options of a SET ask for.
-#[derive(Clone, Copy)]
 pub(super) struct Options {
     pub(super) condition: Condition,
+    /// What the old value has to be, or must not be; then there is no other condition.
+    pub(super) comparison: Option<Comparison>,
     pub(super) expiry: Expiry,
     /// Whether the old value is the reply.
     pub(super) get: bool,
@@ -65,15 +67,22 @@ enum Source {
 fn parse<'a>(core: &Core, name: &[u8], words: impl Iterator<Item = &'a [u8]>) -> Result<Options, Reply> {
     let is_custom = name.eq_ignore_ascii_case(custom::STORE.as_bytes());
     let mut words = words.peekable();
-    let mut options = Options { condition: Condition::None, expiry: Expiry::Never, get: false, form: None };
+    let mut options = Options::PLAIN;
     let mut when: Option<When<'a>> = None;
     while let Some(word) = words.next() {
         let name = CommandName::fold(word).ok_or_else(syntax_error)?;
+        let compares = options.comparison.is_some();
         match (name.as_bytes(), options.condition, &when) {
-            (b"NX", Condition::None | Condition::MustNotExist, _) => {
+            (b"NX", Condition::None | Condition::MustNotExist, _) if !compares => {
                 options.condition = Condition::MustNotExist;
             }
-            (b"XX", Condition::None | Condition::MustExist, _) => options.condition = Condition::MustExist,
+            (b"XX", Condition::None | Condition::MustExist, _) if !compares => {
+                options.condition = Condition::MustExist;
+            }
+            (b"IFEQ" | b"IFNE", Condition::None, _) if !compares => {
+                let value = words.next().ok_or_else(syntax_error)?.to_vec();
+                options.comparison = Some(Comparison { value, equal: name.as_bytes() == b"IFEQ" });
+            }
             (b"GET", ..) => options.get = true,
             (b"MECHANISM", ..) if is_custom && options.form.is_none() => {
                 options.form = Some(custom::wished(&core.shared.settings, &mut words)?);
@@ -101,6 +110,38 @@ fn parse<'a>(core: &Core, name: &[u8], words: impl Iterator<Item = &'a [u8]>) ->
     Ok(options)
 }
 
+impl Options {
+    /// Those of SET without any.
+    pub(super) const PLAIN: Options = Options {
+        condition: Condition::None,
+        comparison: None,
+        expiry: Expiry::Never,
+        get: false,
+        form: None,
+    };
+
+    /// Whether a value that was read, or that nothing was found, lets the store happen.
+    async fn allow(&self, keyspace: &Keyspace, old: &Reply) -> Result<bool, Error> {
+        let exists = !matches!(old, Reply::Null);
+        match (self.condition, &self.comparison) {
+            (Condition::MustNotExist, _) => Ok(!exists),
+            (Condition::MustExist, _) => Ok(exists),
+            (_, Some(comparison)) if exists => comparison.holds(keyspace, old).await,
+            (_, Some(comparison)) => Ok(!comparison.equal),
+            (_, None) => Ok(true),
+        }
+    }
+
+    /// The reply: the old value if it is asked for, else whether it was replaced.
+    fn reply(&self, old: Reply, stored: bool) -> Reply {
+        match (self.get, stored) {
+            (true, _) => old,
+            (false, true) => Reply::Ok,
+            (false, false) => Reply::Null,
+        }
+    }
+}
+
 impl When<'_> {
     fn expiry_ms(&self, command: &str, wall_ms: u64) -> Result<u64, Reply> {
         let unit_ms = if matches!(self.name, b"EX" | b"EXAT") { 1000 } else { 1 };
@@ -120,8 +161,8 @@ pub(super) fn expiry_ms(command: &str, amount: &[u8], unit_ms: u64, base_ms: u64
 
 fn run(connection: &Rc<Connection>, key: Vec<u8>, source: Source, options: Options) -> Run {
     let place = Place { container: connection.database.get(), key };
-    if options.get {
-        return Run::Alone(set_and_get(connection.clone(), place, source, options));
+    if options.get || options.comparison.is_some() {
+        return Run::Alone(read_and_set(connection.clone(), place, source, options));
     }
     let keyspace = connection.keyspace();
     let is_long = match &source {
@@ -133,7 +174,7 @@ fn run(connection: &Rc<Connection>, key: Vec<u8>, source: Source, options: Optio
             Ok(kept) => kept,
             Err(error) => return Reply::failed(&error),
         };
-        match place.store(keyspace, kept, options, options.condition).await {
+        match place.store(keyspace, kept, &options, options.condition).await {
             Ok(kept) => {
                 kept.stored();
                 Reply::Ok
@@ -184,7 +225,7 @@ impl Place {
         &self,
         keyspace: Keyspace,
         kept: Kept,
-        options: Options,
+        options: &Options,
         condition: Condition,
     ) -> Result<Kept, Error> {
         let Kept(value, upload) = kept;
@@ -192,7 +233,7 @@ impl Place {
         Ok(Kept(Value::from(Vec::new()), upload))
     }
 
-    fn store_op(&self, value: Value, options: Options, condition: Condition) -> Op {
+    fn store_op(&self, value: Value, options: &Options, condition: Condition) -> Op {
         Op::Store {
             container: self.container,
             key: self.key.clone(),
@@ -206,7 +247,7 @@ impl Place {
     }
 }
 
-fn set_and_get(
+fn read_and_set(
     connection: Rc<Connection>,
     place: Place,
     source: Source,
@@ -230,20 +271,16 @@ fn set_and_get(
                 Err(Error::NotFound) => (Reply::Null, Condition::MustNotExist),
                 Err(error) => return Reply::failed(&error),
             };
-            let exists = !matches!(old, Reply::Null);
-            let wanted = match options.condition {
-                Condition::MustNotExist => !exists,
-                Condition::MustExist => exists,
-                _ => true,
-            };
-            if !wanted {
-                return old;
+            match options.allow(&keyspace, &old).await {
+                Ok(true) => {}
+                Ok(false) => return options.reply(old, false),
+                Err(error) => return Reply::failed(&error),
             }
-            let store = place.store_op(value.clone(), options, condition);
+            let store = place.store_op(value.clone(), &options, condition);
             match keyspace.execute(store).await {
                 Ok(_) => {
                     Kept(value, upload).stored();
-                    return old;
+                    return options.reply(old, true);
                 }
                 // Somebody came between: look again.
                 Err(Error::VersionMismatch | Error::Exists | Error::NotFound) => {}

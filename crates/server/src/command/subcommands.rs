@@ -170,8 +170,9 @@ pub(super) const SCRIPT: &[Subcommand] = &[
         script::script_exists,
         "<sha1> [<sha1> ...]: Return which of these scripts are known."
     ),
-    sub!("flush", -2, script::script_flush, "[ASYNC|SYNC]: Forget what was loaded: nothing can be."),
+    sub!("flush", -2, script::script_flush, "[ASYNC|SYNC]: Does nothing: what is known stays known."),
     HELP,
+    sub!("load", 3, script::script_load, "<script>: Return the digest of a script that is known."),
 ];
 
 pub(super) const SLOWLOG: &[Subcommand] = &[

@@ -38,9 +38,10 @@ impl Drop for Admin {
     }
 }
 
-/// Starts serving, and watching what is served: the process, and the devices of an array.
+/// Starts serving, and watching what is served: the process, and the devices of an array. Where others can
+/// reach it, it takes no changes, unless the server is said to be unprotected.
 pub(super) async fn listen(
-    address: SocketAddr,
+    (address, is_unprotected): (SocketAddr, bool),
     shared: Arc<Shared>,
     array: Option<Arc<ArrayControl>>,
 ) -> Result<Admin> {
@@ -52,7 +53,7 @@ pub(super) async fn listen(
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(health))
         .with_state(Shown { shared: shared.clone(), array: array.clone() })
-        .merge(api::router(array.clone()));
+        .merge(api::router(array.clone(), is_unprotected || address.ip().is_loopback()));
     let serving = tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!(%error, "the admin port is not served any more");

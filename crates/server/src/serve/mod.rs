@@ -192,7 +192,8 @@ async fn run(config: Config, devices: Devices, settings: Settings) -> Result<()>
         budget.check(keys, devices.flash_partitions()).map_err(|words| anyhow!(words))?;
         // Last of all clients are let in: nothing is acknowledged by a server that will not start.
         let _claims = claim::claim(config.network.addresses()).await?;
-        let admin = admin::listen(config.admin, server.shared.clone(), server.array.clone()).await?;
+        let reach = (config.admin, config.unprotected);
+        let admin = admin::listen(reach, server.shared.clone(), server.array.clone()).await?;
         let served = server.listen(config.network.addresses()).await?;
         tracing::info!(
             resp = %Listen(served.plain), tls_resp = %Listen(served.tls),

@@ -3,7 +3,8 @@
 //! Role: HTTP to wishes, and what came of them to JSON. Place on the path: none.
 //!
 //! Invariants: what is wrong is told as `{"error": words}`; a change has to be asked for as JSON, which a
-//! browser does for no foreign page without asking this server first.
+//! browser does for no foreign page without asking this server first. Nobody gives a password here: where
+//! others can reach it, it changes nothing.
 
 use super::ArrayControl;
 use super::replace::{Done, Named, Refusal, Replacement};
@@ -33,14 +34,26 @@ struct Rebuild {
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-/// What answers for an array, if there is one.
-pub(in crate::serve) fn router(array: Array) -> Router {
-    Router::new()
-        .route("/api/array", get(status))
-        .route("/api/array/replace", post(replace))
-        .route("/api/array/rebuild", post(rebuild))
-        .route("/api/array/scrub", post(scrub))
+/// What answers for an array, if there is one; where it takes no changes, they are refused.
+pub(in crate::serve) fn router(array: Array, takes_changes: bool) -> Router {
+    let changes = if takes_changes {
+        [post(replace), post(rebuild), post(scrub)]
+    } else {
+        [post(refuse), post(refuse), post(refuse)]
+    };
+    let paths = ["/api/array/replace", "/api/array/rebuild", "/api/array/scrub"];
+    let router = Router::new().route("/api/array", get(status));
+    paths
+        .into_iter()
+        .zip(changes)
+        .fold(router, |router, (path, change)| router.route(path, change))
         .with_state(array)
+}
+
+async fn refuse() -> Response {
+    let words = "others can reach this address without a password, so nothing is changed from here: serve \
+                 --admin on a loopback address, or say --unprotected";
+    Refusal::new(StatusCode::FORBIDDEN, words).into_response()
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response {

@@ -1,0 +1,238 @@
+//! The scripts that are known: of locks, and of counters.
+//!
+//! Role: tells by its text, or by the digest of one that was sent before, what a script does. Place on the
+//! path: asked by EVAL, EVALSHA and SCRIPT.
+//!
+//! Invariants: a text is known without its blanks, semicolons and comments, whatever quotes it takes; its
+//! digest is remembered on all cores once somebody sent it. So many at most, without waiting.
+//!
+//! Never: a script that is not known is taken for one that is.
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+/// What a script gives back: an integer, or nil, which is false in Lua.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answers {
+    /// The token was the key's, and what was asked for is done.
+    pub(super) done: Option<i64>,
+    /// The key holds something else.
+    pub(super) different: Option<i64>,
+    /// There is no such key.
+    pub(super) absent: Option<i64>,
+}
+
+const INTEGERS: Answers = Answers { done: Some(1), different: Some(0), absent: Some(0) };
+const BOOLEANS: Answers = Answers { done: Some(1), different: None, absent: None };
+const THREE: Answers = Answers { absent: Some(-1), ..INTEGERS };
+
+/// A script that is known. Those of a lock have the token as their first argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Script {
+    /// Deletes the key if it holds the token.
+    Release(Answers),
+    /// The same, and tells those who listen to the channel that is the second argument.
+    ReleaseAndTell,
+    /// Sets or adds to its time, as the third argument says.
+    Extend,
+    /// Sets its time.
+    Renew(Answers),
+    /// Sets its time, or takes it if it is free.
+    Obtain(Answers),
+    /// Takes all keys if all are free.
+    TakeAll,
+    /// Sets the time of all keys if all hold the token.
+    ExtendAll,
+    /// Deletes those that hold the token.
+    ReleaseAll,
+    /// Adds to a number.
+    Add,
+    /// Adds to a number that is there; else the reply is false.
+    AddIfThere,
+}
+
+/// SHA-1 of the scripts of redis-py's `Lock` (redis/lock.py, releases 3 to 8).
+const DIGESTS: [(&str, Script); 3] = [
+    ("c3f8721cbb97f72bc19e972846bd7aaf91901658", Script::Release(INTEGERS)),
+    ("a4e8783852e6b949f9ef3a97212805108459a890", Script::Extend),
+    ("1cac51482acf5858da00f6d685d68f886cd6b6b2", Script::Renew(INTEGERS)),
+];
+
+/// Scripts as [`plain`] leaves them.
+const TEXTS: [(&str, Script); 16] = [
+    // Redis' documentation.
+    (
+        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("del",keys[1])elsereturn0end"#,
+        Script::Release(INTEGERS),
+    ),
+    (
+        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("unlink",keys[1])elsereturn0end"#,
+        Script::Release(INTEGERS),
+    ),
+    (
+        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("pexpire",keys[1],argv[2])elsereturn0end"#,
+        Script::Renew(INTEGERS),
+    ),
+    // go-redsync/redsync 4.
+    (
+        r#"localval=redis.call("get",keys[1])ifval==argv[1]thenreturnredis.call("del",keys[1])elseifval==falsethenreturn-1elsereturn0end"#,
+        Script::Release(THREE),
+    ),
+    (
+        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("pexpire",keys[1],argv[2])elseifredis.call("set",keys[1],argv[1],"px",argv[2],"nx")thenreturn1elsereturn0end"#,
+        Script::Obtain(INTEGERS),
+    ),
+    // RedisLockRegistry of Spring Integration 5 and 6: obtain, renew, and let go by each of its two types.
+    (
+        r#"locallockclientid=redis.call("get",keys[1])iflockclientid==argv[1]thenredis.call("pexpire",keys[1],argv[2])returntrueelseifnotlockclientidthenredis.call("set",keys[1],argv[1],"px",argv[2])returntrueendreturnfalse"#,
+        Script::Obtain(BOOLEANS),
+    ),
+    (
+        r#"if(redis.call("get",keys[1])==argv[1])thenredis.call("pexpire",keys[1],argv[2])returntrueendreturnfalse"#,
+        Script::Renew(BOOLEANS),
+    ),
+    (
+        r#"locallockclientid=redis.call("get",keys[1])iflockclientid==argv[1]thenredis.call("unlink",keys[1])returntrueendreturnfalse"#,
+        Script::Release(BOOLEANS),
+    ),
+    (
+        r#"locallockclientid=redis.call("get",keys[1])iflockclientid==argv[1]thenredis.call("del",keys[1])returntrueendreturnfalse"#,
+        Script::Release(BOOLEANS),
+    ),
+    (
+        r#"locallockclientid=redis.call("get",keys[1])if(lockclientid==argv[1]andredis.call("unlink",keys[1])==1)thenredis.call("publish",argv[2],keys[1])returntrueendreturnfalse"#,
+        Script::ReleaseAndTell,
+    ),
+    (
+        r#"locallockclientid=redis.call("get",keys[1])if(lockclientid==argv[1]andredis.call("del",keys[1])==1)thenredis.call("publish",argv[2],keys[1])returntrueendreturnfalse"#,
+        Script::ReleaseAndTell,
+    ),
+    // node-redlock 4 and 5.
+    (
+        r#"fori,keyinipairs(keys)doifredis.call("exists",key)==1thenreturn0endendfori,keyinipairs(keys)doredis.call("set",key,argv[1],"px",argv[2])endreturn#keys"#,
+        Script::TakeAll,
+    ),
+    (
+        r#"fori,keyinipairs(keys)doifredis.call("get",key)~=argv[1]thenreturn0endendfori,keyinipairs(keys)doredis.call("set",key,argv[1],"px",argv[2])endreturn#keys"#,
+        Script::ExtendAll,
+    ),
+    (
+        r#"localcount=0fori,keyinipairs(keys)doifredis.call("get",key)==argv[1]thenredis.pcall("del",key)count=count+1endendreturncount"#,
+        Script::ReleaseAll,
+    ),
+    // django-redis 7 counts with these (django_redis/client/default.py).
+    (
+        r#"localexists=redis.call("exists",keys[1])if(exists==1)thenreturnredis.call("incrby",keys[1],argv[1])elsereturnfalseend"#,
+        Script::AddIfThere,
+    ),
+    (r#"returnredis.call("incrby",keys[1],argv[1])"#, Script::Add),
+];
+
+/// Texts that are longer are none of these.
+const TEXT_BYTES_MAX: usize = 2048;
+/// How many digests are remembered.
+const REMEMBERED_MAX: usize = 64;
+
+/// SHA-1 in hexadecimal digits.
+pub(super) type Digest = String;
+
+/// The digests of scripts that somebody sent.
+#[derive(Debug)]
+pub struct Remembered([OnceLock<(Digest, Script)>; REMEMBERED_MAX]);
+
+impl Default for Remembered {
+    fn default() -> Self {
+        Remembered(std::array::from_fn(|_| OnceLock::new()))
+    }
+}
+
+impl Remembered {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().take_while(|slot| slot.get().is_some()).count()
+    }
+
+    /// The script of a digest.
+    pub(super) fn by_digest(&self, digest: &[u8]) -> Option<Script> {
+        let is_it = |known: &str| known.as_bytes().eq_ignore_ascii_case(digest);
+        let built_in = DIGESTS.iter().find(|(known, _)| is_it(known)).map(|(_, script)| *script);
+        let sent = || self.0.iter().map_while(OnceLock::get).find(|(known, _)| is_it(known));
+        built_in.or_else(|| sent().map(|(_, script)| *script))
+    }
+
+    /// Remembers the digest of a script that is known, and tells it; nothing if there is no room.
+    pub(super) fn remember(&self, text: &[u8], script: Script) -> Option<Digest> {
+        let digest = digest_of(text);
+        if self.by_digest(digest.as_bytes()).is_some() {
+            return Some(digest);
+        }
+        // Another core may take a slot meanwhile: then it is the next one.
+        let is_kept = self.0.iter().any(|slot| slot.set((digest.clone(), script)).is_ok());
+        is_kept.then_some(digest)
+    }
+}
+
+fn digest_of(text: &[u8]) -> Digest {
+    digest(&SHA1_FOR_LEGACY_USE_ONLY, text).as_ref().iter().fold(String::new(), |mut digits, byte| {
+        write!(digits, "{byte:02x}").expect("a string takes all");
+        digits
+    })
+}
+
+/// The script of a text.
+pub(super) fn by_text(text: &[u8]) -> Option<Script> {
+    let plain = plain(text)?;
+    TEXTS.iter().find(|(known, _)| known.as_bytes() == plain).map(|(_, script)| *script)
+}
+
+/// A text without comments, blanks and semicolons, in lower case and with one kind of quotes. Nothing for
+/// what is too long, or has comments of several lines: what stands in one looks like a script.
+fn plain(text: &[u8]) -> Option<Vec<u8>> {
+    if text.len() > TEXT_BYTES_MAX || text.windows(3).any(|bytes| bytes == b"--[") {
+        return None;
+    }
+    let code = |line: &[u8]| line.windows(2).position(|bytes| bytes == b"--").unwrap_or(line.len());
+    let visible = text.split(|byte| *byte == b'\n').flat_map(|line| &line[..code(line)]);
+    let visible = visible.filter(|byte| !byte.is_ascii_whitespace() && **byte != b';');
+    Some(visible.map(|byte| if *byte == b'\'' { b'"' } else { byte.to_ascii_lowercase() }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASE: &str =
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+    #[test]
+    fn a_digest_is_that_of_redis() {
+        // SCRIPT LOAD of redis-server 7.0.
+        assert_eq!(digest_of(b"return 1"), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+
+    #[test]
+    fn comments_do_not_hide_what_a_script_does() {
+        assert_eq!(by_text(RELEASE.as_bytes()), Some(Script::Release(INTEGERS)));
+        let commented = RELEASE.replace(" then", " then -- it is ours\n");
+        assert_eq!(by_text(commented.as_bytes()), Some(Script::Release(INTEGERS)));
+        for other in
+            [format!("--[[\n{RELEASE}\n--]]"), format!("-- {RELEASE}"), format!("{RELEASE} return 1")]
+        {
+            assert_eq!(by_text(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn digests_are_remembered_while_there_is_room() {
+        let remembered = Remembered::default();
+        for number in 0..REMEMBERED_MAX {
+            let text = format!("{RELEASE}{}", ";".repeat(number));
+            let digest = remembered.remember(text.as_bytes(), Script::Add).unwrap();
+            assert_eq!(remembered.by_digest(digest.to_uppercase().as_bytes()), Some(Script::Add));
+            assert_eq!(remembered.remember(text.as_bytes(), Script::Add), Some(digest), "once");
+            assert_eq!(remembered.count(), number + 1);
+        }
+        assert_eq!(remembered.remember(b"another", Script::Add), None);
+    }
+}
