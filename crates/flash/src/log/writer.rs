@@ -14,9 +14,8 @@ use plimsoll_reactor::{Buf, Work};
 use std::pin::pin;
 use std::rc::Rc;
 
-/// Frames being written at a time: with two full ones a drive that takes half a millisecond for each gives
-/// half of what it can, with six all of it.
-const FRAMES_IN_FLIGHT_MAX: usize = 6;
+/// Frames being written at a time: two keep the device busy while the next one fills.
+const FRAMES_IN_FLIGHT_MAX: usize = 2;
 /// A frame with fewer bytes than this waits until the one before is written, and more join it: frames are
 /// padded to blocks, and what two small ones pad is written and cleaned for nothing.
 const SECOND_FRAME_BYTES_MIN: usize = 64 << 10;

@@ -151,6 +151,8 @@ impl Input {
         if self.pending().len() >= SHARED_BYTES_MIN {
             self.share(connection);
         }
+        // Who has not given the password yet may not fill memory.
+        self.parser.set_authenticated(connection.authenticated.get());
         let step = self.parser.parse(&self.received.bytes()[self.start..]);
         if let Step::Command(parsed) = &step
             && connection.is_held(Some(&parsed.args[0]))
