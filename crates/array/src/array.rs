@@ -14,7 +14,6 @@
 //!
 //! Never: it keeps a map of keys. Where a key stands follows from its hash, what it is from its header.
 
-use crate::company::Company;
 use crate::forms::Forms;
 use crate::header::HEADER_BYTES;
 use crate::journal::Journal;
@@ -110,9 +109,9 @@ pub struct Array {
     pub(crate) unsettled: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
     /// Of them, those of which a write was cut short, perhaps.
     pub(crate) half_written: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
+    /// Any key may differ between members: each is compared whenever it is used.
     /// Shards that each member is asked for, to compute others.
     pub(crate) recovering: RefCell<BTreeMap<usize, u32>>,
-    /// Any key may differ between members: each is compared whenever it is used.
     pub(crate) distrusted: Cell<bool>,
     /// The mark that every half-written key is named stands on the members.
     pub(crate) marked: Cell<bool>,
@@ -120,8 +119,6 @@ pub struct Array {
     pub(crate) kept: Kept,
     /// Values that are to be packed, and sets that are to be regrouped.
     pub(crate) packer: Packer,
-    /// Deletes that go to a member together.
-    pub(crate) company: Company,
     /// Picks mechanisms, if the policy chooses.
     pub(crate) picker: Option<Picker>,
     pub(crate) keys_moved: Cell<u64>,
@@ -200,7 +197,6 @@ impl Array {
             marked: Cell::new(false),
             kept: Kept::default(),
             packer: Packer::default(),
-            company: Company::default(),
             picker,
             keys_moved: Cell::new(0),
             uploads: Uploads::default(),

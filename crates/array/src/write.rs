@@ -232,10 +232,7 @@ impl Array {
         if !self.has_enough(place, needed) {
             return Err(self.nowhere(place, needed));
         }
-        let sent = match change {
-            Change::Delete if self.forms.has_packed() => self.send_in_company(requests).await,
-            _ => self.send(requests).await,
-        };
+        let sent = self.send(requests).await;
         match sent {
             Ok(Sent { done, refused: None }) if done.len() >= needed => Ok((done, slot)),
             Ok(Sent { done, refused: None }) => {

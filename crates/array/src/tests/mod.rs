@@ -3,7 +3,6 @@
 
 mod bench;
 mod beside;
-mod company;
 mod custom;
 mod described;
 mod failures;
