@@ -109,9 +109,9 @@ pub struct Array {
     pub(crate) unsettled: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
     /// Of them, those of which a write was cut short, perhaps.
     pub(crate) half_written: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
-    /// Any key may differ between members: each is compared whenever it is used.
     /// Shards that each member is asked for, to compute others.
     pub(crate) recovering: RefCell<BTreeMap<usize, u32>>,
+    /// Any key may differ between members: each is compared whenever it is used.
     pub(crate) distrusted: Cell<bool>,
     /// The mark that every half-written key is named stands on the members.
     pub(crate) marked: Cell<bool>,
