@@ -23,8 +23,8 @@ pub(super) struct Answers {
     pub(super) absent: Option<i64>,
 }
 
-const INTEGERS: Answers = Answers { done: Some(1), different: Some(0), absent: Some(0) };
-const BOOLEANS: Answers = Answers { done: Some(1), different: None, absent: None };
+pub(super) const INTEGERS: Answers = Answers { done: Some(1), different: Some(0), absent: Some(0) };
+pub(super) const BOOLEANS: Answers = Answers { done: Some(1), different: None, absent: None };
 const THREE: Answers = Answers { absent: Some(-1), ..INTEGERS };
 
 /// A script that is known. Those of a lock have the token as their first argument.

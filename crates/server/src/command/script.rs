@@ -6,7 +6,7 @@
 //! Invariant: a script of several keys is a transaction over them.
 
 use super::compare::{Change, Comparison, Outcome, change, holds};
-use super::known_scripts::{Answers, Script, by_text};
+use super::known_scripts::{Answers, BOOLEANS, INTEGERS, Script, by_text};
 use super::transaction::atomically;
 use super::{Run, edit, number, set};
 use crate::keyspace::Keyspace;
@@ -102,20 +102,18 @@ struct Step {
 }
 
 fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result::Result<Step, Run> {
-    let integers = Answers { done: Some(1), different: Some(0), absent: Some(0) };
     let plain = |change, answers| Step { change, answers, obtain_until_ms: None, channel: None };
     let expire_in = |ms: &[u8]| milliseconds(ms).map(Change::ExpireIn).map_err(Run::Now);
     match (script, words) {
         (Script::Release(answers), _) => Ok(plain(Change::Delete, answers)),
         (Script::ReleaseAndTell, [channel, ..]) => {
-            let answers = Answers { done: Some(1), different: None, absent: None };
-            Ok(Step { channel: Some(channel.to_vec()), ..plain(Change::Delete, answers) })
+            Ok(Step { channel: Some(channel.to_vec()), ..plain(Change::Delete, BOOLEANS) })
         }
         (Script::Renew(answers), [ms, ..]) => Ok(plain(expire_in(ms)?, answers)),
         (Script::Extend, [ms, b"0", ..]) => {
-            Ok(plain(milliseconds(ms).map(Change::ExpireLater).map_err(Run::Now)?, integers))
+            Ok(plain(milliseconds(ms).map(Change::ExpireLater).map_err(Run::Now)?, INTEGERS))
         }
-        (Script::Extend, [ms, ..]) => Ok(plain(expire_in(ms)?, integers)),
+        (Script::Extend, [ms, ..]) => Ok(plain(expire_in(ms)?, INTEGERS)),
         (Script::Obtain(answers), [ms, ..]) => {
             let at_ms = expires_at(connection, ms).map_err(Run::Now)?;
             Ok(Step { obtain_until_ms: Some(at_ms), ..plain(expire_in(ms)?, answers) })

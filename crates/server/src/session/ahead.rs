@@ -1,17 +1,24 @@
-//! Looking ahead: of commands that came together, the keys that they will read are announced before the first
-//! of them runs, so that the processor waits once for all that memory has of them: in the
-//! cache, or else in the index.
+//! Looking ahead: the keys that commands will read are announced before the first of them runs. Of those that
+//! came together the processor waits once for all that memory has of them, in the cache or else in the
+//! index; for one that came alone others run meanwhile, if they have something to do.
 //!
 //! Place on the path: in the reader, between what was received and the parser.
 //!
 //! Invariants: nothing is decided here: the parser and the commands see the same bytes afterwards. What was
-//! looked at is not looked at again.
+//! looked at is not looked at again: a command that comes in many receives costs what it costs to parse.
 
 use super::Connection;
 use plimsoll_resp::{Limits, Parser, Step};
 
 /// Commands looked at together.
 const AHEAD_MAX: usize = 16;
+
+/// Whether to look at what stands at `start` of what was received, if somebody looked as far as `looked`.
+/// Where a receive begins, only if a command `begins` there, and others wait: one that came alone, while
+/// nobody else has anything to do, is parsed at once.
+pub(super) fn is_due(start: usize, looked: usize, begins: bool, others_wait: bool) -> bool {
+    start >= looked && (start > 0 || (begins && others_wait))
+}
 
 /// Announces the keys of the first commands in these bytes; how many they are, and the bytes looked at.
 pub(super) fn look(connection: &Connection, limits: &Limits, bytes: &[u8]) -> (usize, usize) {
@@ -36,4 +43,23 @@ pub(super) fn look(connection: &Connection, limits: &Limits, bytes: &[u8]) -> (u
 fn within<'a>(bytes: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
     let from = part.as_ptr().addr().checked_sub(bytes.as_ptr().addr())?;
     bytes.get(from..from + part.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_due;
+
+    #[test]
+    fn a_command_in_many_receives_is_looked_at_once() {
+        assert!(is_due(0, 0, true, true), "it begins");
+        assert!(!is_due(0, 1000, true, true), "it was looked at");
+        assert!(!is_due(0, 0, false, true), "more of it was received");
+    }
+
+    #[test]
+    fn one_that_came_alone_is_looked_at_while_others_wait() {
+        assert!(!is_due(0, 0, true, false));
+        assert!(is_due(40, 0, true, false), "of several all but the first");
+        assert!(!is_due(40, 80, true, true) && is_due(80, 80, true, true), "those not looked at yet");
+    }
 }

@@ -132,18 +132,18 @@ impl Input {
         }
     }
 
-    /// Announces the keys of the next commands, unless that was done; true if others should run before the
-    /// first of them is begun. A command that came alone, while nobody else has anything to do, is not looked
-    /// at twice.
+    /// Announces the keys of the next commands, if it is time; true if others should run before the first of
+    /// them is begun.
     fn look_ahead(&mut self, connection: &Connection) -> bool {
-        let is_first = self.start == 0;
-        let may_wait = is_first && connection.core.reactor.has_ready();
-        if self.pending().is_empty() || self.start < self.ahead || (is_first && !may_wait) {
+        let begins = self.parser.is_between_commands();
+        let others_wait = connection.core.reactor.has_ready();
+        if self.pending().is_empty() || !ahead::is_due(self.start, self.ahead, begins, others_wait) {
             return false;
         }
+        let is_first = self.start == 0;
         let (keys, bytes) = ahead::look(connection, &self.limits, self.pending());
         self.ahead = self.start + bytes;
-        may_wait && keys > 0
+        is_first && keys > 0
     }
 
     /// Parses one command and starts it off, as far as that needs no waiting.

@@ -28,8 +28,7 @@ use crate::limits::TRANSACTION_BYTES_MAX;
 use overlay::{Overlay, Written};
 use plimsoll_kv::transaction::{Action, Held};
 use plimsoll_kv::{
-    Condition, ContainerId, Error, Expiry, Item, Op, Output, Request, Result, Slot, TransactionId, UploadId,
-    Value,
+    Condition, ContainerId, Error, Expiry, Item, Op, Output, Request, Result, TransactionId, UploadId, Value,
 };
 use plimsoll_reactor::Pacer;
 use plimsoll_reactor::sync::Permit;
@@ -101,7 +100,7 @@ impl Transaction {
     }
 
     fn partition_of(&self, key: &[u8]) -> u16 {
-        Slot::of(key).partition(self.core.volume.geometry().partitions)
+        self.core.volume.geometry().partition(key)
     }
 
     async fn hold(&self, partition: u16, held: Held) -> Result<()> {

@@ -36,18 +36,16 @@ struct Nothing {}
 
 /// What answers for an array, if there is one; where it takes no changes, they are refused.
 pub(in crate::serve) fn router(array: Array, takes_changes: bool) -> Router {
-    let changes = if takes_changes {
-        [post(replace), post(rebuild), post(scrub)]
-    } else {
-        [post(refuse), post(refuse), post(refuse)]
-    };
-    let paths = ["/api/array/replace", "/api/array/rebuild", "/api/array/scrub"];
     let router = Router::new().route("/api/array", get(status));
-    paths
-        .into_iter()
-        .zip(changes)
-        .fold(router, |router, (path, change)| router.route(path, change))
-        .with_state(array)
+    let router = if takes_changes {
+        router
+            .route("/api/array/replace", post(replace))
+            .route("/api/array/rebuild", post(rebuild))
+            .route("/api/array/scrub", post(scrub))
+    } else {
+        router.route("/api/array/{change}", post(refuse))
+    };
+    router.with_state(array)
 }
 
 async fn refuse() -> Response {
