@@ -18,6 +18,7 @@
 //! than on another, or asks for more than the name of the one that serves.
 
 pub mod buf;
+mod bulk;
 mod control;
 mod driver;
 mod executor;

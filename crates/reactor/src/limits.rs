@@ -30,6 +30,9 @@ pub const RECEIVE_BYTES_MAX: usize = 1 << 20;
 /// the same machine.
 pub const SEND_BYTES_MAX: usize = 128 << 10;
 
+/// Bytes that one turn copies for long values, of all sockets together: some tens of microseconds.
+pub const BULK_BYTES_PER_TURN: usize = 128 << 10;
+
 /// Commands of the control thread that one core can have waiting.
 pub const CONTROL_MESSAGES_MAX: usize = 64;
 

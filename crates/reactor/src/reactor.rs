@@ -7,6 +7,7 @@
 //! again; a core sleeps only after it has spun in vain for as long as its driver says, and a sleeping
 //! core has no ready task, no due timer and no unread message.
 
+use crate::bulk::Bulk;
 use crate::driver::Driver;
 use crate::driver::wake::WakeCell;
 use crate::executor::{self, Executor};
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) ops: RefCell<Ops>,
     pub(crate) driver: RefCell<Driver>,
     pollers: RefCell<Vec<Poller>>,
+    bulk: Bulk,
     load: Load,
     stopping: Cell<bool>,
 }
@@ -65,6 +67,7 @@ impl Reactor {
             ops: RefCell::default(),
             driver: RefCell::new(driver),
             pollers: RefCell::default(),
+            bulk: Bulk::default(),
             load,
             stopping: Cell::new(false),
         }))
@@ -145,6 +148,12 @@ impl Reactor {
         executor::yield_now().await;
     }
 
+    /// Waits until this turn, or a later one, has room for copying so many bytes of a long value: asked for
+    /// before a long receive or send, so that short requests never wait for many of them.
+    pub async fn share_of_turn(&self, bytes: usize) {
+        self.0.bulk.share(bytes).await;
+    }
+
     /// Registers a function that looks for work once a turn and says whether it found some.
     pub(crate) fn add_poller(&self, poller: Poller) {
         self.0.pollers.borrow_mut().push(poller);
@@ -195,6 +204,7 @@ impl Reactor {
     /// One turn; true if there was anything to do.
     pub(crate) fn turn(&self) -> bool {
         let start_ns = self.look_at_clock();
+        self.0.bulk.begin_turn();
         let mut worked = self.reap();
         worked |= self.fire_timers(start_ns);
         worked |= self.poll_pollers();

@@ -56,6 +56,10 @@ pub const LONG_COMMAND_BYTES: usize = 8 << 10;
 /// Bytes of one receive at most: the kernel copies them while the core waits.
 pub const RECEIVE_BYTES_MAX: usize = 128 << 10;
 
+/// A receive of so many bytes that are known to come, or a send of them, waits for its share of what one turn
+/// copies.
+pub const SHARED_TRANSFER_BYTES_MIN: usize = 32 << 10;
+
 /// Bytes of an unfinished command from which on its buffer has room for the longest: it is not copied any
 /// more as it grows. What was not received yet is address space, not memory.
 pub const GROWING_BYTES_MAX: usize = 1 << 20;

@@ -46,6 +46,23 @@ fn a_monitor_sees_the_commands_of_all_cores_and_no_password() {
     }
 }
 
+/// As Redis 7 tells it: what a transaction runs when it runs, and EXEC behind that.
+#[test]
+fn a_monitor_sees_exec_behind_what_it_ran() {
+    run(Setup { cores: 1, ..Setup::default() }, |bench| async move {
+        let (mut monitor, mut c) = (bench.client().await, bench.client().await);
+        monitor.expect("MONITOR", "+OK").await;
+        c.expect("MULTI", "+OK").await;
+        c.expect("SET k v", "+QUEUED").await;
+        c.expect("exec", "[+OK]").await;
+        c.expect("EXEC", "-ERR EXEC without MULTI").await;
+        for shown in [r#""MULTI""#, r#""SET" "k" "v""#, r#""exec""#, r#""EXEC""#] {
+            let line = line(&mut monitor).await;
+            assert!(line.ends_with(shown), "{line}, not {shown}");
+        }
+    });
+}
+
 #[test]
 fn a_monitor_that_does_not_read_is_cut() {
     run(Setup { cores: 2, ..Setup::default() }, |bench| async move {

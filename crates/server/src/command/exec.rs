@@ -19,7 +19,27 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-pub(super) fn exec(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
+pub(super) fn exec(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let word = args[0].to_vec();
+    let show = move |connection: &Connection| connection.show_now(std::iter::once(word.as_slice()));
+    match queued(connection) {
+        Run::Many(executing) => {
+            let connection = connection.clone();
+            Run::Many(Box::pin(async move {
+                let replies = executing.await;
+                show(&connection);
+                replies
+            }))
+        }
+        refused => {
+            show(connection);
+            refused
+        }
+    }
+}
+
+/// Begins what was queued.
+fn queued(connection: &Rc<Connection>) -> Run {
     let Some(multi) = connection.multi.borrow_mut().take() else {
         return Run::Now(Reply::error("ERR EXEC without MULTI"));
     };

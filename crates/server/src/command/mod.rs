@@ -135,9 +135,11 @@ pub fn find(name: &[u8]) -> Option<usize> {
     TABLE.binary_search_by(|spec| compare_ignoring_case(spec.name, name)).ok()
 }
 
-/// Whether a command is not shown to those who watch all commands, as in Redis.
-pub(crate) fn is_administrative(slot: usize) -> bool {
-    SLOTS[slot].spec().flags.contains(&"admin")
+/// Whether a command is shown to those who watch all commands when it begins, as in Redis: what administers
+/// the server never is, and EXEC follows what it ran.
+pub(crate) fn is_shown_when_begun(slot: usize) -> bool {
+    let spec = SLOTS[slot].spec();
+    spec.name != "exec" && !spec.flags.contains(&"admin")
 }
 
 /// Whether a command is never in the slow log, as in Redis: what it runs is there by itself.

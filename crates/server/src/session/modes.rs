@@ -60,7 +60,14 @@ impl Connection {
     /// Tells those who watch of a command that this client has begun.
     #[inline]
     pub(crate) fn show<'a>(&self, slot: usize, args: impl ExactSizeIterator<Item = &'a [u8]> + Clone) {
-        if self.core.shared.monitors.load(Relaxed) > 0 && !crate::command::is_administrative(slot) {
+        if self.core.shared.monitors.load(Relaxed) > 0 && crate::command::is_shown_when_begun(slot) {
+            self.show_now(args);
+        }
+    }
+
+    /// Tells those who watch of EXEC, behind what it ran.
+    pub(crate) fn show_now<'a>(&self, args: impl ExactSizeIterator<Item = &'a [u8]> + Clone) {
+        if self.core.shared.monitors.load(Relaxed) > 0 {
             let wall_ms = self.core.reactor.wall_ms();
             let line = crate::monitors::line(wall_ms, self.database.get().0, &self.peer, args);
             self.core.show_command(&line);

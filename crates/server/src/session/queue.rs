@@ -3,7 +3,8 @@
 //! Invariants: a place is filled once; places leave from the front, each when it is filled; nothing stands
 //! between the elements of an array; the number of places, of commands under way and of bytes is bounded by
 //! [`Queue::has_room`], which reckons with what the commands under way may bring, from what recent replies
-//! brought.
+//! brought. A value in parts that waits holds little memory, but space on its device and reads that were in
+//! vain if nobody takes it: it counts as much as a long reply.
 
 use crate::limits::{COMMANDS_IN_FLIGHT_MAX, REPLIES_WAITING_MAX, REPLY_BYTES_MAX};
 use crate::reply::Reply;
@@ -21,12 +22,22 @@ struct Place {
 /// the full window when its first replies were short.
 const REPLY_BYTES_EXPECTED: usize = REPLY_BYTES_MAX / 8;
 
+/// What a value in parts that waits counts, whatever it holds.
+const PINNED_BYTES: usize = REPLY_BYTES_MAX / 8;
+
+/// What the reply counts while it waits.
+fn counted_bytes(reply: &Reply) -> usize {
+    if matches!(reply, Reply::Parts(_)) { PINNED_BYTES } else { reply.held_bytes() }
+}
+
 pub(super) struct Queue {
     places: VecDeque<Place>,
     /// The number of the first place.
     first: u64,
     in_flight: usize,
     ready_bytes: usize,
+    /// Values in parts that are ready.
+    pinned: usize,
     /// About the largest of the recent replies.
     expected_bytes: usize,
     /// Elements of the last array that have no place yet.
@@ -46,6 +57,7 @@ impl Default for Queue {
             first: 0,
             in_flight: 0,
             ready_bytes: 0,
+            pinned: 0,
             expected_bytes: REPLY_BYTES_EXPECTED,
             elements_due: 0,
             holds_messages: false,
@@ -70,7 +82,7 @@ impl Queue {
 
     /// Whether another command may begin while so many bytes are with the socket.
     pub(super) fn has_room(&self, sending_bytes: usize) -> bool {
-        let held_bytes = self.ready_bytes + sending_bytes;
+        let held_bytes = self.ready_bytes + self.pinned * PINNED_BYTES + sending_bytes;
         let coming_bytes = self.in_flight.saturating_mul(self.expected_bytes);
         (held_bytes == 0 && self.in_flight == 0)
             || (self.in_flight < COMMANDS_IN_FLIGHT_MAX
@@ -79,8 +91,13 @@ impl Queue {
     }
 
     pub(super) fn push_ready(&mut self, version: Version, reply: Reply) {
-        self.ready_bytes += reply.held_bytes();
+        self.add_ready(&reply);
         self.places.push_back(Place { version, reply: Some(reply), is_muted: false });
+    }
+
+    fn add_ready(&mut self, reply: &Reply) {
+        self.ready_bytes += reply.held_bytes();
+        self.pinned += usize::from(matches!(reply, Reply::Parts(_)));
     }
 
     /// The header of an array whose elements get their places one after the other.
@@ -132,9 +149,8 @@ impl Queue {
         if self.forgotten {
             return false;
         }
-        let bytes = reply.held_bytes();
-        self.ready_bytes += bytes;
-        self.expected_bytes = bytes.max(self.expected_bytes - self.expected_bytes / 16);
+        self.add_ready(&reply);
+        self.expected_bytes = counted_bytes(&reply).max(self.expected_bytes - self.expected_bytes / 16);
         let index = usize::try_from(place - self.first).expect("the queue is short");
         let place = &mut self.places[index];
         assert!(place.reply.is_none(), "a place is filled once");
@@ -167,6 +183,7 @@ impl Queue {
         let place = self.places.pop_front()?;
         self.first += 1;
         self.ready_bytes -= reply.held_bytes();
+        self.pinned -= usize::from(matches!(reply, Reply::Parts(_)));
         Some((place.version, reply))
     }
 
@@ -174,8 +191,41 @@ impl Queue {
     #[must_use]
     pub(super) fn forget(&mut self) -> Vec<Reply> {
         self.forgotten = true;
-        self.ready_bytes = 0;
+        (self.ready_bytes, self.pinned) = (0, 0);
         self.messages.clear();
         self.places.drain(..).filter_map(|place| place.reply).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::Pinned;
+    use plimsoll_kv::UploadId;
+
+    fn parts() -> Reply {
+        let release = Box::new(|_| {});
+        Reply::Parts(Box::new(Pinned {
+            upload: UploadId(1),
+            key: Vec::new(),
+            first: 0,
+            length: 10 << 20,
+            release,
+        }))
+    }
+
+    #[test]
+    fn of_long_values_that_nobody_takes_few_are_begun() {
+        let mut queue = Queue::default();
+        let mut begun = Vec::new();
+        while queue.has_room(0) {
+            begun.push(queue.push_pending(Version::Resp2, false));
+        }
+        for place in &begun {
+            queue.fill(*place, parts());
+        }
+        assert!(begun.len() <= 8 && !queue.has_room(0), "{} begun", begun.len());
+        while queue.pop().is_some() {}
+        assert!(queue.has_room(0), "they are taken");
     }
 }

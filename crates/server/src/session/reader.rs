@@ -8,7 +8,7 @@ use super::{Account, Connection, ahead, modes, upload};
 use crate::command::{self, Run};
 use crate::limits::{
     BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, LINGER_NS_MAX, LONG_COMMAND_BYTES, QUERY_BUFFER_BYTES_MAX,
-    RECEIVE_BYTES, RECEIVE_BYTES_MAX,
+    RECEIVE_BYTES, RECEIVE_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN,
 };
 use crate::reply::Reply;
 use futures_util::future::{Either, select};
@@ -263,26 +263,52 @@ impl Input {
             self.touched_bytes = self.touched_bytes.max(before + bytes_max);
         }
         self.count(connection);
-        connection.reader_rests.set(true);
-        if connection.closing.get() {
-            connection.ready.wake_all();
+        if wanted >= SHARED_TRANSFER_BYTES_MIN {
+            connection.core.reactor.share_of_turn(bytes_max).await;
         }
-        let ended = connection.end.wait_for(|| connection.dead.get().then_some(()));
-        let receive = connection.stream.receive(buffer, bytes_max);
-        let (result, buffer) = match select(pin!(receive), pin!(ended)).await {
-            Either::Left((received, _)) => received,
-            Either::Right(_) => return false,
-        };
-        connection.reader_rests.set(false);
-        let received = buffer.len() - before;
+        let Some((buffer, goes_on)) = received(connection, buffer, bytes_max).await else { return false };
+        let filled = buffer.len() - before == bytes_max;
         self.touched_bytes = self.touched_bytes.max(buffer.len());
         self.received.put(buffer);
-        connection.last_ns.set(connection.core.reactor.now_ns());
         self.count(connection);
-        self.filled_bytes = if received == bytes_max { bytes_max } else { 0 };
-        let counters = connection.core.shared.core(connection.core.reactor.core());
-        counters.received_bytes.add(received as u64);
-        counters.receives.add(u64::from(received > 0));
-        matches!(result, Ok(count) if count > 0) && !connection.dead.get()
+        self.filled_bytes = if filled { bytes_max } else { 0 };
+        goes_on
     }
+
+    /// Receives as much of a long argument as has come, and is still missing of `length`, to its end: the
+    /// kernel puts it where it stays. `None` at the end of the stream.
+    pub(super) async fn receive_into(
+        &mut self,
+        connection: &Connection,
+        argument: Vec<u8>,
+        length: usize,
+    ) -> Option<Vec<u8>> {
+        assert!(self.pending().is_empty(), "what was received first belongs before it");
+        let bytes_max = (length - argument.len()).min(RECEIVE_BYTES_MAX);
+        connection.core.reactor.share_of_turn(bytes_max).await;
+        let (argument, goes_on) = received(connection, argument, bytes_max).await?;
+        goes_on.then_some(argument)
+    }
+}
+
+/// Appends what comes to a buffer; whether the stream goes on. `None` if the connection was cut meanwhile.
+async fn received(connection: &Connection, buffer: Vec<u8>, bytes_max: usize) -> Option<(Vec<u8>, bool)> {
+    let before = buffer.len();
+    connection.reader_rests.set(true);
+    if connection.closing.get() {
+        connection.ready.wake_all();
+    }
+    let ended = connection.end.wait_for(|| connection.dead.get().then_some(()));
+    let receive = connection.stream.receive(buffer, bytes_max);
+    let (result, buffer) = match select(pin!(receive), pin!(ended)).await {
+        Either::Left((received, _)) => received,
+        Either::Right(_) => return None,
+    };
+    connection.reader_rests.set(false);
+    connection.last_ns.set(connection.core.reactor.now_ns());
+    let received = buffer.len() - before;
+    let counters = connection.core.shared.core(connection.core.reactor.core());
+    counters.received_bytes.add(received as u64);
+    counters.receives.add(u64::from(received > 0));
+    Some((buffer, matches!(result, Ok(count) if count > 0) && !connection.dead.get()))
 }

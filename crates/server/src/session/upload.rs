@@ -13,7 +13,7 @@ use super::reader::Input;
 use super::{Account, Connection};
 use crate::command::{self, Run};
 use crate::keyspace::Keyspace;
-use crate::limits::QUERY_BUFFER_BYTES_MAX;
+use crate::limits::{QUERY_BUFFER_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN};
 use crate::reply::Reply;
 use crate::slow_log;
 use futures_util::future::join;
@@ -343,7 +343,9 @@ async fn part(input: &mut Input, connection: &Connection, length: usize) -> Opti
         if bytes.len() == length {
             return Some(bytes);
         }
-        if !input.receive(connection, length - bytes.len()).await {
+        if length - bytes.len() >= SHARED_TRANSFER_BYTES_MIN {
+            bytes = input.receive_into(connection, bytes, length).await?;
+        } else if !input.receive(connection, length - bytes.len()).await {
             return None;
         }
     }

@@ -5,7 +5,9 @@
 //! connection is cut: bytes that were not verified are never sent in their place.
 
 use super::Connection;
-use crate::limits::{BUFFER_BYTES_KEPT, SEND_BYTES_MAX, SLICE_BYTES, STALL_NS_MAX};
+use crate::limits::{
+    BUFFER_BYTES_KEPT, SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES, STALL_NS_MAX,
+};
 use crate::reply::{Pinned, Reply};
 use futures_util::future::join;
 use plimsoll_kv::{Error, Op, Output, Result};
@@ -79,6 +81,9 @@ impl Connection {
         }
         self.sending_bytes.set(out.len());
         self.room.wake_all();
+        if out.len() >= SHARED_TRANSFER_BYTES_MIN {
+            self.core.reactor.share_of_turn(out.len()).await;
+        }
         let (sent, mut buffer) = self.stream.send(std::mem::take(out)).await;
         let counters = self.core.shared.core(self.core.reactor.core());
         counters.sent_bytes.add(buffer.len() as u64);
