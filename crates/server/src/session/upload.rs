@@ -148,14 +148,14 @@ impl Counted<'_> {
             return false;
         }
         self.bytes += bytes;
-        self.connection.request_bytes.set(self.connection.request_bytes.get() + bytes);
+        self.connection.hold_more(bytes);
         true
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.connection.request_bytes.set(self.connection.request_bytes.get() - self.bytes);
+        self.connection.hold_less(self.bytes);
     }
 }
 
