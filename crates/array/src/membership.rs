@@ -108,11 +108,8 @@ impl Array {
                 self.roster_written.wait_for(|| settled().then_some(())).await;
                 continue;
             }
-            self.roster_writing.set(true);
-            let written = self.write_roster().await;
-            self.roster_writing.set(false);
-            self.roster_written.wake_all();
-            written?;
+            let _writing = RosterWriting::begin(self);
+            self.write_roster().await?;
         }
         Ok(())
     }
@@ -156,6 +153,25 @@ impl Array {
 
     pub(crate) fn roster_store(&self, bytes: Vec<u8>) -> Op {
         roster_store(&self.tag, bytes)
+    }
+}
+
+/// The roster is being written. Whoever writes it may be given up, as a read is that another answer overtakes:
+/// then the next of those who wait writes it.
+struct RosterWriting<'a>(&'a Array);
+
+impl RosterWriting<'_> {
+    fn begin(array: &Array) -> RosterWriting<'_> {
+        let was_written = array.roster_writing.replace(true);
+        assert!(!was_written, "one at a time writes the roster");
+        RosterWriting(array)
+    }
+}
+
+impl Drop for RosterWriting<'_> {
+    fn drop(&mut self) {
+        self.0.roster_writing.set(false);
+        self.0.roster_written.wake_all();
     }
 }
 
