@@ -156,8 +156,8 @@ impl Array {
     }
 }
 
-/// The roster is being written. Whoever writes it may be given up, as a read is that another answer overtakes:
-/// then the next of those who wait writes it.
+/// The roster is being written. Whoever writes it may be given up, as a read is that another answer
+/// overtakes: then the next of those who wait writes it.
 struct RosterWriting<'a>(&'a Array);
 
 impl RosterWriting<'_> {
