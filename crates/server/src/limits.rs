@@ -1,6 +1,6 @@
 //! Every limit of the server in one place, each with its reason.
 
-use plimsoll_reactor::limits::MESH_MESSAGES_MAX;
+use plimsoll_reactor::limits::{MESH_MESSAGES_MAX, RECEIVE_DIRECT_BYTES_MIN};
 
 /// Requests that the connections of one core have at the devices of the same core.
 pub const LOCAL_IN_FLIGHT_MAX: usize = 8192;
@@ -57,8 +57,8 @@ pub const LONG_COMMAND_BYTES: usize = 8 << 10;
 pub const RECEIVE_BYTES_MAX: usize = 128 << 10;
 
 /// A receive of so many bytes that are known to come, or a send of them, waits for its share of what one turn
-/// copies.
-pub const SHARED_TRANSFER_BYTES_MIN: usize = 32 << 10;
+/// copies. Such a receive goes straight to where its bytes stay.
+pub const SHARED_TRANSFER_BYTES_MIN: usize = RECEIVE_DIRECT_BYTES_MIN;
 
 /// Bytes of an unfinished command from which on its buffer has room for the longest: it is not copied any
 /// more as it grows. What was not received yet is address space, not memory.

@@ -21,33 +21,13 @@ use std::rc::Rc;
 
 pub(super) fn exec(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let word = args[0].to_vec();
-    let show = move |connection: &Connection| connection.show_now(std::iter::once(word.as_slice()));
-    match queued(connection) {
-        Run::Many(executing) => {
-            let connection = connection.clone();
-            Run::Many(Box::pin(async move {
-                let replies = executing.await;
-                show(&connection);
-                replies
-            }))
+    let (multi, watched) = match queued(connection) {
+        Ok(queued) => queued,
+        Err(refusal) => {
+            connection.show_now(std::iter::once(word.as_slice()));
+            return Run::Now(refusal);
         }
-        refused => {
-            show(connection);
-            refused
-        }
-    }
-}
-
-/// Begins what was queued.
-fn queued(connection: &Rc<Connection>) -> Run {
-    let Some(multi) = connection.multi.borrow_mut().take() else {
-        return Run::Now(Reply::error("ERR EXEC without MULTI"));
     };
-    let watched = watched_no_more(connection);
-    if multi.broken {
-        let words = "EXECABORT Transaction discarded because of previous errors.";
-        return Run::Now(Reply::error(words));
-    }
     let connection = connection.clone();
     Run::Many(Box::pin(async move {
         let before = connection.database.get();
@@ -55,7 +35,7 @@ fn queued(connection: &Rc<Connection>) -> Run {
         connection.hold_more(queued_bytes);
         let executed = execute(&connection, multi, watched).await;
         connection.hold_less(queued_bytes);
-        match executed {
+        let replies = match executed {
             Ok(Some(replies)) => {
                 let header = Reply::ArrayHeader(replies.len());
                 std::iter::once(header).chain(replies.into_iter().flatten()).collect()
@@ -65,8 +45,21 @@ fn queued(connection: &Rc<Connection>) -> Run {
                 connection.database.set(before); // A SELECT among them was not done either.
                 vec![reply]
             }
-        }
+        };
+        connection.show_now(std::iter::once(word.as_slice()));
+        replies
     }))
+}
+
+/// Takes what was queued and watched; an error if that is not to be executed.
+fn queued(connection: &Connection) -> std::result::Result<(Multi, Watched), Reply> {
+    let multi = connection.multi.borrow_mut().take();
+    let multi = multi.ok_or_else(|| Reply::error("ERR EXEC without MULTI"))?;
+    let watched = watched_no_more(connection);
+    if multi.broken {
+        return Err(Reply::error("EXECABORT Transaction discarded because of previous errors."));
+    }
+    Ok((multi, watched))
 }
 
 /// What queued commands have to hold.

@@ -22,12 +22,12 @@ struct Place {
 /// the full window when its first replies were short.
 const REPLY_BYTES_EXPECTED: usize = REPLY_BYTES_MAX / 8;
 
-/// What a value in parts that waits counts, whatever it holds.
-const PINNED_BYTES: usize = REPLY_BYTES_MAX / 8;
+/// What a value in parts that waits counts beside what it holds.
+const PIN_BYTES: usize = REPLY_BYTES_EXPECTED;
 
-/// What the reply counts while it waits.
-fn counted_bytes(reply: &Reply) -> usize {
-    if matches!(reply, Reply::Parts(_)) { PINNED_BYTES } else { reply.held_bytes() }
+/// Values in parts: this reply is one, or is not.
+fn pins_of(reply: &Reply) -> usize {
+    usize::from(matches!(reply, Reply::Parts(_)))
 }
 
 pub(super) struct Queue {
@@ -36,8 +36,8 @@ pub(super) struct Queue {
     first: u64,
     in_flight: usize,
     ready_bytes: usize,
-    /// Values in parts that are ready.
-    pinned: usize,
+    /// Values in parts that are ready: each keeps its space on the device until it has been sent.
+    pins: usize,
     /// About the largest of the recent replies.
     expected_bytes: usize,
     /// Elements of the last array that have no place yet.
@@ -57,7 +57,7 @@ impl Default for Queue {
             first: 0,
             in_flight: 0,
             ready_bytes: 0,
-            pinned: 0,
+            pins: 0,
             expected_bytes: REPLY_BYTES_EXPECTED,
             elements_due: 0,
             holds_messages: false,
@@ -82,7 +82,7 @@ impl Queue {
 
     /// Whether another command may begin while so many bytes are with the socket.
     pub(super) fn has_room(&self, sending_bytes: usize) -> bool {
-        let held_bytes = self.ready_bytes + self.pinned * PINNED_BYTES + sending_bytes;
+        let held_bytes = self.ready_bytes + self.pins * PIN_BYTES + sending_bytes;
         let coming_bytes = self.in_flight.saturating_mul(self.expected_bytes);
         (held_bytes == 0 && self.in_flight == 0)
             || (self.in_flight < COMMANDS_IN_FLIGHT_MAX
@@ -97,7 +97,7 @@ impl Queue {
 
     fn add_ready(&mut self, reply: &Reply) {
         self.ready_bytes += reply.held_bytes();
-        self.pinned += usize::from(matches!(reply, Reply::Parts(_)));
+        self.pins += pins_of(reply);
     }
 
     /// The header of an array whose elements get their places one after the other.
@@ -150,7 +150,8 @@ impl Queue {
             return false;
         }
         self.add_ready(&reply);
-        self.expected_bytes = counted_bytes(&reply).max(self.expected_bytes - self.expected_bytes / 16);
+        let bytes = reply.held_bytes() + pins_of(&reply) * PIN_BYTES;
+        self.expected_bytes = bytes.max(self.expected_bytes - self.expected_bytes / 16);
         let index = usize::try_from(place - self.first).expect("the queue is short");
         let place = &mut self.places[index];
         assert!(place.reply.is_none(), "a place is filled once");
@@ -172,9 +173,9 @@ impl Queue {
         self.places.is_empty()
     }
 
-    /// True if a value in parts waits: it keeps its space on the device until it has been sent.
+    /// True if a value in parts waits.
     pub(super) fn holds_pin(&self) -> bool {
-        self.places.iter().any(|place| matches!(place.reply, Some(Reply::Parts(_))))
+        self.pins > 0
     }
 
     /// Takes the first reply, if it is ready.
@@ -183,7 +184,7 @@ impl Queue {
         let place = self.places.pop_front()?;
         self.first += 1;
         self.ready_bytes -= reply.held_bytes();
-        self.pinned -= usize::from(matches!(reply, Reply::Parts(_)));
+        self.pins -= pins_of(&reply);
         Some((place.version, reply))
     }
 
@@ -191,7 +192,7 @@ impl Queue {
     #[must_use]
     pub(super) fn forget(&mut self) -> Vec<Reply> {
         self.forgotten = true;
-        (self.ready_bytes, self.pinned) = (0, 0);
+        (self.ready_bytes, self.pins) = (0, 0);
         self.messages.clear();
         self.places.drain(..).filter_map(|place| place.reply).collect()
     }

@@ -266,7 +266,7 @@ impl Input {
         if wanted >= SHARED_TRANSFER_BYTES_MIN {
             connection.core.reactor.share_of_turn(bytes_max).await;
         }
-        let Some((buffer, goes_on)) = received(connection, buffer, bytes_max).await else { return false };
+        let Some((buffer, goes_on)) = append(connection, buffer, bytes_max).await else { return false };
         let filled = buffer.len() - before == bytes_max;
         self.touched_bytes = self.touched_bytes.max(buffer.len());
         self.received.put(buffer);
@@ -278,7 +278,7 @@ impl Input {
     /// Receives as much of a long argument as has come, and is still missing of `length`, to its end: the
     /// kernel puts it where it stays. `None` at the end of the stream.
     pub(super) async fn receive_into(
-        &mut self,
+        &self,
         connection: &Connection,
         argument: Vec<u8>,
         length: usize,
@@ -286,13 +286,13 @@ impl Input {
         assert!(self.pending().is_empty(), "what was received first belongs before it");
         let bytes_max = (length - argument.len()).min(RECEIVE_BYTES_MAX);
         connection.core.reactor.share_of_turn(bytes_max).await;
-        let (argument, goes_on) = received(connection, argument, bytes_max).await?;
+        let (argument, goes_on) = append(connection, argument, bytes_max).await?;
         goes_on.then_some(argument)
     }
 }
 
 /// Appends what comes to a buffer; whether the stream goes on. `None` if the connection was cut meanwhile.
-async fn received(connection: &Connection, buffer: Vec<u8>, bytes_max: usize) -> Option<(Vec<u8>, bool)> {
+async fn append(connection: &Connection, buffer: Vec<u8>, bytes_max: usize) -> Option<(Vec<u8>, bool)> {
     let before = buffer.len();
     connection.reader_rests.set(true);
     if connection.closing.get() {
