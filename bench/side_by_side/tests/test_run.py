@@ -148,7 +148,7 @@ class Runs(unittest.TestCase):
         self.nothing_is_left()
 
     def test_an_interrupt_leaves_nothing_behind(self):
-        # Whoever is begun in the background may inherit that it ignores interrupts, and so may what it begins.
+        # Whoever is begun in the background may inherit that it ignores interrupts; so may what it begins.
         self.addCleanup(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for sent, status in ((signal.SIGINT, 1), (signal.SIGTERM, 128 + signal.SIGTERM)):
