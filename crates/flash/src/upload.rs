@@ -137,8 +137,9 @@ impl Partition {
                 Err(error) => return Err(error),
                 Ok(()) => {
                     let frame = self.append_part(upload.0, part, generation, slot, bytes);
-                    // Waiting for the part keeps memory bounded: one part a client is on its way.
-                    self.log.wait_durable(frame).await?;
+                    // Waiting for the frame before keeps memory bounded: two frames have parts of a client.
+                    // Nothing is acknowledged that is not durable: the manifest comes later in the same log.
+                    self.log.wait_durable(frame - 1).await?;
                     return Ok(Output::Done);
                 }
             }

@@ -3,8 +3,9 @@
 //! Role: what `serve` starts on every reactor, and the simulator on every simulated one, unchanged.
 //! Place on the path: it accepts; the sessions do the rest.
 //!
-//! Invariants: every connection belongs to the core that accepted it; at a stop no new connection
-//! and no new command is taken, what was begun is answered, and only then is the core idle.
+//! Invariants: every connection belongs to the core that accepted it; no command reaches a key before the
+//! partitions of all cores are open; at a stop no new connection and no new command is taken, what was begun
+//! is answered, and only then is the core idle.
 //!
 //! Never: it opens devices or knows which kind they are.
 
@@ -61,6 +62,8 @@ pub struct Core {
     connections: RefCell<BTreeMap<u64, Weak<Connection>>>,
     addresses: Addresses,
     handshakes: Handshakes,
+    /// The partitions of all cores are open.
+    serves_keys: Cell<bool>,
     stopping: Cell<bool>,
     /// Who listens to what.
     pub(crate) channels: RefCell<Channels>,
@@ -86,8 +89,8 @@ pub struct Core {
     changed: WaitList,
 }
 
-/// Starts serving on this core: listens on its addresses, with the partitions that this core owns, and
-/// reaches the other cores through `port`.
+/// Starts serving on this core: listens on its addresses, and reaches the other cores through `port`. Until
+/// the partitions are open ([`Core::give`], [`Core::serve_keys`]) its clients are told so.
 ///
 /// # Errors
 /// An address cannot be listened on.
@@ -97,14 +100,13 @@ pub struct Core {
 pub fn serve_core(
     reactor: &Reactor,
     port: Port<Message>,
-    partitions: BTreeMap<u16, Rc<dyn Device>>,
     shared: &Arc<Shared>,
     addresses: impl Into<Addresses>,
 ) -> io::Result<Rc<Core>> {
     let asked = addresses.into();
     let listen = |address: Option<SocketAddr>| address.map(|address| reactor.listen(address)).transpose();
     let (plain, sealed) = (listen(asked.plain)?, listen(asked.tls)?);
-    let volume = Volume::new(reactor, port, shared.geometry, partitions);
+    let volume = Volume::new(reactor, port, shared.geometry);
     let core = Rc::new(Core {
         reactor: reactor.clone(),
         volume: volume.clone(),
@@ -115,6 +117,7 @@ pub fn serve_core(
             tls: sealed.as_ref().map(Listener::address),
         },
         handshakes: Handshakes::default(),
+        serves_keys: Cell::new(false),
         stopping: Cell::new(false),
         channels: RefCell::default(),
         forgetting: Forgetting::default(),
@@ -142,9 +145,6 @@ pub fn serve_core(
     }
     reactor.spawn(Work::Control, watch(core.clone()));
     reactor.spawn(Work::Control, transaction::forget_applied(core.clone()));
-    for partition in volume.local().keys() {
-        reactor.spawn(Work::Control, transaction::resolve(core.clone(), *partition));
-    }
     Ok(core)
 }
 
@@ -190,6 +190,25 @@ impl Core {
     #[must_use]
     pub fn addresses(&self) -> Addresses {
         self.addresses
+    }
+
+    /// The partitions that this core owns are open: other cores may ask for their keys.
+    pub fn give(&self, partitions: BTreeMap<u16, Rc<dyn Device>>) {
+        self.volume.give(partitions);
+    }
+
+    /// The partitions of all cores are open: clients of this core may ask for keys, and what a crash has left
+    /// half done is brought to its end.
+    pub fn serve_keys(self: &Rc<Self>) {
+        for (partition, _) in self.volume.local() {
+            self.reactor.spawn(Work::Control, transaction::resolve(self.clone(), partition));
+        }
+        self.serves_keys.set(true);
+    }
+
+    /// True until the partitions of all cores are open.
+    pub(crate) fn is_loading(&self) -> bool {
+        !self.serves_keys.get()
     }
 
     /// This core's view of all partitions.

@@ -143,12 +143,13 @@ impl Server {
         self.said.text.lock().unwrap().clone()
     }
 
-    /// Waits until the server has said these words.
-    pub fn hear(&self, words: &str) {
+    /// Waits until the server has said these words: the line with them.
+    pub fn hear(&self, words: &str) -> String {
         let silent = |text: &mut String| !text.contains(words);
         let said = self.said.text.lock().unwrap();
         let (said, wait) = self.said.more.wait_timeout_while(said, HANG, silent).unwrap();
         assert!(!wait.timed_out(), "the server did not say '{words}': {said}");
+        said.lines().find(|line| line.contains(words)).expect("just heard").to_owned()
     }
 
     /// Sends a signal.
@@ -202,12 +203,16 @@ fn listen(stderr: ChildStderr, ready: &Sender<Ready>, said: &Said) {
         said.text.lock().unwrap().push_str(&line);
         said.more.notify_all();
         if line.contains(" ready ") {
-            let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name));
-            let told = |name| field(name).unwrap_or_default().to_owned();
+            let told = |name| field(&line, name).to_owned();
             // Nobody listens any more if the test has failed.
             let _ = ready.send(Ready { resp: told("resp="), tls: told("tls_resp="), admin: told("admin=") });
         }
     }
+}
+
+/// What a line of the log says of something: the word behind `name=`.
+pub fn field<'a>(line: &'a str, name: &str) -> &'a str {
+    line.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap_or_default()
 }
 
 /// Sends lines and gives everything that comes until the connection ends.

@@ -75,6 +75,9 @@ pub(super) fn info(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         }
         if default || is("keyspace") {
             begin_section(&mut text, "keyspace");
+            if core.is_loading() {
+                return Reply::Text(text.into_bytes()); // Nobody knows yet.
+            }
             if let Err(error) = keyspace(&mut text, &core).await {
                 return Reply::failed(&error);
             }
@@ -195,7 +198,7 @@ fn memory(text: &mut String, core: &Core, _: &Facts) {
 fn persistence(text: &mut String, core: &Core, _: &Facts) {
     let failed = gauge(&core.shared, "read_only") > 0;
     lines!(text,
-        "loading:0";
+        "loading:{}", u8::from(core.is_loading());
         "async_loading:0";
         "rdb_changes_since_last_save:0";
         "rdb_bgsave_in_progress:0";

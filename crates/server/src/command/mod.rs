@@ -229,8 +229,18 @@ fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usiz
     pubsub::check_listening(connection, spec.name, &SLOTS[slot].name)
         .and_then(|()| monitor::check(connection, spec))
         .and_then(|()| debug::check(connection, spec))
+        .and_then(|()| check_loading(connection, spec))
         .map_err(|reply| (Some(slot), reply))?;
     resolved
+}
+
+/// Refuses what needs keys as long as partitions are being opened. WATCH is the one command that Redis runs
+/// then although it has keys: here it would have to read them.
+fn check_loading(connection: &Connection, spec: &Spec) -> Result<(), Reply> {
+    if !connection.core.is_loading() || spec.flags.contains(&"loading") && spec.keys.0 == 0 {
+        return Ok(());
+    }
+    Err(Reply::error("LOADING Redis is loading the dataset in memory"))
 }
 
 /// What a command and its subcommand, if it has any, are in the table.
@@ -310,5 +320,6 @@ fn only_subcommands(_: &Rc<Connection>, _: &Args<'_>) -> Run {
 pub(crate) fn takes_upload(connection: &Connection, name: &[u8], index: usize) -> bool {
     let waits_for_exec = connection.multi.borrow().is_some();
     let stores = ["set", custom::STORE].iter().any(|store| name.eq_ignore_ascii_case(store.as_bytes()));
-    connection.authenticated.get() && !waits_for_exec && stores && index == 2
+    let may_store = connection.authenticated.get() && !connection.core.is_loading();
+    may_store && !waits_for_exec && stores && index == 2
 }

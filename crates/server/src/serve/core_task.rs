@@ -1,4 +1,4 @@
-//! What `serve` does on each core: opens its partitions, serves, ends.
+//! What `serve` does on each core: listens, opens its partitions, serves, ends.
 //!
 //! Invariants: commands are followed in the order in which they came; each is answered, by one event or to
 //! whoever asked, an error by another event before it; the core's reactor stops after its partitions are
@@ -29,8 +29,12 @@ pub(super) const REPLACE_NS_MAX: u64 = 60_000_000_000;
 /// What the control thread tells a core.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Listen here.
-    Serve(Addresses),
+    /// Listen here; clients are told that partitions are being opened.
+    Listen(Addresses),
+    /// Open the partitions.
+    Open,
+    /// All cores have opened theirs: serve keys.
+    Serve,
     /// Do something with the array, and say what came of it.
     Array(Order, oneshot::Sender<Answer>),
     /// Take no more commands, answer those begun.
@@ -60,12 +64,14 @@ pub(super) type Answer = (Result<(), String>, Report);
 /// What a core tells the control thread.
 #[derive(Debug)]
 pub(super) enum Event {
+    /// It listens.
+    Listening(Addresses),
     /// Its partitions are open, with so many keys.
     Opened(u64),
+    /// It serves keys.
+    Serving,
     /// How its arrays are; at any time.
     Array(Report),
-    /// It listens.
-    Serving(Addresses),
     /// Its connections have ended.
     Drained,
     /// Its partitions are closed.
@@ -131,27 +137,25 @@ impl Task {
 
     async fn run(self: Rc<Self>, port: Port<Message>) {
         let (mut port, mut core) = (Some(port), None::<Rc<Core>>);
-        match self.store.open().await {
-            Ok(()) => {
-                self.report();
-                self.tell(Event::Opened(self.store.objects()));
-            }
-            Err(what) => self.tell(Event::Failed(what)),
-        }
-        if self.has_array {
-            self.reactor.spawn(Work::Control, self.clone().report_on());
-        }
         loop {
             match self.command().await {
-                Command::Serve(addresses) => {
-                    let port = port.take().expect("a core serves once");
-                    match self.serve(port, addresses) {
-                        Ok(serving) => {
-                            self.tell(Event::Serving(serving.addresses()));
-                            core = Some(serving);
+                Command::Listen(addresses) => {
+                    let port = port.take().expect("a core listens once");
+                    match serve_core(&self.reactor, port, &self.shared, addresses) {
+                        Ok(listening) => {
+                            self.tell(Event::Listening(listening.addresses()));
+                            core = Some(listening);
                         }
-                        Err(what) => self.tell(Event::Failed(what)),
+                        Err(error) => self.tell(Event::Failed(format!("resp: {error}"))),
                     }
+                }
+                Command::Open => match self.open(core.as_deref().expect("it listens")).await {
+                    Ok(()) => self.tell(Event::Opened(self.store.objects())),
+                    Err(what) => self.tell(Event::Failed(what)),
+                },
+                Command::Serve => {
+                    core.as_ref().expect("it listens").serve_keys();
+                    self.tell(Event::Serving);
                 }
                 Command::Array(order, answer) => {
                     let done = self.follow(order).await;
@@ -174,12 +178,18 @@ impl Task {
         }
     }
 
-    fn serve(&self, port: Port<Message>, addresses: Addresses) -> Result<Rc<Core>, String> {
-        let core = serve_core(&self.reactor, port, self.store.partitions(), &self.shared, addresses)
-            .map_err(|error| format!("resp: {error}"))?;
+    /// Opens the partitions, and gives them to the core.
+    async fn open(self: &Rc<Self>, core: &Core) -> Result<(), String> {
+        let opened = self.store.open().await;
+        if self.has_array {
+            self.report();
+            self.reactor.spawn(Work::Control, self.clone().report_on());
+        }
+        opened?;
+        core.give(self.store.partitions());
         let publishers = self.store.publishers();
         core.set_publisher(Rc::new(move || publishers.publish_now()));
-        Ok(core)
+        Ok(())
     }
 
     async fn follow(&self, order: Order) -> Result<(), String> {

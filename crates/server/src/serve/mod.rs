@@ -1,12 +1,12 @@
 //! `plimsoll serve`: from a configuration to a server, and back to an idle device.
 //!
-//! Role: runs on the control thread: has the devices opened or formatted, starts a reactor on every core,
-//! serves the admin port, stops everything in order. Place on the path: none; requests never come
+//! Role: runs on the control thread: has the devices found or formatted, starts a reactor on every core, has
+//! partitions opened, serves the admin port, stops everything in order. Place on the path: none; requests never come
 //! here.
 //!
 //! Invariants:
-//! * no core listens before all partitions are open and the address is this server's alone; no partition
-//!   closes before the connections of all cores have ended;
+//! * no core listens before the address is this server's alone, and none reads or writes a key before all
+//!   partitions are open; no partition closes before the connections of all cores have ended;
 //! * a core is told what to do through its control ring, and tells how far it is through one
 //!   channel;
 //! * a device that is not ours is never formatted.
@@ -30,13 +30,16 @@ use crate::core::Addresses;
 use crate::shared::{Settings, Shared};
 use crate::tls::Tls;
 use crate::volume::Geometry;
+use admin::Admin;
 use anyhow::{Context, Result, anyhow, bail};
 use array::{ArrayControl, Commands};
+use claim::Claims;
 use core_task::{Command, Event, Plan};
 use devices::Devices;
 use plimsoll_flash::layout::Layout;
 use plimsoll_reactor::{Control, DriverChoice, Mesh, Reactor, Running, StartOptions, Work};
 use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use store::Setup;
 use tokio::signal::unix::{SignalKind, signal};
@@ -185,38 +188,24 @@ async fn run(config: Config, devices: Devices, settings: Settings) -> Result<()>
     // Never the end: who sends it means the certificates.
     let mut hangup = signal(SignalKind::hangup())?;
     let (mut server, running) = start(&config, &devices, settings)?;
-    let stop_asked = server.stop_asked.clone();
-    let served = async {
-        let keys = server.opened().await?;
-        let budget = server.shared.settings.budget;
-        budget.check(keys, devices.flash_partitions()).map_err(|words| anyhow!(words))?;
-        // Last of all clients are let in: nothing is acknowledged by a server that will not start.
-        let _claims = claim::claim(config.network.addresses()).await?;
-        let reach = (config.admin, config.unprotected);
-        let admin = admin::listen(reach, server.shared.clone(), server.array.clone()).await?;
-        let served = server.listen(config.network.addresses()).await?;
-        tracing::info!(
-            resp = %Listen(served.plain), tls_resp = %Listen(served.tls),
-            admin = %admin.address, partitions = server.shared.geometry.partitions, devices = devices.0.len(),
-            cores = ?config.cores, driver = server.shared.settings.driver.name(),
-            keys, durability = ?config.durability, "ready"
-        );
+    let (stop_asked, shared) = (server.stop_asked.clone(), server.shared.clone());
+    let result = {
+        let mut served = pin!(server.serve(&config, &devices));
         loop {
             tokio::select! {
                 biased;
                 _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
                 _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
                 () = stop_asked.notified() => tracing::info!("SHUTDOWN: stopping"),
-                failed = server.failed() => bail!("{failed}"),
+                error = &mut served => break Err(error),
                 _ = hangup.recv() => {
-                    reload(server.shared.settings.tls.as_deref());
+                    reload(shared.settings.tls.as_deref());
                     continue;
                 }
             }
-            return Ok(());
+            break Ok(());
         }
     };
-    let result = served.await;
     let stopped = server.stop().await;
     running.join();
     result.and(stopped)?;
@@ -313,8 +302,39 @@ impl Server {
         }
     }
 
-    /// Waits until all partitions are open; how many keys they hold.
-    async fn opened(&mut self) -> Result<u64> {
+    /// Serves until something fails: what that is.
+    async fn serve(&mut self, config: &Config, devices: &Devices) -> anyhow::Error {
+        match self.begin(config, devices).await {
+            // While it serves, the addresses are its own, and the admin port answers.
+            Ok(_kept) => anyhow!("{}", self.failed().await),
+            Err(error) => error,
+        }
+    }
+
+    /// Listens, opens the partitions, and lets clients reach them last of all: nothing is acknowledged by a
+    /// server that will not start.
+    async fn begin(&mut self, config: &Config, devices: &Devices) -> Result<(Claims, Admin)> {
+        let claims = claim::claim(config.network.addresses()).await?;
+        let served = self.listen(config.network.addresses()).await?;
+        tracing::info!(resp = %Listen(served.plain), tls_resp = %Listen(served.tls), "opening partitions");
+        let keys = self.open().await?;
+        let budget = self.shared.settings.budget;
+        budget.check(keys, devices.flash_partitions()).map_err(|words| anyhow!(words))?;
+        let reach = (config.admin, config.unprotected);
+        let admin = admin::listen(reach, self.shared.clone(), self.array.clone()).await?;
+        self.serve_keys().await?;
+        tracing::info!(
+            resp = %Listen(served.plain), tls_resp = %Listen(served.tls),
+            admin = %admin.address, partitions = self.shared.geometry.partitions, devices = devices.0.len(),
+            cores = ?config.cores, driver = self.shared.settings.driver.name(),
+            keys, durability = ?config.durability, "ready"
+        );
+        Ok((claims, admin))
+    }
+
+    /// Has all cores open their partitions; how many keys these hold.
+    async fn open(&mut self) -> Result<u64> {
+        self.tell_all(|| Command::Open)?;
         let mut keys = 0;
         for _ in 0..self.cores {
             match self.event().await? {
@@ -329,14 +349,27 @@ impl Server {
     /// Lets all cores listen; the first decides the ports if none was given.
     async fn listen(&mut self, mut addresses: Addresses) -> Result<Addresses> {
         for core in 0..self.cores {
-            self.commands.tell(core, Command::Serve(addresses))?;
+            self.commands.tell(core, Command::Listen(addresses))?;
             match self.event().await? {
-                Event::Serving(served) => addresses = served,
+                Event::Listening(served) => addresses = served,
                 Event::Failed(what) => bail!("{what}"),
                 other => bail!("a core reports {other:?} while it begins to listen"),
             }
         }
         Ok(addresses)
+    }
+
+    /// Lets clients of all cores reach the partitions.
+    async fn serve_keys(&mut self) -> Result<()> {
+        self.tell_all(|| Command::Serve)?;
+        for _ in 0..self.cores {
+            match self.event().await? {
+                Event::Serving => {}
+                Event::Failed(what) => bail!("{what}"),
+                other => bail!("a core reports {other:?} while it begins to serve"),
+            }
+        }
+        Ok(())
     }
 
     /// Waits until a core reports what it cannot go on after.

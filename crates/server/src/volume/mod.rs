@@ -28,7 +28,7 @@ use message::Waiting;
 use plimsoll_kv::{Completion, ContainerId, Device, Error, LocalFuture, Op, Request, Result, Slot};
 use plimsoll_reactor::sync::{Permit, Permits};
 use plimsoll_reactor::{CoreId, Mailbox, Port, Reactor, Work};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
@@ -80,7 +80,8 @@ pub type Answerer = Rc<dyn Fn(Question) -> Vec<u8>>;
 pub struct Volume {
     reactor: Reactor,
     geometry: Geometry,
-    local: BTreeMap<u16, Rc<dyn Device>>,
+    /// Those that this core owns, as soon as they are open.
+    local: OnceCell<BTreeMap<u16, Rc<dyn Device>>>,
     /// What may be under way at each core.
     permits: Vec<Rc<Permits>>,
     /// Steps of transactions that may be under way at each core.
@@ -95,18 +96,9 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The volume of this core, which owns the partitions given.
-    ///
-    /// # Panics
-    /// The partitions are not those that this core has to own.
-    pub fn new(
-        reactor: &Reactor,
-        port: Port<Message>,
-        geometry: Geometry,
-        local: BTreeMap<u16, Rc<dyn Device>>,
-    ) -> Rc<Volume> {
+    /// The volume of this core, whose own partitions come later ([`Volume::give`]).
+    pub fn new(reactor: &Reactor, port: Port<Message>, geometry: Geometry) -> Rc<Volume> {
         let (core, cores) = (reactor.core(), reactor.cores());
-        assert!(local.keys().copied().eq(geometry.owned(core, cores)), "a core owns its partitions");
         let permits_at = |other| {
             let here = other == usize::from(core.0);
             Permits::new(if here { LOCAL_IN_FLIGHT_MAX } else { REMOTE_IN_FLIGHT_MAX })
@@ -121,7 +113,7 @@ impl Volume {
             Volume {
                 reactor: reactor.clone(),
                 geometry,
-                local,
+                local: OnceCell::new(),
                 permits: (0..cores).map(permits_at).collect(),
                 steps: (0..cores).map(|_| Permits::new(STEPS_IN_FLIGHT_MAX)).collect(),
                 transactions: Permits::new(TRANSACTIONS_MAX),
@@ -139,10 +131,24 @@ impl Volume {
         self.geometry
     }
 
-    /// The partitions that this core owns.
-    #[must_use]
-    pub fn local(&self) -> &BTreeMap<u16, Rc<dyn Device>> {
-        &self.local
+    /// The partitions that this core owns are open. No core may be asked for keys before all have theirs.
+    ///
+    /// # Panics
+    /// The partitions are not those that this core has to own, or it has them already.
+    pub fn give(&self, local: BTreeMap<u16, Rc<dyn Device>>) {
+        let owned = self.geometry.owned(self.reactor.core(), self.reactor.cores());
+        assert!(local.keys().copied().eq(owned), "a core owns its partitions");
+        assert!(self.local.set(local).is_ok(), "partitions are given once");
+    }
+
+    /// The partitions that this core owns and that are open.
+    pub fn local(&self) -> impl Iterator<Item = (u16, &Rc<dyn Device>)> {
+        self.local.get().into_iter().flatten().map(|(number, device)| (*number, device))
+    }
+
+    /// A partition, if this core owns it.
+    fn own(&self, partition: u16) -> Option<&Rc<dyn Device>> {
+        self.local.get()?.get(&partition)
     }
 
     /// Says who answers the questions that other cores ask.
@@ -154,7 +160,7 @@ impl Volume {
     fn receive(self: &Rc<Self>, from: CoreId, message: Message) {
         match message {
             Message::Request { id, partition, request } => {
-                let device = self.local.get(&partition).expect("requests go to the owner").clone();
+                let device = self.own(partition).expect("requests go to the owner, which is open").clone();
                 let (mailbox, reactor) = (self.mailbox.clone(), self.reactor.clone());
                 self.reactor.spawn_now(Work::Device, async move {
                     let start_ns = reactor.now_ns();
@@ -183,7 +189,7 @@ impl Volume {
         let owner = self.geometry.owner(partition, self.reactor.cores());
         let permits = if lane == Lane::Requests { &self.permits } else { &self.steps };
         let permit = permits[usize::from(owner.0)].acquire(1).await;
-        if let Some(device) = self.local.get(&partition) {
+        if let Some(device) = self.own(partition) {
             let start_ns = self.reactor.now_ns();
             let result = device.clone().execute(request).await;
             drop(permit);
@@ -200,6 +206,7 @@ impl Volume {
         request: Request,
         permit: Option<Permit>,
     ) -> Result<Completion> {
+        assert_ne!(owner, self.reactor.core(), "nobody asks for keys before partitions are open");
         let (id, receiver) = self.waiting.borrow_mut().request(permit);
         self.mailbox.send(owner, Message::Request { id, partition, request }).await;
         let (result, device_ns) = receiver.await.unwrap_or((Err(Error::ShuttingDown), 0));
@@ -221,11 +228,11 @@ impl Volume {
 
     /// Keys of which this connection's next commands ask for values. Those of other cores are left alone.
     pub(crate) fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
-        for (partition, device) in &self.local {
+        for (partition, device) in self.local() {
             if self.geometry.partitions == 1 {
                 return device.announce(container, keys);
             }
-            let is_its = |key: &&&[u8]| self.geometry.partition(key) == *partition;
+            let is_its = |key: &&&[u8]| self.geometry.partition(key) == partition;
             let own: Vec<&[u8]> = keys.iter().filter(is_its).copied().collect();
             if !own.is_empty() {
                 device.announce(container, &own);
@@ -240,8 +247,7 @@ impl Volume {
         if !self.permits[usize::from(self.reactor.core().0)].has_one() {
             return false;
         }
-        let device = self.local.get(&self.geometry.partition(key));
-        device.is_some_and(|device| device.recall(container, key, give))
+        self.own(self.geometry.partition(key)).is_some_and(|device| device.recall(container, key, give))
     }
 
     /// Asks every core, this one too; the answers in the order of the cores.

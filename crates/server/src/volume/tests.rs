@@ -25,7 +25,8 @@ fn run<F: Future<Output = ()> + 'static>(
         let device = |p| (p, Memory::new(reactor, options) as Rc<dyn Device>);
         let local = geometry.owned(reactor.core(), cores).map(device).collect();
         let port = ports.borrow_mut()[usize::from(reactor.core().0)].take().unwrap();
-        let volume = Volume::new(reactor, port, geometry, local);
+        let volume = Volume::new(reactor, port, geometry);
+        volume.give(local);
         volumes.borrow_mut().push(volume.clone());
         if usize::from(reactor.core().0) + 1 == cores {
             let (future, done) = (test(reactor.clone(), volume), done.clone());
@@ -193,16 +194,18 @@ impl Device for Remembers {
 fn memory_is_asked_for_keys_of_this_core_while_nobody_waits_for_a_permit() {
     run(2, 4, |_, volume| async move {
         let mut local: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
-        local.extend(volume.local.keys().map(|partition| (*partition, Rc::new(Remembers) as Rc<dyn Device>)));
+        local.extend(volume.local().map(|(partition, _)| (partition, Rc::new(Remembers) as Rc<dyn Device>)));
         let port = Mesh::ports(2).pop().unwrap();
-        let volume = Volume::new(&volume.reactor, port, volume.geometry, local);
+        let volume = Volume::new(&volume.reactor, port, volume.geometry);
+        assert!(!volume.recall(DB, b"k", &mut |_| unreachable!()), "no partition is open yet");
+        volume.give(local);
         let recalled = |key: &str| {
             let mut given = None;
             let gave = volume.recall(DB, key.as_bytes(), &mut |bytes| given = Some(bytes.to_vec()));
             assert_eq!(gave, given.is_some());
             given
         };
-        let is_local = |key: &&&str| volume.local.contains_key(&volume.geometry.partition(key.as_bytes()));
+        let is_local = |key: &&&str| volume.own(volume.geometry.partition(key.as_bytes())).is_some();
         let keys = ["a", "b", "c", "d", "e", "f"];
         let (near, far): (Vec<&str>, Vec<&str>) = keys.iter().partition(is_local);
         assert!(!near.is_empty() && !far.is_empty());

@@ -51,7 +51,7 @@ impl Volume {
     ) -> Result<Output> {
         let holds = matches!(action, Action::Hold(_));
         let request = Request::new(durability, Op::Transaction { partition, id, action });
-        if let Some(device) = self.local.get(&partition) {
+        if let Some(device) = self.own(partition) {
             let start_ns = self.reactor.now_ns();
             let result = device.clone().execute(request).await;
             let device_ns = self.reactor.now_ns().saturating_sub(start_ns);

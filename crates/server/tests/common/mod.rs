@@ -38,6 +38,8 @@ pub struct Setup {
     pub on_full: OnFull,
     pub password: Option<&'static str>,
     pub tls: Option<&'static Arc<Tls>>,
+    /// When the partitions are open, the cores' one after the other: the last opens after as long again.
+    pub opens_ms: u64,
 }
 
 impl Default for Setup {
@@ -54,6 +56,7 @@ impl Default for Setup {
             on_full: OnFull::Error,
             password: None,
             tls: None,
+            opens_ms: 0,
         }
     }
 }
@@ -129,7 +132,9 @@ pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) 
         }
         let addresses = Addresses { plain: Some(address()), tls: setup.tls.map(|_| tls_address()) };
         let port = ports.borrow_mut()[usize::from(reactor.core().0)].take().unwrap();
-        cores.borrow_mut().push(serve_core(reactor, port, partitions, &shared, addresses).unwrap());
+        let core = serve_core(reactor, port, &shared, addresses).unwrap();
+        cores.borrow_mut().push(core.clone());
+        open(reactor, core, partitions, setup.opens_ms);
     });
     let done = Rc::new(Cell::new(false));
     world.start_process(CLIENTS, 1, |reactor| {
@@ -152,6 +157,22 @@ pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) 
     world.kill(CLIENTS, false);
     world.kill(SERVER, false);
     cores.borrow_mut().clear();
+}
+
+/// Gives a core its partitions, as a start does: when all have theirs, they serve keys.
+fn open(reactor: &Reactor, core: Rc<Core>, partitions: BTreeMap<u16, Rc<dyn Device>>, opens_ms: u64) {
+    if opens_ms == 0 {
+        core.give(partitions);
+        return core.serve_keys();
+    }
+    let (reactor, number) = (reactor.clone(), u64::from(reactor.core().0));
+    reactor.clone().spawn(Work::Control, async move {
+        let (first_ns, cores) = (opens_ms * 1_000_000, reactor.cores() as u64);
+        reactor.sleep_ns(first_ns + first_ns * number / cores).await;
+        core.give(partitions);
+        reactor.sleep_ns(first_ns - first_ns * number / cores).await;
+        core.serve_keys();
+    });
 }
 
 pub struct Client {

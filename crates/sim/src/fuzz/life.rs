@@ -265,8 +265,10 @@ impl Life {
         for number in shared.geometry.owned(reactor.core(), self.cores) {
             local.insert(number, self.open_device(reactor, &disks, number).await?);
         }
-        let core = serve_core(reactor, port, local, shared, address());
+        let core = serve_core(reactor, port, shared, address());
         let core = core.map_err(|error| Refusal::Wrong(format!("listening: {error}")))?;
+        core.give(local);
+        core.serve_keys();
         self.servers.borrow_mut().insert(usize::from(reactor.core().0), core);
         Ok(())
     }

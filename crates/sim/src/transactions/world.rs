@@ -175,7 +175,9 @@ impl Life {
                 return;
             }
         };
-        let core = serve_core(&reactor, port, devices, &shared, address()).expect("nobody else listens");
+        let core = serve_core(&reactor, port, &shared, address()).expect("nobody else listens");
+        core.give(devices);
+        core.serve_keys();
         self.kept.borrow_mut().push(core.clone());
         self.serving.set(self.serving.get() + 1);
         while !self.stops.get() {

@@ -1,0 +1,101 @@
+//! Clients that come while partitions are being opened: they are told so, and lose nothing but time.
+
+mod common;
+
+use common::{Setup, encoded, run, show};
+use plimsoll_kv::memory::MemoryOptions;
+
+const LOADING: &str = "-LOADING Redis is loading the dataset in memory";
+
+/// The first core has its partitions after 100 ms, the last one after 150; from 200 on all serve keys.
+fn opening() -> Setup {
+    let memory = MemoryOptions { capacity_bytes: 64 << 20, value_bytes_max: 4096, part_bytes: 1024 };
+    Setup { cores: 2, partitions: 8, memory, opens_ms: 100, ..Setup::default() }
+}
+
+#[test]
+fn what_needs_keys_is_refused_until_all_partitions_are_open() {
+    run(opening(), |bench| async move {
+        let mut c = bench.client().await;
+        for until_ms in [20, 120, 170] {
+            bench.pause_ms(until_ms - bench.reactor.now_ns() / 1_000_000).await;
+            let refused =
+                ["PING", "GET k", "SET k v", "DBSIZE", "SCAN 0", "WATCH k", "EVAL x 0", "KV.META k"];
+            for words in refused {
+                c.expect(words, LOADING).await;
+            }
+            c.expect("SELECT 3", "+OK").await;
+            c.expect("ECHO hello", "hello").await;
+            c.expect("CLIENT SETNAME early", "+OK").await;
+            c.expect("CONFIG GET timeout", "[timeout 0]").await;
+            c.expect("GET", "-ERR wrong number of arguments for 'get' command").await;
+            let info = show(&c.call(&["INFO"]).await);
+            assert!(info.contains("loading:1\r\n"), "{info}");
+            assert!(info.ends_with("# Keyspace\r\n"), "{info}");
+        }
+        bench.pause_ms(40).await;
+        for n in 0..20 {
+            c.expect(&format!("SET k{n} v"), "+OK").await;
+        }
+        c.expect("DBSIZE", ":20").await;
+        let info = show(&c.call(&["INFO"]).await);
+        assert!(info.contains("loading:0\r\n") && info.contains("db3:keys=20,"), "{info}");
+        let errors = show(&c.call(&["INFO", "errorstats"]).await);
+        assert!(errors.contains("errorstat_LOADING:count=24"), "{errors}");
+    });
+}
+
+#[test]
+fn a_transaction_that_began_too_early_runs_not_at_all() {
+    run(opening(), |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("MULTI", "+OK").await;
+        c.expect("SET k 1", LOADING).await;
+        bench.pause_ms(210).await;
+        c.expect("SET k 2", "+QUEUED").await;
+        c.expect("EXEC", "-EXECABORT Transaction discarded because of previous errors.").await;
+        c.expect("GET k", "nil").await;
+    });
+}
+
+#[test]
+fn a_long_value_that_comes_too_early_is_read_to_its_end_and_not_begun() {
+    run(opening(), |bench| async move {
+        let mut c = bench.client().await;
+        let long = "x".repeat(100_000);
+        let set = encoded(&["SET", "k", &long]);
+        // Its head comes before the partitions are open, and its end after that.
+        c.send(set[..50_000].to_vec()).await;
+        bench.pause_ms(210).await;
+        c.send([&set[50_000..], &encoded(&["GET", "k"])[..]].concat()).await;
+        assert_eq!(show(&c.next().await.unwrap()), "+OK");
+        assert_eq!(show(&c.next().await.unwrap()), long);
+        assert!(bench.memories.borrow().iter().all(|memory| memory.uploading() == 0));
+    });
+}
+
+#[test]
+fn a_long_value_that_has_come_too_early_is_refused_in_its_place() {
+    run(opening(), |bench| async move {
+        let mut c = bench.client().await;
+        let long = "x".repeat(100_000);
+        c.send([encoded(&["SET", "k", &long]), encoded(&["ECHO", "after"])].concat()).await;
+        assert_eq!(show(&c.next().await.unwrap()), LOADING);
+        assert_eq!(show(&c.next().await.unwrap()), "after");
+        bench.pause_ms(210).await;
+        c.expect("GET k", "nil").await;
+    });
+}
+
+#[test]
+fn a_server_that_stops_while_partitions_are_being_opened_ends_its_clients() {
+    run(opening(), |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("GET k", LOADING).await;
+        let cores = bench.cores.borrow().clone();
+        for core in cores {
+            core.stop().await;
+        }
+        assert!(c.next().await.is_none());
+    });
+}
