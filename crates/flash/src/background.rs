@@ -1,4 +1,4 @@
-//! The background task of a partition: reclaim, checkpoint, evict, clean, sweep, write ahead.
+//! The background task of a partition: reclaim, checkpoint, reap, evict, clean, sweep, write ahead.
 //!
 //! Place on the path: none; it sleeps until something wakes it, and then does one bounded piece of
 //! work after the other until nothing is due.
@@ -9,7 +9,10 @@
 use crate::clean::{Heads, Sweep};
 use crate::evict::Hand;
 use crate::partition::Partition;
+use crate::reap::{LOOK_NS, Reaper};
+use futures_util::future::select;
 use plimsoll_kv::{Error, Result};
+use std::pin::pin;
 use std::rc::Rc;
 
 /// Cleaning begins when fewer segments than this are free beyond those that stores leave alone.
@@ -26,9 +29,9 @@ impl Partition {
     pub(crate) async fn run_background(self: Rc<Self>) {
         let mut heads = Heads::default();
         let mut sweep = Sweep::default();
-        let mut hand = Hand::default();
+        let (mut hand, mut reaper) = (Hand::default(), Reaper::default());
         while !self.closing.get() && self.log.failure().is_none() {
-            match self.background_step(&mut heads, &mut sweep, &mut hand).await {
+            match self.background_step(&mut heads, &mut sweep, (&mut hand, &mut reaper)).await {
                 Ok(true) => self.reactor.yield_now().await,
                 Ok(false) if self.keys.give_up_merge() => {}
                 Ok(false) => self.rest().await,
@@ -71,7 +74,12 @@ impl Partition {
         if !self.background.is_rung() {
             self.give_up_waiters(Error::NoSpace);
         }
-        self.background.heard().await;
+        if self.has_expiring() {
+            let look = self.reactor.sleep_ns(LOOK_NS);
+            select(pin!(self.background.heard()), pin!(look)).await;
+        } else {
+            self.background.heard().await;
+        }
     }
 
     /// One piece of work; true if there may be more.
@@ -79,7 +87,7 @@ impl Partition {
         self: &Rc<Self>,
         heads: &mut Heads,
         sweep: &mut Sweep,
-        hand: &mut Hand,
+        (hand, reaper): (&mut Hand, &mut Reaper),
     ) -> Result<bool> {
         let kept = self.kept_segments();
         self.state.borrow_mut().segments.kept = kept;
@@ -92,6 +100,9 @@ impl Partition {
             return Ok(true);
         }
         if self.sweep(heads, sweep).await? {
+            return Ok(true);
+        }
+        if self.reap(reaper, heads).await? {
             return Ok(true);
         }
         if self.must_evict() && self.evict_or_leave(hand, heads, false).await? {

@@ -291,27 +291,30 @@ impl Partition {
             self.reserve_patiently(moves.len(), 0).await?;
             let mut transitions = Vec::new();
             for moved in moves {
-                if !matches!(self.fate(moved), Fate::Move) {
-                    continue; // Overwritten, deleted or cleared while it was written.
+                match self.fate(moved) {
+                    Fate::Dead => {} // Overwritten or deleted while it was written.
+                    Fate::Forget(sweep) if sweep.kind == TransitionKind::Sweep => transitions.push(sweep),
+                    // What has expired meanwhile is forgotten from its new place: the old one comes free.
+                    Fate::Move | Fate::Forget(_) => {
+                        transitions.push(relocation(moved));
+                        self.keep_use(moved);
+                    }
                 }
-                transitions.push(relocation(moved));
-                self.keep_use(moved);
             }
             self.commit_note(&transitions, Durability::Async);
         }
         Ok(())
     }
 
-    /// What eviction knows of a record goes along with it.
+    /// What eviction and reaping know of a record goes along with it.
     fn keep_use(&self, moved: &Move) {
-        if self.evicts() {
-            let segments = &mut self.state.borrow_mut().segments;
-            if segments.marks.is_set(moved.from) {
-                segments.marks.set(moved.to);
-            }
-            if moved.header.expiry_ms != 0 {
-                segments.note_expiry(moved.to, moved.length, moved.header.expiry_ms);
-            }
+        let state = &mut *self.state.borrow_mut();
+        let expiry_ms = state.expiry_ms(moved.from, moved.header.expiry_ms);
+        if self.evicts() && state.segments.marks.is_set(moved.from) {
+            state.segments.marks.set(moved.to);
+        }
+        if expiry_ms != 0 {
+            state.segments.note_expiry(moved.to, u64::from(moved.length), expiry_ms);
         }
     }
 
@@ -390,7 +393,7 @@ impl Partition {
 
     /// Ends the segments that are being filled, if they hold anything live, so that they can be
     /// swept too; true if there was one.
-    fn close_open_segments(&self, heads: &mut Heads) -> Result<bool> {
+    pub(crate) fn close_open_segments(&self, heads: &mut Heads) -> Result<bool> {
         let mut closed = self.close_heads(heads);
         let open = self.log.position().0;
         let segments = &mut self.state.borrow_mut().segments;

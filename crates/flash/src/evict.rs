@@ -28,7 +28,7 @@ use crate::metrics::add;
 use crate::options::OnFull;
 use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
-use crate::segments::{Expiring, Segment, SegmentState};
+use crate::segments::{Segment, SegmentState};
 use crate::walk::{read_segment, record_locations};
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{ContainerId, Durability, Error, Result};
@@ -47,8 +47,6 @@ const CROWDED_QUARTERS: u64 = 3;
 const SPARED_PER_TAKEN: u64 = 3;
 const SPARED_SEGMENTS_MAX: u64 = 64;
 const SPARED_PART: u64 = 4;
-/// Segments of which this part has expired, as far as is known, go before the hand.
-const DUE_PART: u64 = 4;
 /// After a round that found nothing to evict the next one waits so long: each reads the whole device.
 const FRUITLESS_REST_NS: u64 = 1_000_000_000;
 /// Stores that wait are woken after so many deletes.
@@ -114,15 +112,17 @@ impl Hand {
 }
 
 /// A record that may be evicted, as it is now.
-struct Candidate {
+pub(crate) struct Candidate {
     delete: Transition,
-    expired: bool,
+    /// When it expires; 0: never.
+    pub(crate) expiry_ms: u64,
+    pub(crate) expired: bool,
     /// The upload that goes with it.
-    upload: Option<u64>,
+    pub(crate) upload: Option<u64>,
 }
 
 /// What a walk takes.
-enum Takes<'a> {
+pub(crate) enum Takes<'a> {
     Expired,
     /// And then what was not read, as far as the hand may spare the rest; also if live records take no more
     /// than they may.
@@ -160,7 +160,7 @@ impl Partition {
     /// Evicts from one segment; false if a whole round found nothing. For want of free segments, though
     /// live records take no more than they may, if `is_short`.
     pub(crate) async fn evict(&self, hand: &mut Hand, is_short: bool) -> Result<bool> {
-        if let Some(segment) = self.due_segment() {
+        if let Some(segment) = self.due_segment(&self.evictable_segments()) {
             self.evict_from(segment, Takes::Expired).await?;
             return Ok(true);
         }
@@ -210,21 +210,8 @@ impl Partition {
         all.map(|(number, segment)| (segment.opened_frame, number)).collect()
     }
 
-    /// The segment with the most that has expired, if that is a good part of it.
-    fn due_segment(&self) -> Option<u32> {
-        let now_ms = self.now_ms();
-        let candidates = self.evictable_segments();
-        let state = self.state.borrow();
-        let due = candidates.into_iter().filter_map(|(_, number)| {
-            let info = state.segments.get(number);
-            let units = info.expiring.due_units(now_ms);
-            (units > 0 && units * DUE_PART >= info.live_units).then_some((units, number))
-        });
-        due.max().map(|(_, number)| number)
-    }
-
     /// Walks a segment and evicts; true if anything went.
-    async fn evict_from(&self, segment: u32, takes: Takes<'_>) -> Result<bool> {
+    pub(crate) async fn evict_from(&self, segment: u32, takes: Takes<'_>) -> Result<bool> {
         let first = u64::from(segment) * self.layout.segment_units();
         let (info, _guard) = {
             let state = self.state.borrow();
@@ -296,7 +283,7 @@ impl Partition {
     }
 
     /// What may be evicted of a record, if it is still what its key points to.
-    fn candidate(&self, rest: &[u8], moved: &Move) -> Option<Candidate> {
+    pub(crate) fn candidate(&self, rest: &[u8], moved: &Move) -> Option<Candidate> {
         let upload = match moved.header.kind {
             RecordKind::Value => None,
             RecordKind::Manifest => {
@@ -317,7 +304,8 @@ impl Partition {
         let expiry_ms = state.expiry_ms(moved.from, moved.header.expiry_ms);
         let flags = if expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING };
         let delete = Transition { flags, ..moved.removal(TransitionKind::Delete) };
-        Some(Candidate { delete, expired: expiry_ms != 0 && expiry_ms <= self.now_ms(), upload })
+        let expired = expiry_ms != 0 && expiry_ms <= self.now_ms();
+        Some(Candidate { delete, expiry_ms, expired, upload })
     }
 
     /// Makes room for a tombstone and what goes with it, as deletes do: what cleaning needs is left alone.
@@ -335,15 +323,7 @@ impl Partition {
 
     /// Pushes the delete of a record for which there is room, and applies it.
     fn push_eviction(&self, candidate: &Candidate, moved: &Move, key: &[u8]) {
-        let parts_units: u64 = {
-            let state = self.state.borrow();
-            let upload = candidate.upload.and_then(|upload| state.uploads.get(&upload));
-            upload
-                .into_iter()
-                .flat_map(|upload| upload.parts.values())
-                .map(|(_, units)| u64::from(*units))
-                .sum()
-        };
+        let parts_units = candidate.upload.map_or(0, |upload| self.parts_units(upload));
         if is_planted(Bug::EvictionUnlogged) {
             self.state.borrow_mut().apply(&candidate.delete, self.log.frame());
         } else {
@@ -366,6 +346,13 @@ impl Partition {
         }
     }
 
+    /// Units of the parts of a long value.
+    pub(crate) fn parts_units(&self, upload: u64) -> u64 {
+        let state = self.state.borrow();
+        let parts = state.uploads.get(&upload).into_iter().flat_map(|upload| upload.parts.values());
+        parts.map(|(_, units)| u64::from(*units)).sum()
+    }
+
     /// True if a key was read since the hand last passed: here, or from what the layer above keeps.
     fn was_read(&self, moved: &Move, key: &[u8]) -> bool {
         let container = self.container_of(moved.header.container);
@@ -379,17 +366,5 @@ impl Partition {
         let emptied = state.generations.iter().find(|(_, current)| **current == generation);
         let number = emptied.map_or(generation, |(number, _)| *number);
         (number < plimsoll_kv::limits::CONTAINERS_MAX).then_some(ContainerId(number))
-    }
-
-    /// Reckons anew what of a segment will expire; what has expired is gone, or held by somebody.
-    fn note_expiring(&self, segment: u32, records: &[(&[u8], Move)]) {
-        let (now_ms, mut expiring) = (self.now_ms(), Expiring::default());
-        for (rest, moved) in records {
-            let expiry_ms = moved.header.expiry_ms;
-            if expiry_ms > now_ms && self.candidate(rest, moved).is_some() {
-                expiring.add(moved.length, expiry_ms);
-            }
-        }
-        self.state.borrow_mut().segments.get_mut(segment).expiring = expiring;
     }
 }

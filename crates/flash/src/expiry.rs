@@ -134,6 +134,10 @@ impl Partition {
             ..Transition::new(TransitionKind::SetExpiry)
         };
         self.commit_note(&[transition], urgency);
+        if expiry_ms != 0 {
+            let units = u64::from(found.entry.length);
+            self.state.borrow_mut().segments.note_expiry(found.entry.location, units, expiry_ms);
+        }
         Ok(version)
     }
 }

@@ -35,6 +35,8 @@ pub struct PartitionMetrics {
     pub index_bytes: u64,
     /// Bytes of live records.
     pub live_bytes: u64,
+    /// Bytes of live records that cleaning could not read: reads of them fail.
+    pub damaged_bytes: u64,
     /// Bytes of all segments.
     pub capacity_bytes: u64,
     /// Segments that hold nothing.

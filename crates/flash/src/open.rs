@@ -91,6 +91,7 @@ impl Partition {
             state.segments.marks = Marks::of_units(units);
         }
         state.known = Known::of_bytes(options.known_bytes);
+        state.segments.begin_anew();
         if !is_planted(Bug::LeakedUpload) {
             state.uploads.doom_open();
         }
@@ -113,6 +114,7 @@ impl Partition {
             room: Cell::default(),
             hungry: Cell::new(0),
             stuck: RefCell::default(),
+            vain_until_ns: Cell::new(0),
             wanted: Default::default(),
             above: RefCell::default(),
             closing: Cell::new(false),

@@ -64,6 +64,8 @@ pub struct Partition {
     pub(crate) hungry: Cell<u32>,
     /// Why nothing can be cleaned: stores fail with it rather than wait.
     pub(crate) stuck: RefCell<Option<Error>>,
+    /// Until then no store waits for what has expired: one did in vain.
+    pub(crate) vain_until_ns: Cell<u64>,
     /// What stores wait for that is to be evicted.
     pub(crate) wanted: Wanted,
     /// Whoever keeps values of the keys.
@@ -375,14 +377,6 @@ impl Partition {
         Ok(RecordBytes::Read(buf, (start - first) as usize))
     }
 
-    /// An error that says where stored data could not be read.
-    pub(crate) fn unreadable(&self, location: u64, what: &str) -> Error {
-        let offset = self.layout.device_offset(location);
-        self.counts.unreadable.set(self.counts.unreadable.get() + 1);
-        tracing::error!(partition = self.layout.partition, offset, what, "a record cannot be read");
-        Error::Unreadable(format!("{what}, partition {}, device offset {offset}", self.layout.partition))
-    }
-
     /// The value of a whole record, proved.
     pub(crate) fn value<'a>(&self, found: &'a Found) -> Result<&'a [u8]> {
         if is_planted(Bug::UnverifiedValue) {
@@ -445,6 +439,7 @@ impl Partition {
             objects_max: self.options.objects_max,
             index_bytes: state.index.memory_bytes(),
             live_bytes: state.segments.live_units() * UNIT_BYTES,
+            damaged_bytes: state.segments.damaged_units() * UNIT_BYTES,
             capacity_bytes: u64::from(self.layout.segments) * self.layout.segment_bytes,
             free_segments: u64::from(state.segments.free_count_all()),
             segments: u64::from(self.layout.segments),

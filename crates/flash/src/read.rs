@@ -15,6 +15,14 @@ use plimsoll_kv::{ContainerId, Error, Item, Output, Result, Slot, Stats, UploadI
 use std::rc::Rc;
 
 impl Partition {
+    /// An error that says where stored data could not be read.
+    pub(crate) fn unreadable(&self, location: u64, what: &str) -> Error {
+        let offset = self.layout.device_offset(location);
+        self.counts.unreadable.set(self.counts.unreadable.get() + 1);
+        tracing::error!(partition = self.layout.partition, offset, what, "a record cannot be read");
+        Error::Unreadable(format!("{what}, partition {}, device offset {offset}", self.layout.partition))
+    }
+
     /// Waits until every write of a key that came before has its place in the log. Whoever queues up
     /// behind is concurrent: waiting for those too could go on for ever.
     async fn turn(&self, container: ContainerId, key: &[u8]) -> Place {

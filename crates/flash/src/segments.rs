@@ -9,6 +9,7 @@
 //! * live units are exact: the sum over the records that index, uploads and retained versions
 //!   point to.
 
+use crate::expiring::Expiring;
 use crate::format::SegmentKind;
 use crate::format::bits::bits_of;
 use crate::marks::Marks;
@@ -51,34 +52,11 @@ pub struct Segment {
     dead_units: u64,
     /// The last frame with a transition that took live units away.
     changed_frame: u64,
-    /// A record in it is damaged: it is never cleaned, so that the damage stays visible.
+    /// A record in it is damaged: it is not cleaned before the next start, so that the damage stays visible.
     pub damaged: bool,
-    /// What expires of what was put there in this life, when the device evicts.
+    /// What expires of it.
     pub expiring: Expiring,
     readers: Rc<Cell<u32>>,
-}
-
-/// When the records of a segment expire, on the whole: enough to see which segments to look at first.
-/// Not exact: records that died are still reckoned, and it is not known of those from before a start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Expiring {
-    units: u64,
-    /// The sum of the times, each as often as its record has units.
-    weighted_ms: u128,
-}
-
-impl Expiring {
-    /// A record expires at a time.
-    pub fn add(&mut self, length: u32, expiry_ms: u64) {
-        self.units += u64::from(length);
-        self.weighted_ms += u128::from(length) * u128::from(expiry_ms);
-    }
-
-    /// Units that expire, if on the average their time has come.
-    #[must_use]
-    pub fn due_units(&self, now_ms: u64) -> u64 {
-        if self.weighted_ms <= u128::from(self.units) * u128::from(now_ms) { self.units } else { 0 }
-    }
 }
 
 /// A read under way: its segment is not given back before the guard is dropped.
@@ -119,7 +97,7 @@ impl SegmentTable {
             dead_units: 0,
             changed_frame: 0,
             damaged: false,
-            expiring: Expiring::default(),
+            expiring: Expiring::NOTHING,
             readers: Rc::default(),
         };
         SegmentTable {
@@ -195,6 +173,19 @@ impl SegmentTable {
         self.live_units
     }
 
+    /// Units of live records that cleaning could not read.
+    #[must_use]
+    pub fn damaged_units(&self) -> u64 {
+        self.segments.iter().filter(|info| info.damaged).map(|info| info.live_units).sum()
+    }
+
+    /// After a start: what could not be read before is tried once more, and nobody knows what expires.
+    pub(crate) fn begin_anew(&mut self) {
+        for info in self.segments.iter_mut().filter(|info| info.state != SegmentState::Free) {
+            (info.damaged, info.expiring) = (false, Expiring::UNKNOWN);
+        }
+    }
+
     /// Takes the first free prepared segment, if more than `keep` are free.
     pub fn allocate(&mut self, kind: SegmentKind, sequence: u64, frame: u64, keep: u32) -> Option<u32> {
         if self.free_count() <= keep {
@@ -218,7 +209,7 @@ impl SegmentTable {
         info.dead_units = 0;
         info.changed_frame = 0;
         info.damaged = false;
-        info.expiring = Expiring::default();
+        info.expiring = Expiring::NOTHING;
         self.marks.forget(segment, self.units_per_segment);
     }
 
@@ -282,10 +273,10 @@ impl SegmentTable {
         self.live_units = 0;
     }
 
-    /// A record that expires was put somewhere.
-    pub fn note_expiry(&mut self, location: u64, length: u32, expiry_ms: u64) {
+    /// So many units that stand somewhere, or go with what does, expire.
+    pub fn note_expiry(&mut self, location: u64, units: u64, expiry_ms: u64) {
         let segment = self.of(location);
-        self.segments[segment as usize].expiring.add(length, expiry_ms);
+        self.segments[segment as usize].expiring.add(units, expiry_ms);
     }
 
     /// Holds the segment of a location while it is read.

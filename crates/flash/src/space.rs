@@ -107,6 +107,9 @@ impl Partition {
             let _want = self.wanted.want(units);
             self.wait_while(|partition| !fits(partition)).await?;
         }
+        if !fits(self) && !self.evicts() {
+            self.wait_for_expired(|partition| !fits(partition)).await?;
+        }
         if !fits(self) {
             add(&self.counts.no_space, 1);
             let has_space = self.claimed_units() + units <= self.live_units_max();
@@ -177,11 +180,19 @@ impl Partition {
 
     /// Waits for the background to make room; an error if it cannot.
     pub(crate) async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
+        let waited = self.wait_for_background(lacking).await;
+        if waited == Err(Error::NoSpace) {
+            add(&self.counts.no_space, 1);
+        }
+        waited
+    }
+
+    /// The same, for who is not refused by it.
+    pub(crate) async fn wait_for_background(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
         let _hungry = Hungry::new(self);
         self.stuck.take();
         self.background.ring();
-        let waited = self
-            .space
+        self.space
             .wait_for(|| {
                 if let Some(error) = self.log.failure() {
                     return Some(Err(error));
@@ -192,10 +203,6 @@ impl Partition {
                 let stuck = self.stuck.borrow().clone();
                 stuck.or(self.closing.get().then_some(Error::NoSpace)).map(Err)
             })
-            .await;
-        if waited == Err(Error::NoSpace) {
-            add(&self.counts.no_space, 1);
-        }
-        waited
+            .await
     }
 }

@@ -261,9 +261,10 @@ impl Partition {
         let transition =
             self.log.push_record(&header, store.key, store.place.fingerprint, store.value, urgency);
         self.commit(&transition, urgency);
-        if self.evicts() && store.expiry_ms != 0 {
-            let segments = &mut self.state.borrow_mut().segments;
-            segments.note_expiry(transition.location, transition.length, store.expiry_ms);
+        if store.expiry_ms != 0 {
+            let parts_units = store.commits.map_or(0, |upload| self.parts_units(upload));
+            let units = u64::from(transition.length) + parts_units;
+            self.state.borrow_mut().segments.note_expiry(transition.location, units, store.expiry_ms);
         }
         if store.kind == RecordKind::Value {
             self.note_known(store, transition.location);

@@ -18,11 +18,12 @@ use std::sync::Arc;
 /// How often gauges are published.
 const PUBLISH_NS: u64 = 1_000_000_000;
 
-pub(super) const PARTITION_GAUGES: [&str; 29] = [
+pub(super) const PARTITION_GAUGES: [&str; 30] = [
     "objects",
     "objects_max",
     "index_bytes",
     "live_bytes",
+    "damaged_bytes",
     "capacity_bytes",
     "free_segments",
     "segments",
@@ -68,6 +69,7 @@ pub(super) fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.l
         m.objects_max,
         m.index_bytes,
         m.live_bytes,
+        m.damaged_bytes,
         m.capacity_bytes,
         m.free_segments,
         m.segments,
