@@ -8,7 +8,7 @@
 //!
 //! Never: it measures nothing. That the shares hold is shown by the tests that look at the process.
 
-use crate::config::Size;
+use crate::config::{Shares, Size};
 use crate::limits::{
     CLIENT_BYTES_MAX, CONNECTION_BYTES, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, SLOWLOG_ENTRY_BYTES,
 };
@@ -49,8 +49,6 @@ pub struct Machine {
     pub clients_max: u64,
     /// What remembers which records were read, if the device evicts.
     pub mark_bytes: u64,
-    /// What remembers whose records were written lately.
-    pub known_bytes: u64,
     /// Entries of the slow log at most, on each core.
     pub slow_log_max: u64,
     /// Whether TLS is served.
@@ -68,6 +66,67 @@ pub struct Budget {
     pub objects_max: u64,
 }
 
+/// What a server takes of so much memory before there is a key.
+struct Needs {
+    server: u64,
+    cache: u64,
+    clients_min: u64,
+}
+
+impl Needs {
+    fn of(memory: Size, shares: &Shares, machine: &Machine) -> Needs {
+        let handshakes = if machine.tls { (HANDSHAKES_MAX * HANDSHAKE_BYTES_MAX) as u64 } else { 0 };
+        let server = PROCESS_BYTES
+            + machine.mark_bytes
+            + shares.known_keys(Some(memory)).0
+            + machine.cores * (CORE_BYTES + handshakes + machine.slow_log_max * SLOWLOG_ENTRY_BYTES as u64)
+            + machine.partitions * (PARTITION_BYTES + SEGMENTS * machine.segment_bytes);
+        let connections = machine.clients_max.saturating_mul(CONNECTION_BYTES as u64);
+        Needs {
+            server: server.saturating_add(connections),
+            cache: shares.cache(Some(memory)).0,
+            clients_min: machine.cores * CLIENT_BYTES_MIN * CLIENT_HALVES / 2,
+        }
+    }
+
+    /// With the fewest keys that are worth a server.
+    fn least(&self) -> u64 {
+        self.server.saturating_add(self.cache + self.clients_min + OBJECTS_MIN * OBJECT_BYTES)
+    }
+
+    fn refusal(&self, memory: Size, machine: &Machine, least: Size) -> String {
+        format!(
+            "memory: {memory} are too few: {}MiB for the server with {} cores, {} partitions and {} clients, {}MiB \
+             for the cache, {}MiB for what clients send and {}MiB for keys are the least; cache and known keys grow \
+             with it unless they are set: at least {}MiB",
+            mib(self.server),
+            machine.cores,
+            machine.partitions,
+            machine.clients_max,
+            mib(self.cache),
+            mib(self.clients_min),
+            mib(OBJECTS_MIN * OBJECT_BYTES),
+            mib(least.0),
+        )
+    }
+}
+
+fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
+
+/// The least memory that does, in whole MiB: what the cache and the known keys get of it included.
+fn least_memory(shares: &Shares, machine: &Machine) -> Size {
+    let mut memory = Size(0);
+    loop {
+        let least = mib(Needs::of(memory, shares, machine).least()).saturating_mul(1 << 20);
+        if least <= memory.0 {
+            return memory;
+        }
+        memory = Size(least); // Parts of it are its shares, which have bounds: this comes to an end.
+    }
+}
+
 impl Budget {
     /// No number was given: clients are bounded, and keys by the device.
     pub const NOT_GIVEN: Budget =
@@ -77,36 +136,14 @@ impl Budget {
     ///
     /// # Errors
     /// It is too little: in words, with how much would do.
-    pub fn divide(memory: Option<Size>, cache: Size, machine: &Machine) -> Result<Budget, String> {
+    pub fn divide(memory: Option<Size>, shares: &Shares, machine: &Machine) -> Result<Budget, String> {
         let Some(memory) = memory else { return Ok(Budget::NOT_GIVEN) };
-        let handshakes = if machine.tls { (HANDSHAKES_MAX * HANDSHAKE_BYTES_MAX) as u64 } else { 0 };
-        let server = PROCESS_BYTES
-            + machine.mark_bytes
-            + machine.known_bytes
-            + machine.cores * (CORE_BYTES + handshakes + machine.slow_log_max * SLOWLOG_ENTRY_BYTES as u64)
-            + machine.partitions * (PARTITION_BYTES + SEGMENTS * machine.segment_bytes);
-        let connections = machine.clients_max.saturating_mul(CONNECTION_BYTES as u64);
-        let server = server.saturating_add(connections);
-        let clients_min = machine.cores * CLIENT_BYTES_MIN * CLIENT_HALVES / 2;
-        let least = server.saturating_add(cache.0 + clients_min + OBJECTS_MIN * OBJECT_BYTES);
-        if memory.0 < least {
-            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            return Err(format!(
-                "memory: {memory} are too few: {}MiB for the server with {} cores, {} partitions and {} \
-                 clients, {}MiB for the cache, {}MiB for what clients send and {}MiB for keys are the least: \
-                 at least {}MiB",
-                mib(server),
-                machine.cores,
-                machine.partitions,
-                machine.clients_max,
-                mib(cache.0),
-                mib(clients_min),
-                mib(OBJECTS_MIN * OBJECT_BYTES),
-                mib(least),
-            ));
+        let needs = Needs::of(memory, shares, machine);
+        if memory.0 < needs.least() {
+            return Err(needs.refusal(memory, machine, least_memory(shares, machine)));
         }
-        let rest = memory.0 - server - cache.0;
-        let clients = (rest / CLIENTS_PART).max(clients_min) * 2 / CLIENT_HALVES / machine.cores;
+        let rest = memory.0 - needs.server - needs.cache;
+        let clients = (rest / CLIENTS_PART).max(needs.clients_min) * 2 / CLIENT_HALVES / machine.cores;
         let clients = clients.min(CLIENT_BYTES_MAX as u64);
         let keys = rest - machine.cores * clients * CLIENT_HALVES / 2;
         Ok(Budget {
@@ -146,14 +183,17 @@ mod tests {
         segment_bytes: 4 << 20,
         clients_max: 10_000,
         mark_bytes: 1 << 20,
-        known_bytes: 8 << 20,
         slow_log_max: 128,
         tls: false,
     };
     const CACHE: Size = Size(64 << 20);
 
-    fn least(machine: &Machine) -> u64 {
-        let error = Budget::divide(Some(Size(1)), CACHE, machine).unwrap_err();
+    fn shares() -> Shares {
+        Shares::new(Some(CACHE), Some(Size(8 << 20))).unwrap()
+    }
+
+    fn least(shares: &Shares, machine: &Machine) -> u64 {
+        let error = Budget::divide(Some(Size(1)), shares, machine).unwrap_err();
         let mib = error.rsplit(' ').next().unwrap().strip_suffix("MiB").unwrap();
         mib.parse::<u64>().unwrap() << 20
     }
@@ -163,9 +203,9 @@ mod tests {
         for tls in [false, true] {
             for cores in [1, 2, 16, 64] {
                 let machine = Machine { cores, tls, ..MACHINE };
-                let least = least(&machine);
+                let least = least(&shares(), &machine);
                 for memory in [least, least + 1, 2 * least, 10 * least, 100 * least] {
-                    let budget = Budget::divide(Some(Size(memory)), CACHE, &machine).unwrap();
+                    let budget = Budget::divide(Some(Size(memory)), &shares(), &machine).unwrap();
                     let clients = cores * budget.client_bytes_max as u64;
                     let keys = budget.objects_max * machine.partitions * OBJECT_BYTES;
                     assert!(clients * 3 / 2 + keys + CACHE.0 < memory, "{budget:?}");
@@ -183,22 +223,38 @@ mod tests {
 
     #[test]
     fn what_is_said_to_do_does() {
-        let least = least(&MACHINE);
-        let words = Budget::divide(Some(Size(least - (1 << 20))), CACHE, &MACHINE).unwrap_err();
+        let least = least(&shares(), &MACHINE);
+        let words = Budget::divide(Some(Size(least - (1 << 20))), &shares(), &MACHINE).unwrap_err();
         assert!(words.starts_with("memory: ") && words.contains("are too few"), "{words}");
-        let budget = Budget::divide(Some(Size(least)), CACHE, &MACHINE).unwrap();
+        let budget = Budget::divide(Some(Size(least)), &shares(), &MACHINE).unwrap();
         assert_eq!(budget.check(budget.objects_max * 4, 4), Ok(()));
         let objects = budget.objects_max * 4 + 50_000_000;
         let words = budget.check(objects, 4).unwrap_err();
         let more = words.rsplit(' ').nth(3).unwrap().strip_suffix("MiB").unwrap();
         let more = more.parse::<u64>().unwrap_or_else(|_| panic!("{words}")) << 20;
-        let larger = Budget::divide(Some(Size(least + more)), CACHE, &MACHINE).unwrap();
+        let larger = Budget::divide(Some(Size(least + more)), &shares(), &MACHINE).unwrap();
         assert_eq!(larger.check(objects, 4), Ok(()));
+    }
+
+    /// It had been refused with a larger one, and so on.
+    #[test]
+    fn what_is_said_to_do_does_though_the_shares_grow_with_it() {
+        for cores in [1, 2, 16, 64] {
+            let machine = Machine { cores, ..MACHINE };
+            let given = [(None, None), (Some(CACHE), None), (None, Some(Size(0))), (Some(Size(0)), None)];
+            for (cache, known_keys) in given {
+                let shares = Shares::new(cache, known_keys).unwrap();
+                let least = least(&shares, &machine);
+                Budget::divide(Some(Size(least)), &shares, &machine).unwrap();
+                let words = Budget::divide(Some(Size(least - (1 << 20))), &shares, &machine).unwrap_err();
+                assert!(words.ends_with(&format!("at least {}MiB", least >> 20)), "{words}");
+            }
+        }
     }
 
     #[test]
     fn without_a_number_nothing_changes() {
-        let budget = Budget::divide(None, CACHE, &MACHINE).unwrap();
+        let budget = Budget::divide(None, &shares(), &MACHINE).unwrap();
         assert_eq!(budget, Budget::NOT_GIVEN);
         assert_eq!(budget.check(1 << 40, 4), Ok(()));
     }

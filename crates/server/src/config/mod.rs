@@ -10,6 +10,7 @@ mod array;
 mod listen;
 mod password;
 pub(crate) mod rewrite;
+mod shares;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ mod throttle;
 pub use array::{ArrayConfig, ArrayLayer, DEVICES_MAX, MechanismName, Protection, SizeConfig, SizeLayer};
 pub use listen::{Listen, Network};
 pub use password::Password;
+pub use shares::Shares;
 pub use size::{Size, parse_cores};
 pub use throttle::Throttle;
 
@@ -31,19 +33,6 @@ use std::path::{Path, PathBuf};
 
 /// The name of the device file in the data directory.
 pub const DEVICE_FILE: &str = "device.plimsoll";
-
-/// The size of the cache if none is given.
-const CACHE_DEFAULT: Size = Size(64 << 20);
-/// The part of `memory` that it is then at most.
-const CACHE_PART: u64 = 8;
-/// Memory for keys that are known if none is given: 2.5 million of them.
-const KNOWN_KEYS_DEFAULT: Size = Size(32 << 20);
-/// The part of `memory` that it is then at most.
-const KNOWN_KEYS_PART: u64 = 32;
-/// Where it would be less, the keys themselves need it more.
-const KNOWN_KEYS_MIN: Size = Size(4 << 20);
-/// The smallest cache: less is most likely a unit forgotten.
-const CACHE_MIN: Size = Size(1 << 20);
 
 /// Why a configuration is refused: wrong usage.
 #[derive(Debug, thiserror::Error)]
@@ -230,6 +219,9 @@ pub struct Config {
     /// Bytes of memory for whose records were written lately, of all cores together: replacing one of them
     /// needs no read; 0: none.
     pub known_keys: Size,
+    /// What cache and known keys were given.
+    #[serde(skip)]
+    pub shares: Shares,
     /// Memory of everything; nothing: as much as clients, cache and keys take.
     pub memory: Option<Size>,
     /// What an acknowledged write is worth.
@@ -319,25 +311,6 @@ fn checked(parameter: Parameter, given: Option<i64>) -> Result<i64, ConfigError>
     value.map_err(|what| ConfigError(format!("{}: {what}", spec.key)))
 }
 
-/// The size of the cache, its default if none is given: of all memory at most so large a part.
-fn checked_cache(given: Option<Size>, memory: Option<Size>) -> Result<Size, ConfigError> {
-    let default = memory.map_or(CACHE_DEFAULT, |memory| CACHE_DEFAULT.min(Size(memory.0 / CACHE_PART)));
-    match given.unwrap_or(if default < CACHE_MIN { Size(0) } else { default }) {
-        Size(0) => Ok(Size(0)),
-        size if size < CACHE_MIN => Err(ConfigError(format!(
-            "cache: {size} are too few to keep anything in: at least {CACHE_MIN}, or 0 for no cache"
-        ))),
-        size => Ok(size),
-    }
-}
-
-/// Memory for keys that are known, if none is given: of all memory at most so large a part.
-fn known_keys_default(memory: Option<Size>) -> Size {
-    let part =
-        memory.map_or(KNOWN_KEYS_DEFAULT, |memory| KNOWN_KEYS_DEFAULT.min(Size(memory.0 / KNOWN_KEYS_PART)));
-    if part < KNOWN_KEYS_MIN { Size(0) } else { part }
-}
-
 impl Config {
     /// The configuration of a server on a machine with these processors.
     ///
@@ -350,6 +323,7 @@ impl Config {
             ));
         }
         let network = Network::new(&layer)?;
+        let shares = Shares::new(layer.cache, layer.known_keys)?;
         let data = layer.data.unwrap_or_else(|| PathBuf::from("plimsoll-data"));
         let given = layer.device.unwrap_or_default();
         let devices = if given.is_empty() { vec![data.join(DEVICE_FILE)] } else { given };
@@ -377,8 +351,9 @@ impl Config {
             driver: layer.driver.unwrap_or_default(),
             network,
             admin: layer.admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8379))),
-            cache: checked_cache(layer.cache, layer.memory)?,
-            known_keys: layer.known_keys.unwrap_or_else(|| known_keys_default(layer.memory)),
+            cache: shares.cache(layer.memory),
+            known_keys: shares.known_keys(layer.memory),
+            shares,
             memory: layer.memory,
             durability: layer.durability.unwrap_or(DurabilityName::Sync),
             on_full,

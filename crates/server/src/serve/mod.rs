@@ -122,7 +122,6 @@ fn settings(
             OnFullName::Error => 0,
             OnFullName::Evict => plimsoll_flash::mark_bytes(superblock.device_bytes),
         },
-        known_bytes: config.known_keys.0,
         slow_log_max: config.slowlog_max_len as u64,
         tls: tls.is_some(),
     };
@@ -131,7 +130,7 @@ fn settings(
         on_full: config.on_full.into(),
         devices: devices.0.iter().map(|found| found.path.clone()).collect(),
         policy: config.array.as_ref().map(|array| array.policy()),
-        budget: Budget::divide(config.memory, config.cache, &machine).map_err(ConfigError)?,
+        budget: Budget::divide(config.memory, &config.shares, &machine).map_err(ConfigError)?,
         parameters: config.parameters(),
         debug_command: config.enable_debug_command,
         password: config.password.clone(),
