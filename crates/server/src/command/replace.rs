@@ -65,8 +65,9 @@ pub(super) fn getdel(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 pub(super) fn getex(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let expiry = match parse_getex(connection.core.reactor.wall_ms(), args) {
-        Ok(Some(expiry)) => expiry,
         Ok(None) => return string::get(connection, args),
+        Ok(Some(Ok(expiry))) => expiry,
+        Ok(Some(Err(refusal))) => return Run::Alone(refuse_unless_absent(connection, &args[1], refusal)),
         Err(reply) => return Run::Now(reply),
     };
     let past = matches!(expiry, Expiry::At(at_ms) if at_ms <= connection.core.reactor.wall_ms());
@@ -79,23 +80,43 @@ pub(super) fn getex(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     }))
 }
 
-/// What the option of a GETEX asks for, if it has one.
-fn parse_getex(wall_ms: u64, args: &Args<'_>) -> Result<Option<Expiry>, Reply> {
-    let Some(word) = args.get(2) else { return Ok(None) };
-    let name = CommandName::fold(word).ok_or_else(syntax_error)?;
-    let amount = match (name.as_bytes(), args.get(3), args.len()) {
-        (b"PERSIST", None, 3) => return Ok(Some(Expiry::Never)),
-        (_, Some(amount), 4) => amount,
-        _ => return Err(syntax_error()),
-    };
+/// What the option of a GETEX asks for, if it has one; it may stand there several times, and the last one
+/// counts. A time that is none is refused only if the key is there, as in Redis.
+fn parse_getex(wall_ms: u64, args: &Args<'_>) -> Result<Option<Result<Expiry, Reply>>, Reply> {
+    let (mut words, mut asked) = (args.iter().skip(2), None::<(CommandName, &[u8])>);
+    while let Some(word) = words.next() {
+        let name = CommandName::fold(word).ok_or_else(syntax_error)?;
+        let amount = match name.as_bytes() {
+            b"PERSIST" => b"".as_slice(),
+            b"EX" | b"PX" | b"EXAT" | b"PXAT" => words.next().ok_or_else(syntax_error)?,
+            _ => return Err(syntax_error()),
+        };
+        if asked.is_some_and(|(other, _)| other.as_bytes() != name.as_bytes()) {
+            return Err(syntax_error());
+        }
+        asked = Some((name, amount));
+    }
+    let Some((name, amount)) = asked else { return Ok(None) };
     let (unit_ms, base_ms) = match name.as_bytes() {
+        b"PERSIST" => return Ok(Some(Ok(Expiry::Never))),
         b"EX" => (1000, wall_ms),
         b"PX" => (1, wall_ms),
         b"EXAT" => (1000, 0),
-        b"PXAT" => (1, 0),
-        _ => return Err(syntax_error()),
+        _ => (1, 0),
     };
-    set::expiry_ms("getex", amount, unit_ms, base_ms).map(|at_ms| Some(Expiry::At(at_ms)))
+    Ok(Some(set::expiry_ms("getex", amount, unit_ms, base_ms).map(Expiry::At)))
+}
+
+/// Refuses a command, or says that its key is absent.
+fn refuse_unless_absent(connection: &Rc<Connection>, key: &[u8], refusal: Reply) -> LocalFuture<Reply> {
+    let (connection, container, key) = (connection.clone(), connection.database.get(), key.to_vec());
+    Box::pin(async move {
+        match connection.keyspace().execute(Op::Exist { container, key }).await {
+            Ok(_) => refusal,
+            Err(Error::NotFound) => Reply::Null,
+            Err(error) => Reply::failed(&error),
+        }
+    })
 }
 
 /// Replies with a key's value and does something to the key that held it.
