@@ -278,6 +278,11 @@ impl Life {
             let number = partition.number();
             self.journal.violate("accounts", format!("partition {number} {when}: {text}"));
         }
+        let damaged_bytes = partition.metrics().damaged_bytes;
+        if damaged_bytes > 0 && !self.was_damaged() {
+            let (number, what) = (partition.number(), "bytes taken for damaged, which no fault explains");
+            self.journal.violate("damage", format!("partition {number} {when}: {damaged_bytes} {what}"));
+        }
     }
 
     /// Checks the counters of every partition, at any instant between two turns.
