@@ -59,19 +59,52 @@ impl Array {
         let mut told: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
         // A page may end early: of what follows its last key nothing is known yet.
         let mut known: Option<Vec<u8>> = None;
+        let mut failures = Vec::new();
         for (member, page) in join_all(pages).await {
-            let Output::Listed(page) = page? else { continue };
+            let page = match page {
+                Ok(Output::Listed(page)) => page,
+                Ok(_) => return Err(WRONG_OUTPUT),
+                Err(error) => {
+                    self.untold(member, error.clone()).await?;
+                    failures.push((member, error));
+                    continue;
+                }
+            };
             if page.more {
                 let last = page.keys.last().cloned();
                 known = known.into_iter().chain(last).min();
             }
             page.keys.into_iter().for_each(|key| told.entry(key).or_default().push(member));
         }
+        let is_silent = |member: &usize| {
+            self.readable(*member).is_none() || failures.iter().any(|(failed, _)| failed == member)
+        };
+        let parities = self.forms.each().filter(|form| form.is_packed()).map(|form| form.roles() - 1);
+        if (0..self.count()).filter(is_silent).count() > parities.min().unwrap_or(0)
+            && let Some((_, error)) = failures.pop()
+        {
+            return Err(error);
+        }
         told.retain(|key, _| known.as_ref().is_none_or(|known| key <= known));
         let Some((last, _)) = told.last_key_value() else { return Ok(None) };
         *after = Some(last.clone());
         let named = |(key, members): (Vec<u8>, _)| Some((set_named(&self.tag, &key)?, members));
         Ok(Some(told.into_iter().filter_map(named).collect()))
+    }
+
+    /// A member cannot tell which sets it has, so others have to: of the holders of a set as many may be lost
+    /// as it has parities. It may fail for good where nobody writes, and so nobody finds out (seed 7513).
+    async fn untold(self: &Rc<Self>, member: usize, error: Error) -> Result<()> {
+        match error {
+            Error::ReadOnly(what) => self.take_out_now(member, &what).await,
+            Error::Unreadable(_) => {
+                let device = self.name(member);
+                tracing::warn!(partition = self.partition, device, %error, "sets are told by other devices");
+                self.note(member, |status| status.failed_requests += 1);
+                Ok(())
+            }
+            error => Err(error),
+        }
     }
 
     /// A set as one of some members has it that has a right record: they take turns.
@@ -94,7 +127,12 @@ impl Array {
     }
 
     /// A set as a record of it describes it, of which no more is read than that takes.
-    async fn described(&self, device: &Rc<dyn Device>, container: ContainerId, name: Version) -> Result<Set> {
+    pub(crate) async fn described(
+        &self,
+        device: &Rc<dyn Device>,
+        container: ContainerId,
+        name: Version,
+    ) -> Result<Set> {
         let (of, key) = (placement::sets(container), set_key(&self.tag, name));
         let range = Some((0, DESCRIPTION_BYTES));
         let op = Op::Retrieve { container: of, key, range, pin: false };

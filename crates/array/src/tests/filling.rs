@@ -4,6 +4,8 @@ use super::bench::{DB, run, set};
 use super::packing::{bench, check, fill, found_sets, settled, value};
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
+use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
+use plimsoll_kv::{Error, Op, Request};
 use std::collections::BTreeSet;
 
 #[test]
@@ -85,5 +87,37 @@ fn devices_that_are_replaced_one_after_the_other_lose_nothing() {
         array.take_out(5, "for a test");
         reactor.sleep_ns(1_000_000).await;
         check(&array, 180, 1).await;
+    });
+}
+
+/// It fails for good, and as nobody writes it is in: others tell what it cannot (seeds 7513, 8310, 8973).
+#[test]
+fn a_device_whose_sets_cannot_be_told_keeps_no_other_from_coming_in() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 6, 4, 2);
+        let fails = FaultDevice::new(
+            bench.below[4].clone(),
+            FaultPolicy::Never,
+            Error::Unreadable("broken for a test".to_owned()),
+        );
+        bench.members[4] = fails.clone();
+        let array = bench.open().await;
+        fill(&array, 90, 1).await;
+        settled(&reactor).await;
+        let reads = |request: &Request| matches!(request.op, Op::List { .. } | Op::Retrieve { .. });
+        fails.set_policy(FaultPolicy::When(Box::new(reads)));
+        let fresh = bench.fresh(1, 77);
+        array.replace(1, fresh).await.unwrap();
+        bench.whole(&array).await;
+        assert!(array.status().members[4].failed_requests > 0);
+        check(&array, 90, 1).await;
+        array.take_out(3, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        check(&array, 90, 1).await;
+        // What three do not tell others may not have either.
+        assert!(array.each_set(DB).try_collect::<Vec<_>>().await.is_ok());
+        array.take_out(2, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        assert!(array.each_set(DB).try_collect::<Vec<_>>().await.is_err());
     });
 }
