@@ -347,9 +347,12 @@ impl Array {
                 return Ok(());
             }
         }
-        let told = self.membership(place, &manner).await?;
-        if matches!(&told, Membership::Of(_, stub) if stub.set != set.name) {
-            return Ok(());
+        match self.membership(place, &manner).await? {
+            // It is in none, though this one names it: it stands as copies, and the set may be what a crash
+            // left half made, of which others that are in have nothing (seed 1944).
+            Membership::Alone => return Ok(()),
+            Membership::Of(_, stub) if stub.set != set.name => return Ok(()),
+            Membership::Of(..) | Membership::Unknown => {}
         }
         for role in 1..set.form().roles() {
             let member = self.member_of(place, role);
@@ -362,6 +365,9 @@ impl Array {
             if header.version != value.version || item.upload.is_some() {
                 continue;
             }
+            if !self.has_records(place.container, set).await? {
+                return Ok(());
+            }
             let header = Header { is_stub: true, ..header };
             let stub = header.before(set.stub().encode()).into();
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
@@ -370,6 +376,19 @@ impl Array {
             self.unless_out(member, stored)?;
         }
         Ok(())
+    }
+
+    /// Whether every holder of a set that is in has a record of it.
+    async fn has_records(&self, container: ContainerId, set: &Set) -> Result<bool> {
+        for holder in &set.holders {
+            let Some(device) = self.readable((*holder).into()) else { continue };
+            match self.described(&device, container, set.name).await {
+                Ok(_) => {}
+                Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     async fn mend_at(

@@ -23,6 +23,7 @@ mod slow;
 mod ssd;
 mod stateless;
 mod together;
+mod unfinished;
 mod worlds;
 
 use crate::placement::{self, container};
