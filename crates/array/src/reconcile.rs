@@ -98,7 +98,7 @@ impl Array {
 
     /// Makes the pieces of a held key those of one version; how many were not.
     pub(crate) async fn reconcile(self: &Rc<Self>, place: &Place, proof: Proof) -> Result<u64> {
-        let mut put_back = 0;
+        let (mut put_back, mut proof) = (0, proof);
         for _ in 0..ROUNDS_MAX {
             let told = self.ask_all(place, proof).await?;
             let newest = told.iter().map(|(_, told)| told).max_by_key(|told| told.version());
@@ -119,7 +119,15 @@ impl Array {
             if is_enough && by_set == BySet::Given {
                 let first = told.iter().find(|(role, _)| *role == roles[0]);
                 let right = first.map_or(Told::Absent, |(_, told)| told.clone());
-                let mended = self.complete(place, &right, &roles, told).await?;
+                let mended = match self.complete(place, &right, &roles, told).await {
+                    // Of a value in parts no more than its start was read: what has rotted of it is no piece,
+                    // and if that leaves too few it was not acknowledged, or is lost (seed 9466).
+                    Err(Error::Unreadable(_)) if proof != Proof::All => {
+                        proof = Proof::All;
+                        continue;
+                    }
+                    mended => mended?,
+                };
                 if mended + put_back > 0 {
                     self.bring_along(place, &right, &roles).await?;
                 }

@@ -2,8 +2,9 @@
 
 use super::bench::{Bench, DB, del, execute, get, run, store_op};
 use crate::Array;
-use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::{Device, Error, Form, Item, Op, Output, UploadId, Value};
+use crate::placement::{self, container};
+use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
+use plimsoll_kv::{Condition, Device, Error, Form, Item, Op, Output, UploadId, Value};
 use std::rc::Rc;
 
 pub(super) async fn upload(array: &Rc<Array>, key: &str, value: &[u8]) -> UploadId {
@@ -143,5 +144,30 @@ fn what_was_uploaded_while_a_member_was_away_is_given_to_it_when_it_is_stored() 
         reactor.sleep_ns(1_000_000).await;
         let item = pin(&array, "k").await;
         assert_eq!(read(&array, "k", &item).await, value);
+    });
+}
+
+/// The server died when one member had it, and a part of that has rotted since: it was not acknowledged, and
+/// what the others have is right (seed 9466).
+#[test]
+fn a_value_in_parts_that_one_member_had_and_that_rotted_there_hides_nothing() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 2, 2);
+        let primary = placement::primary(b"k", 2);
+        let rots = |request: &plimsoll_kv::Request| matches!(request.op, Op::RetrievePart { part: 2, .. });
+        let rot = Error::Unreadable("rotten for a test".to_owned());
+        let second = bench.below[1 - primary].clone();
+        bench.members[1 - primary] = FaultDevice::new(second, FaultPolicy::When(Box::new(rots)), rot);
+        let array = bench.open().await;
+        let id = upload(&array, "k", &long(777, 5)).await;
+        execute(&array, store_op("k", Value::Upload(id))).await.unwrap();
+        let delete =
+            Op::Delete { container: container(DB, 0), key: b"k".to_vec(), condition: Condition::None };
+        execute(&bench.below[primary], delete).await.unwrap();
+        array.suspect(&array.place(DB, b"k").unwrap());
+        assert_eq!(get(&array, "k").await, Err(Error::NotFound));
+        assert_eq!(array.status().unsettled, 0);
+        execute(&array, store_op("k", Value::from(b"new".to_vec()))).await.unwrap();
+        assert_eq!(get(&array, "k").await.unwrap().bytes, b"new");
     });
 }
