@@ -76,20 +76,24 @@ impl Array {
             }
             page.keys.into_iter().for_each(|key| told.entry(key).or_default().push(member));
         }
-        let is_silent = |member: &usize| {
-            self.readable(*member).is_none() || failures.iter().any(|(failed, _)| failed == member)
-        };
-        let parities = self.forms.each().filter(|form| form.is_packed()).map(|form| form.roles() - 1);
-        if (0..self.count()).filter(is_silent).count() > parities.min().unwrap_or(0)
-            && let Some((_, error)) = failures.pop()
+        if let Some((_, error)) = failures.first()
+            && !self.sets_are_told(|member| failures.iter().any(|(failed, _)| *failed == member))
         {
-            return Err(error);
+            return Err(error.clone());
         }
         told.retain(|key, _| known.as_ref().is_none_or(|known| key <= known));
         let Some((last, _)) = told.last_key_value() else { return Ok(None) };
         *after = Some(last.clone());
         let named = |(key, members): (Vec<u8>, _)| Some((set_named(&self.tag, &key)?, members));
         Ok(Some(told.into_iter().filter_map(named).collect()))
+    }
+
+    /// Whether those that are in tell of every set that anybody relies on, without some that cannot: of its
+    /// holders, one more than parities, one is among them.
+    pub(crate) fn sets_are_told(&self, cannot: impl Fn(usize) -> bool) -> bool {
+        let silent = (0..self.count()).filter(|member| self.readable(*member).is_none() || cannot(*member));
+        let parities = self.forms.each().filter(|form| form.is_packed()).map(|form| form.roles() - 1);
+        silent.count() <= parities.min().unwrap_or(0)
     }
 
     /// A member cannot tell which sets it has, so others have to: of the holders of a set as many may be lost
@@ -193,7 +197,7 @@ impl Array {
         match self.in_time(device, Manner::background().request(store)).await {
             Ok(_) => {
                 self.note(member, |status| status.copied_bytes += bytes);
-                Ok(Some(Mended { records: 0, bytes }))
+                Ok(Some(Mended { bytes, ..Mended::default() }))
             }
             // One is there, or the member takes no writes: what becomes of it is decided where they are sent.
             Err(_) => Ok(None),

@@ -96,7 +96,7 @@ type Gone = BTreeSet<(usize, Version)>;
 pub(crate) struct Loose {
     pub(crate) stub: Stub,
     pub(crate) gone: Gone,
-    /// It was found to live while a member was out: it waits until all are in.
+    /// It was found to live while a member was out: it waits until all are in, or it loses another value.
     pub(crate) waits: bool,
 }
 
@@ -126,6 +126,8 @@ impl Packer {
         let loose = loose.entry((container, stub.set)).or_insert_with(new);
         let was_dead = loose.is_dead();
         loose.gone.extend(gone);
+        // What has lost another one may live no more, whoever is out.
+        loose.waits = false;
         self.dead.set(self.dead.get() + usize::from(!was_dead && loose.is_dead()));
     }
 

@@ -39,6 +39,18 @@ pub(crate) struct Mended {
     pub(crate) records: u64,
     /// Bytes of those that were written.
     pub(crate) bytes: u64,
+    /// It could not be read, or not be made whole: what it needs is not known.
+    pub(crate) in_doubt: bool,
+}
+
+impl Mended {
+    fn and(self, other: Mended) -> Mended {
+        Mended {
+            records: self.records + other.records,
+            bytes: self.bytes + other.bytes,
+            in_doubt: self.in_doubt || other.in_doubt,
+        }
+    }
 }
 
 impl Array {
@@ -66,7 +78,7 @@ impl Array {
             });
             let mut mended = pin!(sets.try_buffer_unordered(TOGETHER));
             while let Some(mended) = mended.try_next().await? {
-                sum = Mended { records: sum.records + mended.records, bytes: sum.bytes + mended.bytes };
+                sum = sum.and(mended);
                 if !goes_on() {
                     return Ok(sum);
                 }
@@ -82,7 +94,9 @@ impl Array {
         told: &Told,
         member: Option<usize>,
     ) -> Result<Mended> {
-        let Some((set, source)) = self.set_told(container, told).await? else { return Ok(Mended::default()) };
+        let Some((set, source)) = self.set_told(container, told).await? else {
+            return Ok(Mended { in_doubt: self.is_there(container, told).await, ..Mended::default() });
+        };
         if let Some(member) = member {
             if let Some(filled) = self.fill_set(container, (&set, &source), member).await? {
                 return Ok(filled);
@@ -108,7 +122,9 @@ impl Array {
         }
         let shards = match shards {
             // It is what a crash has left, perhaps, of which those that are in know nothing.
-            Err(Error::Unreadable(_)) if lives != Lives::Yes => return Ok(mended),
+            Err(Error::Unreadable(_)) if lives != Lives::Yes => {
+                return Ok(Mended { in_doubt: true, ..mended });
+            }
             Err(Error::Unreadable(what)) => {
                 // What lives of it stands as copies, and is packed anew.
                 tracing::error!(partition = self.partition, what, "a set cannot be mended");
@@ -120,7 +136,7 @@ impl Array {
                     }
                 }
                 self.regroup_later(container, &set.stub());
-                return Ok(Mended { records: 1, ..mended });
+                return Ok(Mended { records: 1, in_doubt: true, ..mended });
             }
             shards => shards?,
         };
@@ -130,6 +146,16 @@ impl Array {
             self.mend_stubs(place, (&set, value)).await?;
         }
         Ok(mended)
+    }
+
+    /// Whether a member that told of a set has a record of it, be it one that cannot be read.
+    async fn is_there(&self, container: ContainerId, (name, members): &Told) -> bool {
+        for device in members.iter().filter_map(|member| self.readable(*member)) {
+            if !self.has_gone(&device, container, *name).await {
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether any key is in a set; what has lost one is looked through when nobody writes.
@@ -290,7 +316,13 @@ impl Array {
                 let container = placement::sets(container);
                 let source = Source { device: device.clone(), container, member };
                 let mut after = None;
-                while let Some(keys) = page(&source, &mut after).await? {
+                loop {
+                    let keys = match page(&source, &mut after).await {
+                        Ok(Some(keys)) => keys,
+                        // What cannot be told stays.
+                        Ok(None) | Err(Error::Unreadable(_)) => break,
+                        Err(error) => return Err(error),
+                    };
                     for key in keys.into_iter().filter(|key| is_ghost(&self.tag, key)) {
                         let name = self.ghost_name(&device, container, &key).await?;
                         if name.is_some_and(|name| is_no_set(name) && name < no_set(before)) {

@@ -1,7 +1,8 @@
 //! Filling: a new device gets what it should hold of sets, each of which is told once.
 
-use super::bench::{DB, run, set};
-use super::packing::{bench, check, fill, found_sets, settled, value};
+use super::bench::{DB, del, run, set};
+use super::packing::{bench, check, fill, found_sets, listed, settled, value};
+use crate::placement::sets;
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
@@ -119,5 +120,40 @@ fn a_device_whose_sets_cannot_be_told_keeps_no_other_from_coming_in() {
         array.take_out(2, "for a test");
         reactor.sleep_ns(1_000_000).await;
         assert!(array.each_set(DB).try_collect::<Vec<_>>().await.is_err());
+    });
+}
+
+/// Those of which the set cannot be told when they are made, as who would know is out, go with what they
+/// were kept for (seeds 3465, 3834, 5856).
+#[test]
+fn ghosts_that_nobody_needs_go_though_a_device_is_out() {
+    run(async |reactor| {
+        let bench = bench(&reactor, 4, 2, 1);
+        let array = bench.open().await;
+        fill(&array, 90, 1).await;
+        settled(&reactor).await;
+        array.take_out(2, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        for number in (0..90).filter(|number| number % 4 != 0) {
+            del(&array, &format!("key:{number}")).await.unwrap();
+        }
+        let scrubbed = async || {
+            array.scrub();
+            settled(&reactor).await;
+            assert!(!array.status().scrubbing);
+        };
+        scrubbed().await;
+        for number in (0..90).step_by(4) {
+            let given = super::bench::bytes(&array, &format!("key:{number}")).await;
+            assert_eq!(given, Some(value(number, 1)), "key:{number} goes on needing some");
+        }
+        for number in (0..90).step_by(4) {
+            del(&array, &format!("key:{number}")).await.unwrap();
+        }
+        scrubbed().await;
+        scrubbed().await;
+        for member in [0, 1, 3] {
+            assert_eq!(listed(&bench, member, sets(DB)).await, Vec::<Vec<u8>>::new(), "of {member}");
+        }
     });
 }

@@ -47,7 +47,7 @@ pub(super) async fn settled(reactor: &Reactor) {
 }
 
 /// The keys of a member's container.
-async fn listed(bench: &Bench, member: usize, container: ContainerId) -> Vec<Vec<u8>> {
+pub(super) async fn listed(bench: &Bench, member: usize, container: ContainerId) -> Vec<Vec<u8>> {
     let op = Op::List { container, prefix: Vec::new(), after: None, limit: 1000 };
     match execute(&bench.below[member], op).await {
         Ok(Output::Listed(page)) => page.keys,
