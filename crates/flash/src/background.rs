@@ -82,12 +82,26 @@ impl Partition {
         }
     }
 
-    /// One piece of work; true if there may be more.
+    /// One piece of work; true if there may be more. Reaping and all else take turns.
     async fn background_step(
         self: &Rc<Self>,
         heads: &mut Heads,
         sweep: &mut Sweep,
         (hand, reaper): (&mut Hand, &mut Reaper),
+    ) -> Result<bool> {
+        if !std::mem::take(&mut reaper.had_its_turn) && self.reap(reaper, heads).await? {
+            reaper.had_its_turn = true;
+            return Ok(true);
+        }
+        Ok(self.make_room(heads, sweep, hand).await? || self.reap(reaper, heads).await?)
+    }
+
+    /// One piece of work that makes room, or keeps starts quick; true if there may be more.
+    async fn make_room(
+        self: &Rc<Self>,
+        heads: &mut Heads,
+        sweep: &mut Sweep,
+        hand: &mut Hand,
     ) -> Result<bool> {
         let kept = self.kept_segments();
         self.state.borrow_mut().segments.kept = kept;
@@ -100,9 +114,6 @@ impl Partition {
             return Ok(true);
         }
         if self.sweep(heads, sweep).await? {
-            return Ok(true);
-        }
-        if self.reap(reaper, heads).await? {
             return Ok(true);
         }
         if self.must_evict() && self.evict_or_leave(hand, heads, false).await? {
@@ -175,7 +186,7 @@ impl Partition {
     }
 
     /// Lets the log go on in its next segment, if anything in this one is live; true if so.
-    fn roll_live_log(&self) -> Result<bool> {
+    pub(crate) fn roll_live_log(&self) -> Result<bool> {
         let open = self.log.position().0;
         let segments = &mut self.state.borrow_mut().segments;
         if segments.get(open).live_units == 0 {

@@ -393,7 +393,7 @@ impl Partition {
 
     /// Ends the segments that are being filled, if they hold anything live, so that they can be
     /// swept too; true if there was one.
-    pub(crate) fn close_open_segments(&self, heads: &mut Heads) -> Result<bool> {
+    fn close_open_segments(&self, heads: &mut Heads) -> Result<bool> {
         let mut closed = self.close_heads(heads);
         let open = self.log.position().0;
         let segments = &mut self.state.borrow_mut().segments;

@@ -112,13 +112,11 @@ impl Hand {
 }
 
 /// A record that may be evicted, as it is now.
-pub(crate) struct Candidate {
+struct Candidate {
     delete: Transition,
-    /// When it expires; 0: never.
-    pub(crate) expiry_ms: u64,
-    pub(crate) expired: bool,
+    expired: bool,
     /// The upload that goes with it.
-    pub(crate) upload: Option<u64>,
+    upload: Option<u64>,
 }
 
 /// What a walk takes.
@@ -160,7 +158,7 @@ impl Partition {
     /// Evicts from one segment; false if a whole round found nothing. For want of free segments, though
     /// live records take no more than they may, if `is_short`.
     pub(crate) async fn evict(&self, hand: &mut Hand, is_short: bool) -> Result<bool> {
-        if let Some(segment) = self.due_segment(&self.evictable_segments()) {
+        if let Some(segment) = self.due_segment(&self.evictable_segments(), false) {
             self.evict_from(segment, Takes::Expired).await?;
             return Ok(true);
         }
@@ -283,7 +281,7 @@ impl Partition {
     }
 
     /// What may be evicted of a record, if it is still what its key points to.
-    pub(crate) fn candidate(&self, rest: &[u8], moved: &Move) -> Option<Candidate> {
+    fn candidate(&self, rest: &[u8], moved: &Move) -> Option<Candidate> {
         let upload = match moved.header.kind {
             RecordKind::Value => None,
             RecordKind::Manifest => {
@@ -304,8 +302,7 @@ impl Partition {
         let expiry_ms = state.expiry_ms(moved.from, moved.header.expiry_ms);
         let flags = if expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING };
         let delete = Transition { flags, ..moved.removal(TransitionKind::Delete) };
-        let expired = expiry_ms != 0 && expiry_ms <= self.now_ms();
-        Some(Candidate { delete, expiry_ms, expired, upload })
+        Some(Candidate { delete, expired: expiry_ms != 0 && expiry_ms <= self.now_ms(), upload })
     }
 
     /// Makes room for a tombstone and what goes with it, as deletes do: what cleaning needs is left alone.

@@ -115,6 +115,7 @@ impl Partition {
             hungry: Cell::new(0),
             stuck: RefCell::default(),
             vain_until_ns: Cell::new(0),
+            wanted_until_ns: Cell::new(0),
             wanted: Default::default(),
             above: RefCell::default(),
             closing: Cell::new(false),

@@ -15,6 +15,9 @@ pub struct Options {
     pub objects_max: u64,
     /// Bytes of memory for keys that are known: overwriting one of them reads nothing.
     pub known_bytes: usize,
+    /// Whether this is a member of an array, which says what a key is: what has expired here goes only as
+    /// cleaning comes by, and a part of a long value is durable when it is acknowledged.
+    pub is_member: bool,
 }
 
 /// What a full device does with a store.
@@ -35,6 +38,7 @@ impl Default for Options {
             on_full: OnFull::Error,
             objects_max: u64::MAX,
             known_bytes: 0,
+            is_member: false,
         }
     }
 }

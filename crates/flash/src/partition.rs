@@ -66,6 +66,8 @@ pub struct Partition {
     pub(crate) stuck: RefCell<Option<Error>>,
     /// Until then no store waits for what has expired: one did in vain.
     pub(crate) vain_until_ns: Cell<u64>,
+    /// Until then room is wanted: a store found none.
+    pub(crate) wanted_until_ns: Cell<u64>,
     /// What stores wait for that is to be evicted.
     pub(crate) wanted: Wanted,
     /// Whoever keeps values of the keys.

@@ -138,8 +138,9 @@ impl Partition {
                 Ok(()) => {
                     let frame = self.append_part(upload.0, part, generation, slot, bytes);
                     // Waiting for the frame before keeps memory bounded: two frames have parts of a client.
-                    // Nothing is acknowledged that is not durable: the manifest comes later in the same log.
-                    self.log.wait_durable(frame - 1).await?;
+                    // No value is acknowledged that is not durable: its manifest comes later in the same log.
+                    let ahead = u64::from(!self.options.is_member);
+                    self.log.wait_durable(frame - ahead).await?;
                     return Ok(Output::Done);
                 }
             }

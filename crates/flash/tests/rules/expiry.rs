@@ -110,6 +110,8 @@ async fn keys(partition: &Rc<Partition>) -> u64 {
 /// Stores keys that expire at some time until none is taken any more; how many were.
 async fn fill(partition: &Rc<Partition>, name: &str, at_ms: u64) -> u64 {
     for number in 0.. {
+        // A few stay for ten years, among all the others.
+        let at_ms = if number % 50 == 7 { at_ms + 315_000_000_000 } else { at_ms };
         let (key, expiry) = (format!("{name}{number}"), Expiry::At(at_ms));
         let store = Store { expiry, ..Store::of(key.as_bytes()) };
         match run(partition, store.bytes(&[b'v'; 2000])).await {
@@ -131,6 +133,9 @@ fn a_device_full_of_what_has_expired_takes_stores() {
         assert!(first > 1000 && fill(&partition, "b", 0).await == 0, "it is full");
         reactor.sleep_ns(6_000_000_000).await;
         assert!(fill(&partition, "b", reactor.wall_ms() + 5000).await >= first * 9 / 10);
+        for number in (7..first).step_by(50) {
+            assert!(value(&partition, format!("a{number}").as_bytes()).await.is_some(), "a{number}");
+        }
         partition.close().await.unwrap();
     });
     // After a start nobody knows of any segment what expires there.

@@ -164,6 +164,7 @@ impl Store {
             on_full: self.setup.on_full,
             objects_max: self.setup.objects_max,
             known_bytes: self.setup.known_bytes,
+            is_member: self.is_array(),
             ..Options::default()
         };
         let (path, block): (_, Rc<dyn Block>) = (device.file.path(), Rc::new(device.gated.clone()));

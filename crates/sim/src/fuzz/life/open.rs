@@ -89,6 +89,7 @@ impl Life {
             checkpoint_transitions_min: self.shape.checkpoint_transitions_min,
             on_full: on_full(&self.shape),
             known_bytes: self.shape.known_bytes,
+            is_member: self.disks.len() > 1,
             ..Options::default()
         };
         let opened = Partition::open(reactor, disk.block.clone(), &disk.superblock, number, options).await;
