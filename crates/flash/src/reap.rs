@@ -28,8 +28,8 @@ use std::pin::pin;
 pub(crate) const LOOK_NS: u64 = 1_000_000_000;
 /// After a segment it rests so many times as long as that took.
 const REST_TIMES: u64 = 9;
-/// What is being filled is closed for this at most so often, and so often when room is wanted: what is left of
-/// a segment of the log is lost until the next checkpoint.
+/// What is being filled is closed for this at most so often, and so often when room is wanted: what is left
+/// of a segment of the log is lost until the next checkpoint.
 const CLOSE_NS_MIN: u64 = 60_000_000_000;
 const CLOSE_WANTED_NS_MIN: u64 = 1_000_000_000;
 /// The device is crowded if live records take this many of four parts of what they may.

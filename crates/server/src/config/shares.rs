@@ -1,4 +1,5 @@
-//! What the cache and the known keys get of the memory: what they were given, or a default that grows with it.
+//! What the cache and the known keys get of the memory: what they were given, or a default that grows with
+//! it.
 //!
 //! Invariant: of a memory that was given each takes at most a fixed part by default, and nothing if that is
 //! too little to be of use.

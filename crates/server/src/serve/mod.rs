@@ -1,8 +1,8 @@
 //! `plimsoll serve`: from a configuration to a server, and back to an idle device.
 //!
 //! Role: runs on the control thread: has the devices found or formatted, starts a reactor on every core, has
-//! partitions opened, serves the admin port, stops everything in order. Place on the path: none; requests never come
-//! here.
+//! partitions opened, serves the admin port, stops everything in order. Place on the path: none; requests
+//! never come here.
 //!
 //! Invariants:
 //! * no core listens before the address is this server's alone, and none reads or writes a key before all
