@@ -40,8 +40,6 @@ const AHEAD_SEGMENTS: u64 = 4;
 const AHEAD_PART: u64 = 16;
 /// This part of the objects that the index may hold is kept free ahead of need.
 const OBJECTS_AHEAD_PART: u64 = 64;
-/// A device is crowded when live records take this many of four parts of what they may.
-const CROWDED_QUARTERS: u64 = 3;
 /// For each unit taken so many are spared at most, and in a row so many segments, or such a part of a small
 /// device.
 const SPARED_PER_TAKEN: u64 = 3;
@@ -152,7 +150,7 @@ impl Partition {
 
     /// True if a device that evicts is so full that it rather does that than squeeze out the last room.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.evicts() && self.claimed_units() * 4 > self.live_units_max() * CROWDED_QUARTERS
+        self.evicts() && self.is_mostly_full()
     }
 
     /// Evicts from one segment; false if a whole round found nothing. For want of free segments, though
@@ -282,14 +280,7 @@ impl Partition {
 
     /// What may be evicted of a record, if it is still what its key points to.
     fn candidate(&self, rest: &[u8], moved: &Move) -> Option<Candidate> {
-        let upload = match moved.header.kind {
-            RecordKind::Value => None,
-            RecordKind::Manifest => {
-                let value = verify_value(rest, &moved.header).ok()?;
-                Some(Manifest::decode(value).ok()?.upload)
-            }
-            RecordKind::Part | RecordKind::Tombstone => return None,
-        };
+        let upload = upload_of(rest, moved)?;
         let state = self.state.borrow();
         let stays = !state.index.contains(moved.slot, moved.fingerprint, moved.from)
             || state.is_dead(moved.header.container)
@@ -363,5 +354,17 @@ impl Partition {
         let emptied = state.generations.iter().find(|(_, current)| **current == generation);
         let number = emptied.map_or(generation, |(number, _)| *number);
         (number < plimsoll_kv::limits::CONTAINERS_MAX).then_some(ContainerId(number))
+    }
+}
+
+/// The upload that goes with a record, if it has one; nothing if the record is no key's, or damaged.
+pub(crate) fn upload_of(rest: &[u8], moved: &Move) -> Option<Option<u64>> {
+    match moved.header.kind {
+        RecordKind::Value => Some(None),
+        RecordKind::Manifest => {
+            let value = verify_value(rest, &moved.header).ok()?;
+            Some(Some(Manifest::decode(value).ok()?.upload))
+        }
+        RecordKind::Part | RecordKind::Tombstone => None,
     }
 }

@@ -7,17 +7,16 @@
 //! Invariants:
 //! * a device that is full of what has expired takes stores again, without being asked for a key;
 //! * unless a store found no room it takes a tenth of the background's time at most, and reads a segment of
-//!   which it knows nothing only when the device is crowded: after a start that is all of them;
+//!   which it knows nothing only when the device is mostly full: after a start that is all of them;
 //! * what has expired and is held by somebody, or could not be read, is looked at again later.
 //!
 //! Never: it deletes what has not expired, or what a transaction or a reader holds; it keeps cleaning from
 //! its turn, or a store waiting for long.
 
 use crate::clean::{Heads, Move};
-use crate::evict::Takes;
+use crate::evict::{Takes, upload_of};
 use crate::expiring::Expiring;
-use crate::format::record::{Manifest, verify_value};
-use crate::format::{RecordKind, SegmentKind};
+use crate::format::SegmentKind;
 use crate::partition::Partition;
 use crate::segments::{Segment, SegmentState};
 use futures_util::future::{Either, select};
@@ -32,8 +31,6 @@ const REST_TIMES: u64 = 9;
 /// of a segment of the log is lost until the next checkpoint.
 const CLOSE_NS_MIN: u64 = 60_000_000_000;
 const CLOSE_WANTED_NS_MIN: u64 = 1_000_000_000;
-/// The device is crowded if live records take this many of four parts of what they may.
-const CROWDED_QUARTERS: u64 = 3;
 /// A store that finds no room waits so long at most; for so long after it, room is wanted.
 const WAIT_NS_MAX: u64 = 1_000_000_000;
 const WANTED_NS: u64 = 5_000_000_000;
@@ -109,13 +106,10 @@ impl Partition {
         };
         let (log_is_due, heads_are_due, may_roll) = {
             let segments = &self.state.borrow().segments;
-            let in_heads = |info: &&Segment| info.kind != SegmentKind::Log && is_due(info);
+            let heads_are_due =
+                segments.all().iter().any(|info| info.kind != SegmentKind::Log && is_due(info));
             let may_roll = segments.free_count() > self.store_reserve();
-            (
-                is_due(segments.get(self.log.position().0)),
-                segments.all().iter().any(|i| in_heads(&i)),
-                may_roll,
-            )
+            (is_due(segments.get(self.log.position().0)), heads_are_due, may_roll)
         };
         let closed = heads_are_due && self.close_heads(heads);
         let rolled = log_is_due && may_roll && self.roll_live_log()?;
@@ -152,8 +146,7 @@ impl Partition {
     /// The oldest segment of which nobody knows what expires in it, if it is to be found out. A device that
     /// evicts comes by all of them anyway.
     fn unknown_segment(&self, candidates: &[(u64, u32)], is_wanted: bool) -> Option<u32> {
-        let is_crowded = self.claimed_units() * 4 > self.live_units_max() * CROWDED_QUARTERS;
-        if self.evicts() || !(is_crowded || is_wanted) {
+        if self.evicts() || !(is_wanted || self.is_mostly_full()) {
             return None;
         }
         let state = self.state.borrow();
@@ -173,14 +166,7 @@ impl Partition {
 
     /// Units that expire with a record, and when, if it is still what its key points to.
     fn expires(&self, rest: &[u8], moved: &Move) -> Option<(u64, u64)> {
-        let parts_units = match moved.header.kind {
-            RecordKind::Value => 0,
-            RecordKind::Manifest => {
-                let value = verify_value(rest, &moved.header).ok()?;
-                self.parts_units(Manifest::decode(value).ok()?.upload)
-            }
-            RecordKind::Part | RecordKind::Tombstone => return None,
-        };
+        let parts_units = upload_of(rest, moved)?.map_or(0, |upload| self.parts_units(upload));
         let state = self.state.borrow();
         let is_live = state.index.contains(moved.slot, moved.fingerprint, moved.from)
             && !state.is_dead(moved.header.container);

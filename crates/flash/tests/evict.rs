@@ -371,3 +371,24 @@ fn a_transaction_that_holds_everything_has_room() {
         check(&partition).await;
     });
 }
+
+/// Seed 473: it was refused, as nothing was evicted for who waited for what the reader holds.
+#[test]
+fn a_long_value_has_room_while_somebody_reads_one_that_was_deleted() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        long_value(&partition, "read", 10).await;
+        run(&partition, retrieve("read", true)).await.unwrap();
+        run(
+            &partition,
+            Op::Delete { container: DATABASE, key: b"read".to_vec(), condition: Condition::None },
+        )
+        .await
+        .unwrap();
+        press(&partition, "k", MANY).await;
+        let before = partition.metrics().evicted;
+        long_value(&partition, "long", 60).await;
+        assert!(is_there(&partition, "long").await && partition.metrics().evicted > before);
+        check(&partition).await;
+    });
+}

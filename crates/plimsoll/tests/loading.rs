@@ -15,9 +15,9 @@ fn clients_are_told_that_partitions_are_being_opened_and_are_served_when_they_ar
         assert_eq!(client.ask(&format!("SET k{n} v{n}")), Reply::Simple(b"OK".to_vec()));
     }
     server.kill();
-    // Opening takes many hundred requests: with this drive more than a second.
+    // Opening takes many hundred requests: with this drive seconds.
     let slow = data.join("slow.toml");
-    std::fs::write(&slow, "[throttle]\nrequests = 600\n").unwrap();
+    std::fs::write(&slow, "[throttle]\nrequests = 200\n").unwrap();
     let server = Server::spawn(&[&args[..], &["--config", slow.to_str().unwrap()]].concat());
     let line = server.hear("opening partitions");
     let mut client = Client::connect(field(&line, "resp=")).unwrap();
