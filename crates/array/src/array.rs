@@ -109,6 +109,12 @@ pub struct Array {
     pub(crate) unsettled: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
     /// Of them, those of which a write was cut short, perhaps.
     pub(crate) half_written: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
+    /// Of them, those whose sets were being made or taken apart, perhaps.
+    pub(crate) cut_short: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
+    /// The newest version when the last of those was cut short.
+    pub(crate) cut_short_at: Cell<Version>,
+    /// Keys that may differ are being made whole.
+    pub(crate) settles: Cell<bool>,
     /// Shards that each member is asked for, to compute others.
     pub(crate) recovering: RefCell<BTreeMap<usize, u32>>,
     /// Any key may differ between members: each is compared whenever it is used.
@@ -171,6 +177,7 @@ impl Array {
             member.device = looked_at(picker.as_ref(), reactor, member.device.take());
         }
         let is_in: Vec<bool> = members.iter().map(|it| it.status.state == MemberState::In).collect();
+        let begun = Version { epoch: roster.opens, clock: 0 };
         Rc::new(Array {
             reactor: reactor.clone(),
             partition,
@@ -182,8 +189,8 @@ impl Array {
             roles: forms.roles(),
             forms,
             clock: Rc::new(WallClock::new(reactor)),
-            version: Cell::new(Version { epoch: roster.opens, clock: 0 }),
-            parted_at: Cell::new(Version { epoch: roster.opens, clock: 0 }),
+            version: Cell::new(begun),
+            parted_at: Cell::new(begun),
             members: RefCell::new(members),
             roster_durable: Cell::new(0),
             roster: RefCell::new(roster),
@@ -192,6 +199,9 @@ impl Array {
             locks: Rc::default(),
             unsettled: RefCell::default(),
             half_written: RefCell::default(),
+            cut_short: RefCell::default(),
+            cut_short_at: Cell::new(begun),
+            settles: Cell::new(false),
             recovering: RefCell::default(),
             distrusted: Cell::new(false),
             marked: Cell::new(false),

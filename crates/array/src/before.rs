@@ -161,11 +161,8 @@ impl Array {
             return Ok((Membership::Alone, None));
         }
         let membership = self.membership(place, manner).await?;
-        let ghost = match membership {
-            Membership::Alone => None,
-            _ => self.ghost_from(place, piece, &membership).map(|(_, ghost)| (Version::default(), ghost)),
-        };
-        Ok((membership, ghost))
+        let ghost = self.ghost_from(place, piece, &membership);
+        Ok((membership, ghost.map(|(_, ghost)| (Version::default(), ghost))))
     }
 
     /// In how many roles older pieces may stand when a store has been made that found them in so many, or

@@ -77,7 +77,7 @@ impl Array {
             }
             copies += usize::from(!header.is_stub);
             // Every other role had a copy: it was in no set.
-            if copies + 1 == header.form.roles() {
+            if copies + 1 == header.form.roles() && !self.is_in_doubt(version) {
                 let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, version));
                 let delete = Op::Delete { container, key, condition: Condition::None };
                 self.packer.unneeded.borrow_mut().push((place.primary, delete));
@@ -92,7 +92,7 @@ impl Array {
         membership: &Membership,
         manner: &Manner,
     ) -> Result<Option<Op>> {
-        if *membership == Membership::Alone {
+        if *membership == Membership::Alone && !self.has_doubts() {
             return Ok(None);
         }
         let Some(device) = self.writable(place.primary) else { return Ok(None) };
@@ -121,6 +121,9 @@ impl Array {
     ) -> Option<(Version, Op)> {
         let Piece { item, header: Some(header), .. } = piece else { return None };
         if item.upload.is_some() || !header.form.is_packed() || self.was_never_packed(header.version) {
+            return None;
+        }
+        if *membership == Membership::Alone && !self.is_in_doubt(header.version) {
             return None;
         }
         let set = match membership {
@@ -176,6 +179,17 @@ impl Array {
 
     /// Puts copies in the place of the stubs of a held key.
     pub(crate) async fn put_copies(self: &Rc<Self>, place: &Place) -> Result<()> {
+        // Where this is cut short some have copies and others stubs: the next start makes them the same.
+        let slot = self.journal.slot().await;
+        let put = self.put_copies_named(place, &[slot.entry(place.container, &place.key)]).await;
+        if put.is_err() {
+            self.leave_unsettled(place, slot).await;
+        }
+        put
+    }
+
+    /// The same, beside what names the keys that it may leave half done.
+    pub(crate) async fn put_copies_named(self: &Rc<Self>, place: &Place, names: &[Op]) -> Result<()> {
         let told = self.ask_all(place, Proof::Record).await?;
         let stubs: Vec<usize> =
             told.iter().filter(|(_, told)| told.is_stub()).map(|(role, _)| *role).collect();
@@ -185,18 +199,13 @@ impl Array {
         let roles = self.all_roles();
         let mut pieces = self.gather(place, None, (1, &roles, None), &Manner::background()).await?;
         let Some(Piece { item, header: Some(header), .. }) = pieces.pop() else { return Err(WRONG_OUTPUT) };
-        // Where this is cut short some have copies and others stubs: the next start makes them the same.
-        let slot = self.journal.slot().await;
         for role in stubs {
             let value = Header { role: role as u8, ..header }.before(item.bytes.clone()).into();
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
             let store = self.store_op(place, role, value, expiry);
-            let batch = Op::Batch(vec![store, slot.entry(place.container, &place.key)]);
+            let batch = Op::Batch([store].into_iter().chain(names.iter().cloned()).collect());
             let stored = self.sent_one(self.member_of(place, role), batch).await;
-            if let Err(error) = self.unless_out(self.member_of(place, role), stored) {
-                self.leave_unsettled(place, slot).await;
-                return Err(error);
-            }
+            self.unless_out(self.member_of(place, role), stored)?;
         }
         Ok(())
     }

@@ -65,6 +65,7 @@ mod tasks;
 mod tests;
 mod told;
 mod transaction;
+mod unfinished;
 mod upload;
 mod walk;
 mod write;

@@ -17,9 +17,7 @@ use crate::gather::Piece;
 use crate::manner::Manner;
 use crate::mechanism::Mechanism;
 use crate::picker::Picker;
-use crate::placement::{self, ARRAY_CONTAINERS};
-use crate::rebuild::page;
-use crate::walk::Source;
+use crate::placement::ARRAY_CONTAINERS;
 use plimsoll_kv::{
     Class, Condition, ContainerId, Device, Durability, Error, Expiry, Form, Op, Output, Request, Result,
     Value,
@@ -65,18 +63,16 @@ impl Array {
     async fn move_all(self: &Rc<Self>, above: &Weak<dyn Device>) -> Result<bool> {
         let before = self.keys_moved.get();
         for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
-            for member in 0..self.count() {
-                let Some(device) = self.readable(member) else { return Ok(false) };
-                let source = Source { device, container: placement::container(container, 0), member };
+            for primary in 0..self.count() {
                 let mut after = None;
-                while let Some(keys) = page(&source, &mut after).await? {
+                while let Some(keys) = self.next_keys(primary, container, &mut after).await? {
                     for some in keys.chunks(LOOKED_AT) {
                         let begun_ns = self.reactor.now_ns();
                         for key in some {
                             if self.closing.get() || !self.all_in() {
                                 return Ok(false);
                             }
-                            self.move_key(above, &source, container, key).await?;
+                            self.move_key(above, container, key).await?;
                         }
                         let now_ns = self.reactor.now_ns();
                         self.rest_until(now_ns + REST * (now_ns - begun_ns)).await;
@@ -95,13 +91,13 @@ impl Array {
     async fn move_key(
         self: &Rc<Self>,
         above: &Weak<dyn Device>,
-        source: &Source,
         container: ContainerId,
         key: &[u8],
     ) -> Result<()> {
         let place = self.place(container, key)?;
         let manner = Manner::background();
-        let piece = match self.read_piece(&source.device, &place, 0, Some((0, 0)), &manner).await {
+        let Some(device) = self.readable(place.primary) else { return Ok(()) };
+        let piece = match self.read_piece(&device, &place, 0, Some((0, 0)), &manner).await {
             Err(Error::NotFound | Error::Unreadable(_)) => return Ok(()),
             piece => piece?,
         };

@@ -19,9 +19,8 @@ use crate::member::{Joining, Member};
 use crate::membership::{roster_key, roster_store};
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
 use crate::policy::Policy;
-use crate::rebuild::page;
 use crate::roster::{Entry, MEMBERS_MAX, MemberState, Roster};
-use crate::walk::Source;
+use crate::walk::{Source, page};
 use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Op, Output, Request};
 use plimsoll_reactor::{Reactor, Work};
@@ -190,8 +189,9 @@ impl Array {
                 let op = Op::Retrieve { container: JOURNAL, key, range: None, pin: false };
                 match background(&device, op).await {
                     Ok(Output::Found(item)) => {
-                        self.half_written.borrow_mut().extend(named(&item.bytes));
-                        self.unsettled.borrow_mut().extend(named(&item.bytes));
+                        for names in [&self.half_written, &self.cut_short, &self.unsettled] {
+                            names.borrow_mut().extend(named(&item.bytes));
+                        }
                     }
                     Ok(_) | Err(Error::NotFound) => {}
                     // Which key that was is not known: all are compared.
@@ -205,19 +205,23 @@ impl Array {
         Ok(())
     }
 
-    /// Makes the keys whole that may not be, though nobody asks for them.
+    /// Makes the keys whole that may not be, though nobody asks for them; unless that is under way.
+    pub(crate) fn settle_soon(self: &Rc<Self>) {
+        if self.settles.replace(true) {
+            return;
+        }
+        let array = self.clone();
+        self.spawn(Work::Background, async move {
+            array.settle_in_time().await;
+            array.settles.set(false);
+        });
+    }
+
     async fn settle_in_time(self: &Rc<Self>) {
         let mut retry_ns = SETTLE_RETRY_NS;
         while !self.closing.get() {
             match self.settle_all(false).await {
-                Ok(0) => {
-                    if !self.distrusted.get()
-                        && let Err(error) = self.mark_named().await
-                    {
-                        tracing::warn!(partition = self.partition, %error, "the next start compares every key");
-                    }
-                    return;
-                }
+                Ok(0) => return,
                 Ok(keys) => tracing::warn!(partition = self.partition, keys, "keys are compared again later"),
                 Err(error) => {
                     tracing::warn!(partition = self.partition, %error, "keys are compared again later")
@@ -239,7 +243,17 @@ impl Array {
             self.unmark_named().await?;
         }
         let array = self.clone();
-        self.spawn(Work::Background, async move { array.settle_in_time().await });
+        self.settles.set(true);
+        self.spawn(Work::Background, async move {
+            array.settle_in_time().await;
+            array.settles.set(false);
+            if !array.closing.get()
+                && !array.distrusted.get()
+                && let Err(error) = array.mark_named().await
+            {
+                tracing::warn!(partition = array.partition, %error, "the next start compares every key");
+            }
+        });
         if self.distrusted.get() {
             tracing::warn!(
                 partition = self.partition,

@@ -21,11 +21,9 @@ use crate::journal::Slot;
 use crate::leave::{Membership, plain_store};
 use crate::manner::Manner;
 use crate::placement::{self, ARRAY_CONTAINERS};
-use crate::rebuild::page;
 use crate::roster::MemberState;
 use crate::round::Rounds;
 use crate::set::{Packed, Set, Stub, set_key};
-use crate::walk::Source;
 use bytes::Bytes;
 use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result, Version};
 use plimsoll_reactor::Work;
@@ -244,21 +242,18 @@ impl Array {
     /// packed together.
     pub(crate) async fn pack_all(self: &Rc<Self>) -> Result<()> {
         for container in (0..ARRAY_CONTAINERS).map(ContainerId).filter(|_| self.forms.has_packed()) {
-            let sources = (0..self.count()).filter_map(|member| {
-                let (device, below) = (self.readable(member)?, placement::container(container, 0));
-                Some((Source { device, container: below, member }, None))
-            });
-            let mut sources: Vec<(Source, Option<Vec<u8>>)> = sources.collect();
-            while !sources.is_empty() && !self.closing.get() && self.all_in() {
+            let mut primaries: Vec<(usize, Option<Vec<u8>>)> =
+                (0..self.count()).map(|primary| (primary, None)).collect();
+            while !primaries.is_empty() && !self.closing.get() && self.all_in() {
                 let mut rest = Vec::new();
-                for (source, mut after) in sources {
-                    let Some(keys) = page(&source, &mut after).await? else { continue };
+                for (primary, mut after) in primaries {
+                    let Some(keys) = self.next_keys(primary, container, &mut after).await? else { continue };
                     for key in keys {
                         self.pack_found(&self.place(container, &key)?).await?;
                     }
-                    rest.push((source, after));
+                    rest.push((primary, after));
                 }
-                sources = rest;
+                primaries = rest;
                 self.wait_for_packing().await;
             }
         }
@@ -284,6 +279,7 @@ impl Array {
             && header.form.is_packed()
             && item.upload.is_none()
             && item.expiry_ms.is_none()
+            && !self.is_in_doubt(header.version)
         {
             self.pack_later(place, (header.form, header.value_bytes));
         }
@@ -385,6 +381,10 @@ impl Array {
         if header.form != form || item.upload.is_some() || item.expiry_ms.is_some() {
             return Ok(None);
         }
+        // No two sets name one version, and one may name this.
+        if self.is_in_doubt(header.version) {
+            return Ok(None);
+        }
         Ok(Some(Joining { place, header, bytes: item.bytes.into() }))
     }
 
@@ -456,9 +456,7 @@ impl Array {
         let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops))));
         let sent = self.send(batches.collect()).await;
         let Some(error) = sent.map_or_else(Some, |sent| sent.refused) else { return Ok(()) };
-        for (Joining { place, .. }, slot) in values.iter().zip(slots) {
-            self.leave_unsettled(place, slot).await;
-        }
+        self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots)).await;
         Err(error)
     }
 }

@@ -13,7 +13,6 @@
 //! a time; here several.
 
 use crate::array::{Array, Place, Scrub};
-use crate::manner::Manner;
 use crate::member::Joining;
 use crate::open::background;
 use crate::pace::Pace;
@@ -21,7 +20,7 @@ use crate::picker::looked_at;
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
 use crate::roster::MemberState;
 use crate::told::{Proof, Told};
-use crate::walk::Source;
+use crate::walk::{Source, page};
 use futures_util::StreamExt;
 use futures_util::future::{join_all, try_join};
 use futures_util::stream;
@@ -36,8 +35,6 @@ use std::rc::Rc;
 const TOGETHER: usize = 32;
 /// A resynchronisation that was hindered goes on after this time.
 const RETRY_NS: u64 = 500_000_000;
-/// Keys of a page.
-pub(crate) const PAGE_KEYS: usize = 256;
 
 impl Array {
     /// Begins to resynchronise a member that is out and there. Without effect on others.
@@ -254,11 +251,9 @@ impl Array {
         if self.roles == 1 {
             return Ok(()); // Its keys were nowhere else: they are lost.
         }
-        let (manner, mut after) = (Manner::background(), None);
+        let mut after = None;
         while self.goes_on(member, number) {
-            let list = |container| page_op(container, &after);
-            let (_, listed) = self.ask_source((primary, self.roles), container, &manner, list).await?;
-            let Some(keys) = page_of(listed, &mut after) else { return Ok(()) };
+            let Some(keys) = self.next_keys(primary, container, &mut after).await? else { return Ok(()) };
             let each = keys.iter().map(async |key| {
                 let turn = pace.turn(self.reactor.now_ns());
                 self.rest_until(turn.at_ns).await;
@@ -412,10 +407,10 @@ impl Array {
         if self.forms.has_packed() && are_told && are_sure {
             self.sweep_ghosts(begun).await?;
         }
-        self.pack_all().await?;
         if self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
             self.mark_named().await?;
         }
+        self.pack_all().await?;
         Ok(true)
     }
 
@@ -472,21 +467,4 @@ impl Array {
             1
         })
     }
-}
-
-/// The next page of keys of a member, and where it ended; nothing at the end.
-pub(crate) async fn page(source: &Source, after: &mut Option<Vec<u8>>) -> Result<Option<Vec<Vec<u8>>>> {
-    let listed = background(&source.device, page_op(source.container, after)).await?;
-    Ok(page_of(listed, after))
-}
-
-fn page_op(container: ContainerId, after: &Option<Vec<u8>>) -> Op {
-    Op::List { container, prefix: Vec::new(), after: after.clone(), limit: PAGE_KEYS }
-}
-
-/// The keys of a page, and where it ended; nothing at the end.
-fn page_of(listed: Output, after: &mut Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
-    let Output::Listed(page) = listed else { return None };
-    *after = Some(page.keys.last()?.clone());
-    Some(page.keys)
 }

@@ -13,7 +13,6 @@
 //! * the key is held from the first look to the last write.
 
 use crate::array::{Array, Place};
-use crate::leave::Membership;
 use crate::manner::Manner;
 use crate::placement;
 use crate::recover::SetState;
@@ -73,6 +72,7 @@ impl Array {
         }
         let key = (place.container, place.key.clone());
         self.half_written.borrow_mut().remove(&key);
+        self.cut_short.borrow_mut().remove(&key);
         self.unsettled.borrow_mut().remove(&key);
         Ok(())
     }
@@ -180,21 +180,6 @@ impl Array {
             Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => Ok(BySet::Lost),
             told => told,
         }
-    }
-
-    /// Puts copies in the place of the stubs of a held key that was half written with a set that was not
-    /// finished: nobody was told of it.
-    async fn leave_unfinished_set(self: &Rc<Self>, place: &Place) -> Result<()> {
-        let manner = Manner::background();
-        let Membership::Of(_, stub) = self.membership(place, &manner).await? else { return Ok(()) };
-        if self.state_of_set(place.container, &stub, &manner).await? != SetState::Partial {
-            return Ok(());
-        }
-        // Of others that it names it may turn out to give the value: they go on relying on it.
-        self.leave_any_set(place).await?;
-        self.put_copies(place).await?;
-        self.regroup_later(place.container, &stub);
-        Ok(())
     }
 
     /// Whether a write of a key may have been cut short.

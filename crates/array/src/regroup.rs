@@ -111,8 +111,8 @@ impl Array {
         if !living.is_empty() && !self.all_in() {
             return Ok(false);
         }
+        self.put_copies_of_all(&living.iter().map(|(place, _)| place).collect::<Vec<_>>()).await?;
         for (place, value) in &living {
-            self.put_copies(place).await?;
             self.pack_later(place, *value);
         }
         self.delete_ghosts(container, &set).await?;

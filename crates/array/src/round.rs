@@ -217,20 +217,19 @@ impl Array {
                 for (Joining { place, .. }, slot) in values.iter().zip(slots) {
                     if let Err(left) = self.undo(place, &taken).await {
                         tracing::error!(partition = self.partition, %left, "a write is undone later");
-                        self.leave_unsettled(place, slot).await;
+                        self.leave_cut_short([(place, slot)]).await;
                     }
                 }
                 self.delete_set(values[0].place.container, &set).await;
                 values.iter().map(|_| Outcome::Failed(error.clone())).collect()
             }
             failed => {
-                let mut outcomes = Vec::new();
-                for (Joining { place, .. }, slot) in values.iter().zip(slots) {
-                    self.leave_unsettled(place, slot).await;
-                    let nowhere = || self.nowhere(place, usize::from(set.data));
-                    outcomes.push(Outcome::Failed(failed.as_ref().err().cloned().unwrap_or_else(nowhere)));
-                }
-                outcomes
+                self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots)).await;
+                let error = |value: &Joining| match &failed {
+                    Err(error) => error.clone(),
+                    Ok(_) => self.nowhere(&value.place, set.data.into()),
+                };
+                values.iter().map(|value| Outcome::Failed(error(value))).collect()
             }
         }
     }

@@ -16,14 +16,13 @@ use crate::manner::Manner;
 use crate::open::background;
 use crate::pace::Pace;
 use crate::placement::{self, ARRAY_CONTAINERS};
-use crate::rebuild::page;
 use crate::recover::Record;
 use crate::regroup::Lives;
 use crate::roster::MemberState;
 use crate::set::{
     Packed, Set, VERSION_BYTES, decode_version, encode_version, ghost_key, is_ghost, lasting_key, set_key,
 };
-use crate::walk::Source;
+use crate::walk::{Source, page};
 use futures_util::TryStreamExt;
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, Version};
 use std::pin::pin;
@@ -293,7 +292,7 @@ impl Array {
     }
 
     /// The set that a ghost names; nothing if there is none that can be read.
-    async fn ghost_name(
+    pub(crate) async fn ghost_name(
         &self,
         device: &Rc<dyn Device>,
         container: ContainerId,

@@ -8,12 +8,16 @@
 
 use crate::array::Array;
 use crate::manner::Manner;
+use crate::open::background;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::read::WRONG_OUTPUT;
 use crate::told::{Proof, Told};
 use futures_util::future::try_join_all;
 use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, Stats};
 use std::rc::Rc;
+
+/// Keys of a page.
+pub(crate) const PAGE_KEYS: usize = 256;
 
 /// Where the keys of a primary are told: a member, and its container.
 pub(crate) struct Source {
@@ -102,6 +106,20 @@ impl Array {
             let names: Vec<String> = members.map(|member| self.name(member)).collect();
             Error::Unreadable(format!("the keys of {} cannot be told: out", names.join(", ")))
         }))
+    }
+
+    /// The next page of the keys of a primary, as the first tells them that can, and where it ended; nothing
+    /// at the end.
+    pub(crate) async fn next_keys(
+        self: &Rc<Self>,
+        primary: usize,
+        container: ContainerId,
+        after: &mut Option<Vec<u8>>,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
+        let list = |container| page_op(container, after);
+        let manner = Manner::background();
+        let (_, listed) = self.ask_source((primary, self.roles), container, &manner, list).await?;
+        Ok(page_of(listed, after))
     }
 
     pub(crate) async fn list(
@@ -220,4 +238,21 @@ async fn stored_bytes(
         bytes += stats.bytes;
     }
     Ok(bytes)
+}
+
+/// The next page of keys of a member, and where it ended; nothing at the end.
+pub(crate) async fn page(source: &Source, after: &mut Option<Vec<u8>>) -> Result<Option<Vec<Vec<u8>>>> {
+    let listed = background(&source.device, page_op(source.container, after)).await?;
+    Ok(page_of(listed, after))
+}
+
+fn page_op(container: ContainerId, after: &Option<Vec<u8>>) -> Op {
+    Op::List { container, prefix: Vec::new(), after: after.clone(), limit: PAGE_KEYS }
+}
+
+/// The keys of a page, and where it ended; nothing at the end.
+fn page_of(listed: Output, after: &mut Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+    let Output::Listed(page) = listed else { return None };
+    *after = Some(page.keys.last()?.clone());
+    Some(page.keys)
 }

@@ -21,7 +21,7 @@ fn each_set_is_told_once_by_all_that_hold_it() {
         settled(&reactor).await;
         let told: Vec<_> = array.each_set(DB).try_collect().await.unwrap();
         let (sets, ghosts) = found_sets(&bench).await;
-        assert!(sets.len() > 2 * crate::rebuild::PAGE_KEYS && ghosts == 0, "{} sets", sets.len());
+        assert!(sets.len() > 2 * crate::walk::PAGE_KEYS && ghosts == 0, "{} sets", sets.len());
         let names: BTreeSet<_> = told.iter().map(|(name, _)| *name).collect();
         assert_eq!((told.len(), names), (sets.len(), sets.iter().map(|set| set.name).collect()));
         for (name, members) in &told {
@@ -121,6 +121,45 @@ fn a_device_whose_sets_cannot_be_told_keeps_no_other_from_coming_in() {
         reactor.sleep_ns(1_000_000).await;
         assert!(array.each_set(DB).try_collect::<Vec<_>>().await.is_err());
     });
+}
+
+/// Values that stand as copies are found by what others tell.
+#[test]
+fn a_device_whose_keys_cannot_be_told_keeps_no_value_from_being_packed() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 6, 4, 2);
+        let fails = FaultDevice::new(
+            bench.below[4].clone(),
+            FaultPolicy::Never,
+            Error::Unreadable("broken for a test".to_owned()),
+        );
+        bench.members[4] = fails.clone();
+        let array = bench.open().await;
+        array.take_out(1, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        fill(&array, 90, 1).await;
+        let fresh = bench.fresh(1, 77);
+        array.replace(1, fresh).await.unwrap();
+        bench.whole(&array).await;
+        // What waited to be packed is forgotten.
+        let array = bench.open().await;
+        settled(&reactor).await;
+        assert!(found_sets(&bench).await.0.is_empty(), "nothing is packed while a device is out");
+        fails.set_policy(FaultPolicy::When(Box::new(|request| matches!(request.op, Op::List { .. }))));
+        array.scrub();
+        settled(&reactor).await;
+        let (found, _) = found_sets(&bench).await;
+        let packed: usize = found.iter().map(|set| set.values.len()).sum();
+        assert!(packed > 80, "{packed} of 90 are packed");
+        check_values(&array).await;
+    });
+}
+
+async fn check_values(array: &std::rc::Rc<crate::Array>) {
+    for number in 0..90 {
+        let given = super::bench::bytes(array, &format!("key:{number}")).await;
+        assert_eq!(given, Some(value(number, 1)), "key:{number}");
+    }
 }
 
 /// Those of which the set cannot be told when they are made, as who would know is out, go with what they

@@ -1,10 +1,16 @@
 //! Sets that were being made when the server died: nobody relies on what they lack.
 
-use super::bench::{bytes, run, set};
+use super::bench::{Bench, bytes, del, run, set};
 use super::packing::{bench, found_sets, pieces, settled, value};
+use crate::Array;
+use crate::header::Header;
 use crate::placement;
 use crate::set::set_named;
-use plimsoll_kv::Op;
+use futures_util::future::join_all;
+use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
+use plimsoll_kv::{Error, Op, Value};
+use plimsoll_reactor::Reactor;
+use std::rc::Rc;
 
 /// A key with this primary, of so many members.
 fn key_at(primary: usize, members: usize, word: &str) -> String {
@@ -50,4 +56,145 @@ fn a_device_that_comes_in_takes_no_copy_away_for_a_set_that_was_never_finished()
             assert_eq!(bytes(&array, name).await, Some(value(20 + number, 1)), "{name}");
         }
     });
+}
+
+/// Whether a request stores a key in a role but the first, as a stub or as a copy.
+fn brings(op: &Op, name: &str, as_stub: bool) -> bool {
+    match op {
+        Op::Batch(ops) => ops.iter().any(|op| brings(op, name, as_stub)),
+        Op::Store { key, value: Value::Bytes(value), .. } if key == name.as_bytes() => {
+            Header::decode(value.start()).is_ok_and(|header| header.role > 0 && header.is_stub == as_stub)
+        }
+        _ => false,
+    }
+}
+
+/// A key goes, and then the device of another one: whatever was cut short, that one is there.
+async fn outlives(array: &Rc<Array>, bench: &Bench, (goes, stays): (&str, &str), length: usize) {
+    del(array, goes).await.unwrap();
+    let primary = placement::primary(stays.as_bytes(), bench.members.len());
+    bench.members[primary].set_policy(FaultPolicy::From(1));
+    assert_eq!(bytes(array, stays).await, Some(value(length, 1)), "{stays}, without {goes}");
+}
+
+/// What goes is let go at once, or when the array has had time to look at what was cut short.
+async fn opened(reactor: &Reactor, bench: &Bench, waits: bool) -> Rc<Array> {
+    let array = bench.open().await;
+    if waits {
+        settled(reactor).await;
+    }
+    array
+}
+
+/// The server dies when one key has its stub, and the other one not yet (seed 7626).
+#[test]
+fn packing_that_was_cut_short_leaves_no_key_to_a_set_that_another_is_not_in() {
+    for waits in [false, true] {
+        run(move |reactor| async move {
+            let bench = bench(&reactor, 4, 2, 1);
+            let names = [key_at(1, 4, "s"), key_at(3, 4, "t")];
+            let array = bench.open().await;
+            let late = names[1].clone();
+            bench.loses(0, move |op| brings(op, &late, true));
+            for (number, name) in names.iter().enumerate() {
+                set(&array, name, &value(20 + number, 1)).await.unwrap();
+            }
+            settled(&reactor).await;
+            assert_eq!(pieces(&bench, &names[0], 2).await[1], None, "it has its stub");
+            assert!(pieces(&bench, &names[1], 2).await[1].is_some(), "and the other one not");
+            let array = opened(&reactor, &bench, waits).await;
+            outlives(&array, &bench, (&names[1], &names[0]), 20).await;
+        });
+    }
+}
+
+/// The server dies when one key stands as copies again, and the other one not yet (seed 7626).
+#[test]
+fn taking_apart_that_was_cut_short_leaves_no_key_to_a_set_that_another_has_left() {
+    for waits in [false, true] {
+        run(move |reactor| async move {
+            let bench = bench(&reactor, 5, 3, 1);
+            let names: Vec<String> = (0..3).map(|primary| key_at(primary, 5, "s")).collect();
+            let array = bench.open().await;
+            let each = names.iter().enumerate().map(async |(number, name)| {
+                set(&array, name, &value(20 + number, 1)).await.unwrap();
+            });
+            join_all(each).await;
+            settled(&reactor).await;
+            let (found, _) = found_sets(&bench).await;
+            let keys = found[0].values.iter().map(|value| String::from_utf8_lossy(&value.key).into_owned());
+            let [first, second, gone] = &keys.collect::<Vec<_>>()[..] else { panic!("{found:?}") };
+            let late = second.clone();
+            let holder = (placement::primary(late.as_bytes(), 5) + 1) % 5;
+            bench.loses(holder, move |op| brings(op, &late, false));
+            del(&array, gone).await.unwrap();
+            settled(&reactor).await;
+            assert!(pieces(&bench, first, 2).await[1].is_some(), "it has a copy");
+            assert_eq!(pieces(&bench, second, 2).await[1], None, "and the other one not");
+            let array = opened(&reactor, &bench, waits).await;
+            let length = 20 + names.iter().position(|name| name == second).unwrap();
+            outlives(&array, &bench, (first, second), length).await;
+        });
+    }
+}
+
+/// A round of two keys of which the second one's stub is lacking, on a device that holds nothing else of it.
+async fn cut_round(reactor: &Reactor) -> (Vec<String>, Bench) {
+    for tried in 0..20 {
+        let bench = bench(reactor, 6, 2, 1);
+        let array = bench.open().await;
+        let names = [0, 2].map(|primary| key_at(primary, 6, &format!("s{tried}"))).to_vec();
+        let late = names[1].clone();
+        bench.loses(3, move |op| brings(op, &late, true));
+        for number in 0..40 {
+            set(&array, &format!("warm:{number}"), b"so that others are expected").await.unwrap();
+        }
+        for (number, name) in names.iter().enumerate() {
+            let (array, name) = (array.clone(), name.clone());
+            reactor.spawn(plimsoll_reactor::Work::Kv, async move {
+                let _ = set(&array, &name, &value(20 + number, 1)).await;
+            });
+        }
+        reactor.sleep_ns(1_000_000_000).await;
+        let named = |key: &[u8]| names.iter().any(|name| name.as_bytes() == key);
+        let (found, _) = found_sets(&bench).await;
+        let cut = found.iter().find(|set| set.values.iter().all(|value| named(&value.key)));
+        if cut.is_some_and(|set| set.values.len() == 2 && !set.holders.contains(&3)) {
+            return (names, bench);
+        }
+    }
+    panic!("no such round")
+}
+
+#[test]
+fn a_round_that_was_cut_short_leaves_no_key_to_a_set_that_another_is_not_in() {
+    for waits in [false, true] {
+        run(move |reactor| async move {
+            let (names, bench) = cut_round(&reactor).await;
+            let array = opened(&reactor, &bench, waits).await;
+            outlives(&array, &bench, (&names[1], &names[0]), 20).await;
+        });
+    }
+}
+
+/// A device has no room for a stub, and the other key has its one.
+#[test]
+fn packing_that_was_refused_leaves_no_key_to_a_set_that_another_is_not_in() {
+    for waits in [false, true] {
+        run(move |reactor| async move {
+            let mut bench = bench(&reactor, 4, 2, 1);
+            let names = [key_at(1, 4, "s"), key_at(3, 4, "t")];
+            let full = FaultDevice::new(bench.below[0].clone(), FaultPolicy::Never, Error::NoSpace);
+            bench.members[0] = full.clone();
+            let array = bench.open().await;
+            let late = names[1].clone();
+            full.set_policy(FaultPolicy::When(Box::new(move |request| brings(&request.op, &late, true))));
+            for (number, name) in names.iter().enumerate() {
+                set(&array, name, &value(20 + number, 1)).await.unwrap();
+            }
+            reactor.sleep_ns(if waits { 500_000_000 } else { 55_000_000 }).await;
+            assert!(pieces(&bench, &names[1], 2).await[1].is_some(), "it has no stub");
+            outlives(&array, &bench, (&names[1], &names[0]), 20).await;
+        });
+    }
 }

@@ -1,0 +1,119 @@
+//! Unfinished sets: what stands of one that was being made, or taken apart, when that was cut short.
+//!
+//! Role: packing, rounds and regrouping change several keys, one member after the other. Cut short, one key
+//! may have stubs of a set while another that the set names has none, and would leave it without keeping what
+//! the first needs. A key that was half written leaves such a set; until all have been looked at, whatever a
+//! set may name is kept when it goes. Place on the path: when a half-written key is made whole, and before
+//! every change of a key, where values are packed.
+//!
+//! Invariants:
+//! * the journal names every key that has a stub of a set that was cut short: packing names a key beside its
+//!   stub, and taking apart names all that live in the set beside each copy;
+//! * when none of them is left that was not looked at, every value that a set names, of which any key has a
+//!   stub, is in that set, or kept for it;
+//! * until then a value that is older than what was cut short does not go without being kept.
+//!
+//! Never: it takes a key from a set before what the others need of it is kept.
+
+use crate::array::{Array, Place};
+use crate::journal::Slot;
+use crate::leave::{Membership, is_no_set};
+use crate::manner::Manner;
+use crate::placement;
+use crate::recover::SetState;
+use crate::set::{Packed, Set, Stub, ghost_key, lasting_key};
+use plimsoll_kv::{ContainerId, Op, Result, Version};
+use std::rc::Rc;
+
+impl Array {
+    /// Whether sets may name values that are not known to be in any.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.forms.has_packed() && (self.distrusted.get() || !self.cut_short.borrow().is_empty())
+    }
+
+    /// Whether such a set may name a value: not one that is newer than what was cut short.
+    pub(crate) fn is_in_doubt(&self, version: Version) -> bool {
+        self.has_doubts() && version <= self.cut_short_at.get()
+    }
+
+    /// Keys whose set was being made, or taken apart, stay named in the journal, and are made whole soon.
+    pub(crate) async fn leave_cut_short<'a>(
+        self: &Rc<Self>,
+        each: impl IntoIterator<Item = (&'a Place, Slot)>,
+    ) {
+        self.cut_short_at.set(self.next_version());
+        for (place, slot) in each {
+            self.cut_short.borrow_mut().insert((place.container, place.key.clone()));
+            self.leave_unsettled(place, slot).await;
+        }
+        self.settle_soon();
+    }
+
+    /// Puts copies in the place of the stubs of held keys of one set, all of which are named beside each.
+    pub(crate) async fn put_copies_of_all(self: &Rc<Self>, places: &[&Place]) -> Result<()> {
+        let mut slots = Vec::new();
+        for _ in places {
+            slots.push(self.journal.slot().await);
+        }
+        let named = places.iter().zip(&slots);
+        let names: Vec<Op> = named.map(|(place, slot)| slot.entry(place.container, &place.key)).collect();
+        for place in places {
+            if let Err(error) = self.put_copies_named(place, &names).await {
+                self.leave_cut_short(places.iter().copied().zip(slots)).await;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts copies in the place of the stubs of a held key that was half written, if its set is not finished:
+    /// a member lacks what it should have of it, or another key that it names is not in it.
+    pub(crate) async fn leave_unfinished_set(self: &Rc<Self>, place: &Place) -> Result<()> {
+        let manner = Manner::background();
+        let Membership::Of(_, stub) = self.membership(place, &manner).await? else { return Ok(()) };
+        let is_whole = self.state_of_set(place.container, &stub, &manner).await? != SetState::Partial;
+        if is_whole && self.are_others_in(place, &stub).await? {
+            return Ok(());
+        }
+        // Of others that it names it may turn out to give the value: they go on relying on it.
+        self.leave_any_set(place).await?;
+        self.put_copies(place).await?;
+        self.regroup_later(place.container, &stub);
+        Ok(())
+    }
+
+    /// Whether every other value of the set of a held key is in it, or kept for it.
+    async fn are_others_in(self: &Rc<Self>, place: &Place, stub: &Stub) -> Result<bool> {
+        let Some(set) = self.find_set(place.container, stub).await? else { return Ok(false) };
+        for (at, value) in set.values.iter().enumerate().filter(|(_, value)| value.key != place.key) {
+            let other = self.place(place.container, &value.key)?;
+            let is_in = match self.membership(&other, &Manner::background()).await? {
+                Membership::Of(version, its) => version == value.version && its.set == set.name,
+                Membership::Alone => false,
+                // It counts as packed, and gets a stub when a member comes that may have one.
+                Membership::Unknown => true,
+            };
+            if !is_in && !self.is_kept_for(place.container, &set, (at, value)).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the member of a value keeps it for a set, or for whichever needs it.
+    async fn is_kept_for(
+        self: &Rc<Self>,
+        container: ContainerId,
+        set: &Set,
+        (at, value): (usize, &Packed),
+    ) -> Result<bool> {
+        let Some(device) = self.readable(self.primary_of_value(set, at)) else { return Ok(false) };
+        for key in [ghost_key(&self.tag, value.version), lasting_key(&self.tag, value.version)] {
+            let name = self.ghost_name(&device, placement::sets(container), &key).await?;
+            if name.is_some_and(|name| name == set.name || is_no_set(name)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
