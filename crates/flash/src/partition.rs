@@ -184,7 +184,9 @@ impl Partition {
             return Err(Error::KeyTooLong);
         }
         match request.op {
-            op @ Op::Store { .. } => self.store(op, request.lifetime, durability).await,
+            op @ Op::Store { .. } => {
+                self.store(op, (request.lifetime, request.deadline_ns), durability).await
+            }
             Op::Retrieve { container, key, range, pin } => self.retrieve(container, &key, range, pin).await,
             Op::RetrievePart { upload, part, range, .. } => self.retrieve_part(upload, part, range).await,
             Op::Pin { upload, .. } => self.pin(upload),
@@ -203,15 +205,18 @@ impl Partition {
             Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit).await,
             Op::Clear { container } => self.clear(container, durability).await,
             Op::Batch(ops) => match Op::releases(&ops) {
-                None => self.batch(ops, request.lifetime, durability).await,
+                None => self.batch(ops, (request.lifetime, request.deadline_ns), durability).await,
                 Some(keys) => self.release_all(&keys, durability).await,
             },
             Op::Release { container, key } => self.release(container, &key, durability).await,
             Op::Revert { container, key } => self.revert(container, &key, durability).await,
             Op::UploadBegin { container, key, length, shared_bytes, .. } => {
-                self.upload_begin(container, &key, length, shared_bytes).await
+                self.in_time(request.deadline_ns, self.upload_begin(container, &key, length, shared_bytes))
+                    .await
             }
-            Op::UploadPart { upload, key, bytes } => self.upload_part(upload, &key, &bytes).await,
+            Op::UploadPart { upload, key, bytes } => {
+                self.upload_part(upload, (&key, &bytes), request.deadline_ns).await
+            }
             Op::UploadShare { upload, from, parts, .. } => self.upload_share(upload, from, parts).await,
             Op::UploadAbort { upload, .. } => self.upload_abort(upload),
             Op::Stats { container } => Ok(Output::Stats(self.stats(container))),

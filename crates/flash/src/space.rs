@@ -8,7 +8,9 @@ use crate::format::UNIT_BYTES;
 use crate::metrics::add;
 use crate::partition::Partition;
 use crate::segments::KEPT_MIN;
+use futures_util::future::{Either, select};
 use plimsoll_kv::{Error, Result};
+use std::pin::pin;
 
 /// Free segments that stores leave to cleaning, beyond those kept.
 const BACKGROUND_SEGMENTS: u32 = 3;
@@ -124,6 +126,22 @@ impl Partition {
             return Err(if has_space { Error::NoMemory } else { Error::NoSpace });
         }
         self.wait_to_store().await
+    }
+
+    /// Waits for what comes before a change, of which nothing is done by then; an error if that takes until
+    /// after the deadline. 0: as long as it takes.
+    pub(crate) async fn in_time<T>(
+        &self,
+        deadline_ns: u64,
+        waits: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        if deadline_ns == 0 {
+            return waits.await;
+        }
+        match select(pin!(waits), pin!(self.reactor.sleep_until(deadline_ns))).await {
+            Either::Left((waited, _)) => waited,
+            Either::Right(_) => Err(Error::Overloaded),
+        }
     }
 
     /// Lets a small store in that goes on when the device is full, as deletes do.

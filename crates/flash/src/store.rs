@@ -80,7 +80,7 @@ impl Partition {
     pub(crate) async fn store(
         self: &Rc<Self>,
         op: Op,
-        lifetime: Lifetime,
+        (lifetime, deadline_ns): (Lifetime, u64),
         durability: Durability,
     ) -> Result<Output> {
         let Op::Store { container, key, value, condition, expiry, retain, want_previous, .. } = op else {
@@ -96,7 +96,7 @@ impl Partition {
             if is_books {
                 self.admit_small().await?;
             } else {
-                self.admit(admitted).await?;
+                self.in_time(deadline_ns, self.admit(admitted)).await?;
             }
             let known = if asked.only_whose(&given) { self.known_at(&hold.place, &key) } else { None };
             let looked;
@@ -126,7 +126,7 @@ impl Partition {
                 dooms: looked.dooms,
             };
             match self.append_store(&judged, !is_books, durability) {
-                Err(Error::NoSpace) => self.wait_to_write(!is_books).await?,
+                Err(Error::NoSpace) => self.in_time(deadline_ns, self.wait_to_write(!is_books)).await?,
                 Err(error) => return Err(error),
                 Ok(version) => {
                     let frame = self.log.frame();

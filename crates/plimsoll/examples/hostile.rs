@@ -7,8 +7,9 @@
 //! some that come and go; or only those KINDs of them. Prints percentiles of each round, what memory the
 //! process PID holds, and the ratio of the medians.
 //!
-//! Role: a measurement beside a running server. Never: it starts one. The hostile clients take about a tenth
-//! of their processor, so that the honest ones are not held up by their neighbours on this side.
+//! Role: a measurement beside a running server. Never: it starts one. The hostile clients are a process of
+//! their own, which runs when nobody else wants its processor (`chrt --idle`): clients of other machines
+//! would not keep the honest ones from theirs.
 #![allow(clippy::disallowed_methods, reason = "an example measures real time")]
 #![allow(clippy::print_stdout, reason = "an example prints its result")]
 
@@ -17,6 +18,7 @@ mod load;
 use load::{Client, Latencies, at, gets, median, told};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -31,6 +33,8 @@ const ALONE_PART: u64 = 5;
 /// Bytes of one write: a kernel that does not interrupt a system call lets the honest clients, which run on
 /// the same processor, wait for its end.
 const WRITE_BYTES: usize = 64 << 10;
+/// The first word of the process of the hostile clients.
+const ATTACK: &str = "--attack";
 /// A value that takes many sends.
 const LONG_BYTES: usize = 10 << 20;
 
@@ -166,29 +170,47 @@ fn memory_mib(process: &str) -> (u64, u64) {
     (field("VmRSS:"), field("VmHWM:"))
 }
 
-/// Honest load beside all hostile clients at once.
-fn attacked(address: &str, rate: u64, seconds: u64, only: &[String]) -> (Latencies, u64, u64) {
+/// All hostile clients, or those of these kinds, until the standard input ends; connections made, and ended.
+fn attack(address: &str, only: &[String]) {
     let (stop, cut, made) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let attack = Arc::new(Attack { address: address.to_owned(), stop, cut, made });
     let chosen = KINDS.iter().filter(|(name, _, _)| only.is_empty() || only.iter().any(|one| one == name));
-    let threads: Vec<_> = chosen.flat_map(|(_, clients, kind)| vec![*kind; *clients]).collect();
+    let kinds: Vec<fn(&Attack)> = chosen.flat_map(|(_, clients, kind)| vec![*kind; *clients]).collect();
     let spawn = |work: fn(&Attack)| {
         let attack = attack.clone();
-        thread::spawn(move || {
-            // The honest requests are measured, so this thread waits for them where both run.
-            rustix::process::nice(19).expect("a thread may become less urgent");
-            work(&attack);
-        })
+        thread::spawn(move || work(&attack))
     };
-    let threads: Vec<_> = threads.into_iter().map(spawn).collect();
-    let latencies = gets(address, rate, seconds);
+    let threads: Vec<_> = kinds.into_iter().map(spawn).collect();
+    std::io::stdin().read_to_end(&mut Vec::new()).expect("the input ends");
     attack.stop.store(true, Relaxed);
     threads.into_iter().for_each(|thread| thread.join().expect("no hostile client fails"));
-    (latencies, attack.made.load(Relaxed), attack.cut.load(Relaxed))
+    println!("{} {}", attack.made.load(Relaxed), attack.cut.load(Relaxed));
+}
+
+/// Honest load beside hostile clients; connections that those made, and that ended.
+fn attacked(address: &str, rate: u64, seconds: u64, only: &[String]) -> (Latencies, u64, u64) {
+    let itself = std::env::current_exe().expect("it was started");
+    let mut command = Command::new("chrt");
+    command.args(["--idle", "0"]).arg(itself).args([ATTACK, address]).args(only);
+    let hostile = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut hostile = hostile.expect("chrt (util-linux) is there");
+    let latencies = gets(address, rate, seconds);
+    drop(hostile.stdin.take());
+    let ended = hostile.wait_with_output().expect("the hostile clients end");
+    assert!(ended.status.success(), "a hostile client failed");
+    let told = String::from_utf8(ended.stdout).expect("numbers");
+    let mut counts = told.split_whitespace().map(|count| count.parse().expect("a number"));
+    let mut next = || counts.next().expect("two numbers");
+    (latencies, next(), next())
 }
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, address, only @ ..] = args.as_slice()
+        && word == ATTACK
+    {
+        return attack(address, only);
+    }
     let [address, process, rate, seconds, rounds, only @ ..] = args.as_slice() else {
         panic!("hostile ADDRESS PID RATE SECONDS ROUNDS [KIND ...]")
     };

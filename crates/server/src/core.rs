@@ -132,6 +132,10 @@ pub fn serve_core(
         lines: Lines::default(),
         changed: WaitList::default(),
     });
+    let patient = shared.clone();
+    volume.set_patience(Box::new(move || {
+        patient.parameters.get(Parameter::TryagainAfter).unsigned_abs() * 1_000_000
+    }));
     let weak = Rc::downgrade(&core);
     volume.set_answerer(Rc::new(move |question| {
         weak.upgrade().map(|core| core.answer(question)).unwrap_or_default()

@@ -22,6 +22,8 @@ pub enum Parameter {
     SlowlogMaxLen,
     /// Seconds after which an idle client is cut; 0: never.
     Timeout,
+    /// Milliseconds after which a command that could not be begun is refused; 0: it waits.
+    TryagainAfter,
 }
 
 /// What is fixed about a parameter.
@@ -42,7 +44,7 @@ pub struct Spec {
 }
 
 /// All parameters, in the order of [`Parameter`].
-pub static PARAMETERS: [Spec; 5] = [
+pub static PARAMETERS: [Spec; 6] = [
     Spec {
         parameter: Parameter::ClientsMax,
         name: "maxclients",
@@ -80,6 +82,14 @@ pub static PARAMETERS: [Spec; 5] = [
         name: "timeout",
         key: "timeout",
         default: 0,
+        min: 0,
+        max: i32::MAX as i64,
+    },
+    Spec {
+        parameter: Parameter::TryagainAfter,
+        name: "tryagain-after",
+        key: "tryagain-after",
+        default: 10_000,
         min: 0,
         max: i32::MAX as i64,
     },

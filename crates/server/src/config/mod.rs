@@ -90,6 +90,8 @@ pub struct Layer {
     pub slowlog_max_len: Option<i64>,
     /// See [`Parameter::Timeout`].
     pub timeout: Option<i64>,
+    /// See [`Parameter::TryagainAfter`].
+    pub tryagain_after: Option<i64>,
     /// See [`Config::enable_debug_command`].
     pub enable_debug_command: Option<DebugCommand>,
     /// Where NVMe/TCP is served: not yet.
@@ -242,6 +244,8 @@ pub struct Config {
     pub slowlog_max_len: i64,
     /// Seconds after which an idle client is cut; 0: never.
     pub timeout: i64,
+    /// Milliseconds after which a command that could not be begun is refused; 0: it waits.
+    pub tryagain_after: i64,
     /// Who may use DEBUG.
     pub enable_debug_command: DebugCommand,
     /// What clients have to give before anything else.
@@ -295,6 +299,7 @@ impl Layer {
             slowlog_log_slower_than: self.slowlog_log_slower_than.or(below.slowlog_log_slower_than),
             slowlog_max_len: self.slowlog_max_len.or(below.slowlog_max_len),
             timeout: self.timeout.or(below.timeout),
+            tryagain_after: self.tryagain_after.or(below.tryagain_after),
             enable_debug_command: self.enable_debug_command.or(below.enable_debug_command),
             nvme: self.nvme.or(below.nvme),
             cache: self.cache.or(below.cache),
@@ -367,6 +372,7 @@ impl Config {
             slowlog_log_slower_than: checked(Parameter::SlowlogLogSlowerThan, layer.slowlog_log_slower_than)?,
             slowlog_max_len: checked(Parameter::SlowlogMaxLen, layer.slowlog_max_len)?,
             timeout: checked(Parameter::Timeout, layer.timeout)?,
+            tryagain_after: checked(Parameter::TryagainAfter, layer.tryagain_after)?,
             enable_debug_command: layer.enable_debug_command.unwrap_or_default(),
             password: layer.password,
             unprotected,
@@ -383,6 +389,7 @@ impl Config {
             .with(Parameter::SlowlogLogSlowerThan, self.slowlog_log_slower_than)
             .with(Parameter::SlowlogMaxLen, self.slowlog_max_len)
             .with(Parameter::Timeout, self.timeout)
+            .with(Parameter::TryagainAfter, self.tryagain_after)
     }
 
     /// As TOML, every setting in force.

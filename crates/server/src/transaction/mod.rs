@@ -65,7 +65,7 @@ impl Transaction {
     /// # Errors
     /// A partition refuses; nothing is held then.
     pub(crate) async fn begin(core: &Rc<Core>, held: Held) -> Result<Rc<Transaction>> {
-        let permit = core.volume.transaction().await;
+        let permit = core.volume.transaction().await?;
         let transaction = Rc::new(Transaction {
             core: core.clone(),
             id: Cell::new(None),

@@ -23,13 +23,14 @@ mod transaction;
 pub use message::{Message, Question};
 
 use crate::limits::{LOCAL_IN_FLIGHT_MAX, REMOTE_IN_FLIGHT_MAX, STEPS_IN_FLIGHT_MAX, TRANSACTIONS_MAX};
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use message::Waiting;
 use plimsoll_kv::{Completion, ContainerId, Device, Error, LocalFuture, Op, Request, Result, Slot};
 use plimsoll_reactor::sync::{Permit, Permits};
 use plimsoll_reactor::{CoreId, Mailbox, Port, Reactor, Work};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 
 /// What is the same for all partitions.
@@ -93,7 +94,11 @@ pub struct Volume {
     answerer: RefCell<Option<Answerer>>,
     /// See [`Volume::device_ns`].
     device_ns: Cell<u64>,
+    patience: OnceCell<Patience>,
 }
+
+/// How long a request waits before it is begun, in nanoseconds; 0: as long as it takes.
+pub type Patience = Box<dyn Fn() -> u64>;
 
 impl Volume {
     /// The volume of this core, whose own partitions come later ([`Volume::give`]).
@@ -121,6 +126,7 @@ impl Volume {
                 mailbox,
                 answerer: RefCell::default(),
                 device_ns: Cell::new(0),
+                patience: OnceCell::new(),
             }
         })
     }
@@ -149,6 +155,34 @@ impl Volume {
     /// A partition, if this core owns it.
     fn own(&self, partition: u16) -> Option<&Rc<dyn Device>> {
         self.local.get()?.get(&partition)
+    }
+
+    /// Says how long requests wait before they are begun; without it as long as it takes.
+    ///
+    /// # Panics
+    /// It has been said before.
+    pub fn set_patience(&self, patience: Patience) {
+        assert!(self.patience.set(patience).is_ok(), "how long requests wait is said once");
+    }
+
+    /// When a request that comes now has waited for too long; 0: never.
+    fn deadline_ns(&self) -> u64 {
+        match self.patience.get().map_or(0, |patience_ns| patience_ns()) {
+            0 => 0,
+            patience_ns => self.reactor.now_ns().saturating_add(patience_ns),
+        }
+    }
+
+    /// A permit, when there is one; an error if that takes too long.
+    async fn permit(&self, permits: &Rc<Permits>, deadline_ns: u64) -> Result<Permit> {
+        if deadline_ns == 0 || permits.has_one() {
+            return Ok(permits.acquire(1).await);
+        }
+        let too_late = self.reactor.sleep_until(deadline_ns);
+        match select(pin!(permits.acquire(1)), pin!(too_late)).await {
+            Either::Left((permit, _)) => Ok(permit),
+            Either::Right(_) => Err(Error::Overloaded),
+        }
     }
 
     /// Says who answers the questions that other cores ask.
@@ -188,7 +222,7 @@ impl Volume {
     async fn execute_at(self: Rc<Self>, partition: u16, request: Request, lane: Lane) -> Result<Completion> {
         let owner = self.geometry.owner(partition, self.reactor.cores());
         let permits = if lane == Lane::Requests { &self.permits } else { &self.steps };
-        let permit = permits[usize::from(owner.0)].acquire(1).await;
+        let permit = self.permit(&permits[usize::from(owner.0)], request.deadline_ns).await?;
         if let Some(device) = self.own(partition) {
             let start_ns = self.reactor.now_ns();
             let result = device.clone().execute(request).await;
@@ -291,7 +325,11 @@ impl Volume {
 impl Device for Volume {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
         match self.partition_of(&request.op) {
-            Ok(Some(partition)) => Box::pin(self.execute_at(partition, request, Lane::Requests)),
+            Ok(Some(partition)) => {
+                let request = Request { deadline_ns: self.deadline_ns(), ..request };
+                Box::pin(self.execute_at(partition, request, Lane::Requests))
+            }
+            // Of these some partitions may have done their part: they wait.
             Ok(None) => Box::pin(self.execute_everywhere(request, Lane::Requests)),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }

@@ -12,8 +12,11 @@ use std::rc::Rc;
 
 impl Volume {
     /// A place among the transactions of this core, when there is one.
-    pub async fn transaction(&self) -> Permit {
-        self.transactions.acquire(1).await
+    ///
+    /// # Errors
+    /// That took too long.
+    pub async fn transaction(&self) -> Result<Permit> {
+        self.permit(&self.transactions, self.deadline_ns()).await
     }
 
     /// Does what a transaction needs beside its steps: parts of values, counts and pages of keys. It waits
