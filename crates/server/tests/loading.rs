@@ -28,6 +28,8 @@ fn what_needs_keys_is_refused_until_all_partitions_are_open() {
             c.expect("ECHO hello", "hello").await;
             c.expect("CLIENT SETNAME early", "+OK").await;
             c.expect("CONFIG GET timeout", "[timeout 0]").await;
+            c.expect("PUBSUB NUMPAT", ":0").await;
+            assert!(show(&c.call(&["OBJECT", "HELP"]).await).contains("OBJECT <subcommand>"));
             c.expect("GET", "-ERR wrong number of arguments for 'get' command").await;
             let info = show(&c.call(&["INFO"]).await);
             assert!(info.contains("loading:1\r\n"), "{info}");

@@ -229,15 +229,17 @@ fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usiz
     pubsub::check_listening(connection, spec.name, &SLOTS[slot].name)
         .and_then(|()| monitor::check(connection, spec))
         .and_then(|()| debug::check(connection, spec))
-        .and_then(|()| check_loading(connection, spec))
+        .and_then(|()| check_loading(connection, spec, &SLOTS[slot].name))
         .map_err(|reply| (Some(slot), reply))?;
     resolved
 }
 
 /// Refuses what needs keys as long as partitions are being opened. WATCH is the one command that Redis runs
-/// then although it has keys: here it would have to read them.
-fn check_loading(connection: &Connection, spec: &Spec) -> Result<(), Reply> {
-    if !connection.core.is_loading() || spec.flags.contains(&"loading") && spec.keys.0 == 0 {
+/// then although it has keys: here it would have to read them. Of subcommands of what is refused Redis runs
+/// those that help, and those of PUBSUB.
+fn check_loading(connection: &Connection, spec: &Spec, slot: &str) -> Result<(), Reply> {
+    let needs_none = spec.flags.contains(&"loading") && spec.keys.0 == 0;
+    if !connection.core.is_loading() || needs_none || slot.starts_with("pubsub|") || slot.ends_with("|help") {
         return Ok(());
     }
     Err(Reply::error("LOADING Redis is loading the dataset in memory"))

@@ -121,11 +121,11 @@ fn the_driver_has_a_name() {
 #[test]
 fn parameters_are_read_and_bounded() {
     let text = "timeout = 5\nslowlog-log-slower-than = -1\nslowlog-max-len = 7\nlatency-monitor-threshold = 3\n\
-                clients-max = 9\nenable-debug-command = 'local'";
+                clients-max = 9\nenable-debug-command = 'local'\ntryagain-after = 20";
     let config = config(text).unwrap();
     let values = config.parameters();
     let all = crate::parameters::PARAMETERS.iter().map(|spec| values.get(spec.parameter));
-    assert_eq!(all.collect::<Vec<_>>(), [9, 3, -1, 7, 5]);
+    assert_eq!(all.collect::<Vec<_>>(), [9, 3, -1, 7, 5, 20]);
     assert_eq!(config.enable_debug_command, DebugCommand::Local);
     let refused = |text| super::tests::config(text).unwrap_err();
     assert_eq!(refused("timeout = -1"), "timeout: argument must be between 0 and 2147483647 inclusive");

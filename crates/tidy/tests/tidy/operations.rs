@@ -48,12 +48,11 @@ fn metrics_exist() {
     report(&findings);
 }
 
-#[test]
-fn log_lines_exist() {
-    // A literal may be broken over lines: what stands between a backslash and the next word is nothing.
-    let mut all = String::new();
-    let mut continued = false;
-    for line in code("crates/").lines() {
+/// The code below a directory, of which literals that are broken over lines are whole again: what stands
+/// between a backslash and the next word is nothing.
+fn with_whole_literals(below: &str) -> String {
+    let (mut all, mut continued) = (String::new(), false);
+    for line in code(below).lines() {
         all.push_str(if continued { line.trim_start() } else { line });
         continued = all.ends_with('\\');
         if continued {
@@ -62,21 +61,74 @@ fn log_lines_exist() {
             all.push('\n');
         }
     }
-    let page = read(PAGE);
+    all
+}
+
+/// The log lines that the page explains.
+fn explained(page: &str) -> Vec<&str> {
     let table = page.split("## Log lines").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let rows =
-        table.expect("the page has a section of log lines").lines().filter(|line| line.starts_with("| `"));
-    let mut findings = Vec::new();
-    let mut count = 0;
-    for row in rows {
-        let first = row.split('|').nth(1).unwrap_or_default();
-        for words in quoted(first) {
-            count += 1;
-            if !all.contains(words) {
-                findings.push(format!("{PAGE}: nothing logs '{words}'; say what is logged, or leave it out"));
+    let table = table.expect("the page has a section of log lines");
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    rows.flat_map(|row| quoted(row.split('|').nth(1).unwrap_or_default())).collect()
+}
+
+#[test]
+fn log_lines_exist() {
+    let (all, page) = (with_whole_literals("crates/"), read(PAGE));
+    let explained = explained(&page);
+    assert!(explained.len() > 10, "the page names log lines");
+    let invented = explained.into_iter().filter(|words| !all.contains(words));
+    let finding = |words| format!("{PAGE}: nothing logs '{words}'; say what is logged, or leave it out");
+    report(&invented.map(finding).collect::<Vec<_>>());
+}
+
+/// The words of warnings and errors: the last literal of each call that has one.
+fn complaints(code: &str) -> Vec<String> {
+    let calls = ["tracing::warn!(", "tracing::error!("];
+    let starts = calls.iter().flat_map(|call| code.match_indices(call).map(|(at, call)| at + call.len()));
+    starts.filter_map(|start| last_literal(&code[start..])).collect()
+}
+
+/// The last literal before the parenthesis that closes what comes before.
+fn last_literal(arguments: &str) -> Option<String> {
+    let (mut depth, mut last, mut rest) = (0, None, arguments);
+    loop {
+        let at = rest.find(['(', ')', '"'])?;
+        let (found, behind) = (rest.as_bytes()[at], &rest[at + 1..]);
+        rest = behind;
+        match found {
+            b'(' => depth += 1,
+            b')' if depth == 0 => return last,
+            b')' => depth -= 1,
+            _ => {
+                let end = rest.find('"')?;
+                last = Some(rest[..end].to_owned());
+                rest = &rest[end + 1..];
             }
         }
     }
-    assert!(count > 10, "the page names log lines");
+}
+
+#[test]
+fn the_words_of_a_complaint_are_its_last_literal() {
+    let code =
+        "tracing::warn!(name = f(\"a(b\"), \"it is so\"); g(\"no\"); x => tracing::error!(%error, \"bad\"),";
+    assert_eq!(complaints(code), ["it is so", "bad"]);
+}
+
+#[test]
+fn warnings_are_explained() {
+    let page = read(PAGE);
+    let explained = explained(&page);
+    let mut findings = Vec::new();
+    for below in ["array", "cache", "flash", "gate", "kv", "reactor", "server"] {
+        let code = with_whole_literals(&format!("crates/{below}/src"));
+        for words in complaints(&code) {
+            // `{words}` is said elsewhere.
+            if !words.starts_with('{') && !explained.iter().any(|line| words.contains(line)) {
+                findings.push(format!("{PAGE}: '{words}', which {below} logs, is not explained"));
+            }
+        }
+    }
     report(&findings);
 }
