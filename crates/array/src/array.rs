@@ -16,7 +16,7 @@
 
 use crate::forms::Forms;
 use crate::header::HEADER_BYTES;
-use crate::journal::Journal;
+use crate::journal::{Journal, Names};
 use crate::kept::Kept;
 use crate::manner::Manner;
 use crate::member::{Member, MemberStatus};
@@ -107,8 +107,8 @@ pub struct Array {
     pub(crate) journal: Rc<Journal>,
     /// Keys that may differ between members.
     pub(crate) unsettled: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
-    /// Of them, those of which a write was cut short, perhaps.
-    pub(crate) half_written: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
+    /// Of them, those of which a write was cut short, perhaps; with what has named them since the start.
+    pub(crate) half_written: RefCell<BTreeMap<(ContainerId, Vec<u8>), Names>>,
     /// Of them, those whose sets were being made or taken apart, perhaps.
     pub(crate) cut_short: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
     /// The newest version when the last of those was cut short.
@@ -417,18 +417,19 @@ impl Device for Array {
         })
     }
 
-    fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
+    fn announce(&self, container: ContainerId, keys: &[&[u8]], round: u32) -> bool {
         if container.0 >= ARRAY_CONTAINERS {
-            return;
+            return false;
         }
-        let members = self.members.borrow();
+        let (members, mut leads_on) = (self.members.borrow(), false);
         for (number, member) in members.iter().enumerate() {
             let is_its = |key: &&&[u8]| placement::primary(key, members.len()) == number;
             let own: Vec<&[u8]> = keys.iter().filter(is_its).copied().collect();
             if let (Some(device), false) = (member.readable(), own.is_empty()) {
-                device.announce(placement::container(container, 0), &own);
+                leads_on |= device.announce(placement::container(container, 0), &own, round);
             }
         }
+        leads_on
     }
 
     fn value_bytes_max(&self) -> usize {

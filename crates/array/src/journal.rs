@@ -37,6 +37,9 @@ pub(crate) struct Slot {
     permit: Option<Permit>,
 }
 
+/// Slots that name one key, each on the members of another try to make it whole.
+pub(crate) type Names = Vec<Slot>;
+
 impl Journal {
     pub(crate) fn new(tag: &str) -> Rc<Journal> {
         let free = RefCell::new((0..SLOTS as u16).collect());
@@ -81,16 +84,6 @@ impl Slot {
         }
         self.permit = None;
         true
-    }
-
-    /// Names its key until the array is opened again: it is not whole on every member. False if there are too
-    /// many of such slots: who opens the array next has to be told otherwise.
-    pub(crate) fn keep(mut self) -> bool {
-        let parked = self.park();
-        if parked {
-            std::mem::forget(self);
-        }
-        parked
     }
 }
 
@@ -139,7 +132,7 @@ mod tests {
             parked.push(slot);
         }
         assert_eq!(parked.len(), SLOTS - WRITES_MAX);
-        assert!(!take().unwrap().keep(), "there are too many");
+        assert!(!take().unwrap().park(), "there are too many");
         let rest: Vec<_> = (0..WRITES_MAX).map(|_| take().expect("they are left for writes")).collect();
         let all = rest.iter().chain(&parked).map(|slot| slot.number);
         assert_eq!(all.collect::<std::collections::BTreeSet<u16>>().len(), SLOTS);

@@ -180,10 +180,11 @@ impl Array {
     /// Puts copies in the place of the stubs of a held key.
     pub(crate) async fn put_copies(self: &Rc<Self>, place: &Place) -> Result<()> {
         // Where this is cut short some have copies and others stubs: the next start makes them the same.
-        let slot = self.journal.slot().await;
+        let slot = self.slot_for(place).await;
         let put = self.put_copies_named(place, &[slot.entry(place.container, &place.key)]).await;
-        if put.is_err() {
-            self.leave_unsettled(place, slot).await;
+        match put {
+            Ok(()) => self.return_slot(place, slot),
+            Err(_) => self.leave_unsettled(place, slot).await,
         }
         put
     }

@@ -21,8 +21,9 @@ pub(crate) struct Manner {
 impl Manner {
     pub(crate) fn of(request: &Request) -> Manner {
         // Not a clone of all of it: its operation may bring a long value.
-        let Request { tenant, class, deadline_ns, durability, lifetime, op: _ } = *request;
-        let request = Request { tenant, class, deadline_ns, durability, lifetime, op: Op::Sync };
+        let Request { tenant, class, deadline_ns: _, durability, lifetime, op: _ } = *request;
+        // Members are waited for: a write that one refused because it is late others would have made.
+        let request = Request { tenant, class, deadline_ns: 0, durability, lifetime, op: Op::Sync };
         Manner { request, within: None, partition: 0 }
     }
 

@@ -189,8 +189,10 @@ impl Array {
                 let op = Op::Retrieve { container: JOURNAL, key, range: None, pin: false };
                 match background(&device, op).await {
                     Ok(Output::Found(item)) => {
-                        for names in [&self.half_written, &self.cut_short, &self.unsettled] {
-                            names.borrow_mut().extend(named(&item.bytes));
+                        if let Some(key) = named(&item.bytes) {
+                            self.half_written.borrow_mut().entry(key.clone()).or_default();
+                            self.cut_short.borrow_mut().insert(key.clone());
+                            self.unsettled.borrow_mut().insert(key);
                         }
                     }
                     Ok(_) | Err(Error::NotFound) => {}

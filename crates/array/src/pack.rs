@@ -37,8 +37,9 @@ const WAITING_MAX: usize = 16_384;
 const FULL_NS: u64 = 10_000_000;
 /// When nobody has written for so long, sets are made of less than they could have, and are regrouped.
 const QUIET_NS: u64 = 50_000_000;
-/// How long packing rests after something hindered it.
+/// How long packing rests after something hindered it, at first and at most.
 const HINDERED_NS: u64 = 1_000_000_000;
+const HINDERED_NS_MAX: u64 = 64 * HINDERED_NS;
 /// Sets that have lost values and wait to be judged at most, whoever writes.
 const LOOSE_MAX: usize = 16_384;
 /// So many that nobody needs go together, whoever writes.
@@ -299,6 +300,7 @@ impl Array {
     }
 
     async fn pack_waiting(self: &Rc<Self>) {
+        let (mut rest_ns, mut hindered_until_ns) = (HINDERED_NS, 0);
         while !self.closing.get() {
             let now_ns = self.reactor.now_ns();
             let quiet_ns = self.packer.written_ns.get() + QUIET_NS;
@@ -308,9 +310,17 @@ impl Array {
             {
                 continue;
             }
+            if now_ns < hindered_until_ns {
+                // What nobody needs any more goes meanwhile.
+                self.rest_until(hindered_until_ns.min(now_ns + HINDERED_NS)).await;
+                continue;
+            }
             let is_loose = self.packer.loose.borrow().len() >= LOOSE_MAX;
             let least = |form| if is_quiet { VALUES_MIN.min(values_max(form)) } else { values_max(form) };
-            let packs = !is_loose && self.all_in();
+            let may_pack = self.all_in() && !self.has_doubts();
+            // After a failure what it left is looked through before anything is packed again.
+            let is_hindered = rest_ns > HINDERED_NS && self.packer.has_loose(self.all_in());
+            let packs = may_pack && !is_loose && !is_hindered;
             let taken = if packs { self.packer.take(least) } else { None };
             let hindered = match taken {
                 Some((group, keys)) => {
@@ -320,10 +330,10 @@ impl Array {
                     }
                     packed
                 }
-                None if (is_loose || is_quiet) && self.packer.has_loose(self.all_in()) => {
+                None if (is_loose || is_quiet || is_hindered) && self.packer.has_loose(self.all_in()) => {
                     self.regroup(false).await
                 }
-                None if is_quiet && self.all_in() => return,
+                None if is_quiet && may_pack => return,
                 None if is_quiet => {
                     self.rest_until(now_ns + HINDERED_NS).await;
                     continue;
@@ -333,9 +343,13 @@ impl Array {
                     continue;
                 }
             };
-            if let Err(error) = hindered {
-                tracing::warn!(partition = self.partition, %error, "values are packed later");
-                self.rest_until(self.reactor.now_ns() + HINDERED_NS).await;
+            match hindered {
+                Ok(()) => rest_ns = HINDERED_NS,
+                Err(error) => {
+                    tracing::warn!(partition = self.partition, %error, "values are packed later");
+                    hindered_until_ns = self.reactor.now_ns() + rest_ns;
+                    rest_ns = (2 * rest_ns).min(HINDERED_NS_MAX);
+                }
             }
         }
     }
@@ -358,8 +372,11 @@ impl Array {
         }
         let Some(set) = self.set_of(form, &joining) else { return Ok(()) };
         self.store_set(container, &set, &joining).await?;
-        self.store_stubs(&set, &joining).await?;
-        Ok(())
+        let stored = self.store_stubs(&set, &joining).await;
+        if stored.is_err() {
+            self.regroup_later(container, &set.stub());
+        }
+        stored
     }
 
     /// A held key as it is to be packed; nothing if it may not be, or is already.
@@ -456,7 +473,7 @@ impl Array {
         let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops))));
         let sent = self.send(batches.collect()).await;
         let Some(error) = sent.map_or_else(Some, |sent| sent.refused) else { return Ok(()) };
-        self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots)).await;
+        self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots), set.name).await;
         Err(error)
     }
 }

@@ -52,8 +52,11 @@ impl Array {
             reconciled = self.reconcile(place, Proof::Record).await;
         }
         if reconciled.is_ok() && self.forms.has_packed() && self.is_half_written(place) {
-            self.leave_unfinished_set(place).await?;
-            self.put_same_stubs(place).await?;
+            let left = self.leave_unfinished_set(place).await;
+            reconciled = match left {
+                Ok(()) => self.put_same_stubs(place).await.and(reconciled),
+                Err(error) => Err(error),
+            };
         }
         match reconciled {
             Ok(_) if self.forms.are_mixed() => {
@@ -66,6 +69,8 @@ impl Array {
             Ok(_) => {}
             Err(Error::Unreadable(what)) => {
                 tracing::error!(partition = self.partition, what, "a key cannot be made whole");
+                // What others keep for it helps no more.
+                self.cut_short.borrow_mut().remove(&(place.container, place.key.clone()));
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -184,7 +189,8 @@ impl Array {
 
     /// Whether a write of a key may have been cut short.
     fn is_half_written(&self, place: &Place) -> bool {
-        self.distrusted.get() || self.half_written.borrow().contains(&(place.container, place.key.clone()))
+        self.distrusted.get()
+            || self.half_written.borrow().contains_key(&(place.container, place.key.clone()))
     }
 
     /// Who has the newest version that can be read of a held key that could not be made whole, and what that

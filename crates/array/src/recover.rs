@@ -275,13 +275,18 @@ impl Array {
         manner: &Manner,
     ) -> Result<(Vec<u8>, bool)> {
         let (of, key) = (placement::container(container, 0), value.key.clone());
-        if let Ok(Item { bytes, expiry_ms, .. }) = self.stored(device, (of, key), manner).await
-            && let Ok(bytes) = of_version(bytes, value)
-        {
-            return Ok((bytes, expiry_ms.is_some()));
+        let mut failure = Error::NotFound;
+        match self.stored(device, (of, key), manner).await {
+            Ok(Item { bytes, expiry_ms, .. }) => {
+                if let Ok(bytes) = of_version(bytes, value) {
+                    return Ok((bytes, expiry_ms.is_some()));
+                }
+            }
+            // It may be what is asked for: that it cannot be read does not mean that it is not there.
+            Err(error @ Error::Unreadable(_)) => failure = error,
+            Err(_) => {}
         }
         let keys = [ghost_key(&self.tag, value.version), lasting_key(&self.tag, value.version)];
-        let mut failure = Error::NotFound;
         for key in keys {
             match self.stored(device, (placement::sets(container), key), manner).await {
                 Ok(Item { bytes: mut stored, .. }) => {

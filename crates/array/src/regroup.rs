@@ -111,7 +111,8 @@ impl Array {
         if !living.is_empty() && !self.all_in() {
             return Ok(false);
         }
-        self.put_copies_of_all(&living.iter().map(|(place, _)| place).collect::<Vec<_>>()).await?;
+        let places: Vec<&Place> = living.iter().map(|(place, _)| place).collect();
+        self.put_copies_of_all(&places, set.name).await?;
         for (place, value) in &living {
             self.pack_later(place, *value);
         }

@@ -217,14 +217,14 @@ impl Array {
                 for (Joining { place, .. }, slot) in values.iter().zip(slots) {
                     if let Err(left) = self.undo(place, &taken).await {
                         tracing::error!(partition = self.partition, %left, "a write is undone later");
-                        self.leave_cut_short([(place, slot)]).await;
+                        self.leave_cut_short([(place, slot)], set.name).await;
                     }
                 }
                 self.delete_set(values[0].place.container, &set).await;
                 values.iter().map(|_| Outcome::Failed(error.clone())).collect()
             }
             failed => {
-                self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots)).await;
+                self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots), set.name).await;
                 let error = |value: &Joining| match &failed {
                     Err(error) => error.clone(),
                     Ok(_) => self.nowhere(&value.place, set.data.into()),

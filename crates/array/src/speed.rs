@@ -176,8 +176,8 @@ impl Device for Timed {
         })
     }
 
-    fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
-        self.below.announce(container, keys);
+    fn announce(&self, container: ContainerId, keys: &[&[u8]], round: u32) -> bool {
+        self.below.announce(container, keys, round)
     }
 
     fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {

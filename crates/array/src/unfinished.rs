@@ -16,13 +16,15 @@
 //! Never: it takes a key from a set before what the others need of it is kept.
 
 use crate::array::{Array, Place};
+use crate::gather::Piece;
 use crate::journal::Slot;
-use crate::leave::{Membership, is_no_set};
+use crate::leave::Membership;
 use crate::manner::Manner;
+use crate::member::{Verdict, verdict};
 use crate::placement;
 use crate::recover::SetState;
-use crate::set::{Packed, Set, Stub, ghost_key, lasting_key};
-use plimsoll_kv::{ContainerId, Op, Result, Version};
+use crate::set::{Packed, Set, Stub, ghost_key};
+use plimsoll_kv::{ContainerId, Error, Op, Result, Version};
 use std::rc::Rc;
 
 impl Array {
@@ -36,12 +38,14 @@ impl Array {
         self.has_doubts() && version <= self.cut_short_at.get()
     }
 
-    /// Keys whose set was being made, or taken apart, stay named in the journal, and are made whole soon.
+    /// Keys whose set, of this name, was being made, or taken apart, stay named in the journal, and are made
+    /// whole soon.
     pub(crate) async fn leave_cut_short<'a>(
         self: &Rc<Self>,
         each: impl IntoIterator<Item = (&'a Place, Slot)>,
+        set: Version,
     ) {
-        self.cut_short_at.set(self.next_version());
+        self.cut_short_at.set(self.cut_short_at.get().max(set));
         for (place, slot) in each {
             self.cut_short.borrow_mut().insert((place.container, place.key.clone()));
             self.leave_unsettled(place, slot).await;
@@ -50,20 +54,39 @@ impl Array {
     }
 
     /// Puts copies in the place of the stubs of held keys of one set, all of which are named beside each.
-    pub(crate) async fn put_copies_of_all(self: &Rc<Self>, places: &[&Place]) -> Result<()> {
+    pub(crate) async fn put_copies_of_all(self: &Rc<Self>, places: &[&Place], set: Version) -> Result<()> {
         let mut slots = Vec::new();
-        for _ in places {
-            slots.push(self.journal.slot().await);
+        for place in places {
+            slots.push(self.slot_for(place).await);
         }
         let named = places.iter().zip(&slots);
         let names: Vec<Op> = named.map(|(place, slot)| slot.entry(place.container, &place.key)).collect();
         for place in places {
             if let Err(error) = self.put_copies_named(place, &names).await {
-                self.leave_cut_short(places.iter().copied().zip(slots)).await;
+                self.leave_cut_short(places.iter().copied().zip(slots), set).await;
                 return Err(error);
             }
         }
+        places.iter().zip(slots).for_each(|(place, slot)| self.return_slot(place, slot));
         Ok(())
+    }
+
+    /// What is to name a held key: what names it already, if it is half written, so that one slot does however
+    /// often that is tried.
+    pub(crate) async fn slot_for(&self, place: &Place) -> Slot {
+        let key = (place.container, place.key.clone());
+        let kept = self.half_written.borrow_mut().get_mut(&key).and_then(Vec::pop);
+        match kept {
+            Some(slot) => slot,
+            None => self.journal.slot().await,
+        }
+    }
+
+    /// What named a key goes on if that is still half written.
+    pub(crate) fn return_slot(&self, place: &Place, slot: Slot) {
+        if let Some(slots) = self.half_written.borrow_mut().get_mut(&(place.container, place.key.clone())) {
+            slots.push(slot);
+        }
     }
 
     /// Puts copies in the place of the stubs of a held key that was half written, if its set is not finished:
@@ -82,25 +105,48 @@ impl Array {
         Ok(())
     }
 
-    /// Whether every other value of the set of a held key is in it, or kept for it.
+    /// Whether every other value of the set of a held key is in it, or kept for it. If nobody can read the
+    /// set that is not known, and it gives nobody anything.
     async fn are_others_in(self: &Rc<Self>, place: &Place, stub: &Stub) -> Result<bool> {
-        let Some(set) = self.find_set(place.container, stub).await? else { return Ok(false) };
+        let set = match self.find_set(place.container, stub).await {
+            Ok(Some(set)) => set,
+            Ok(None) => return Ok(false),
+            Err(error) if verdict(&error) == Verdict::Broken => return Ok(true),
+            Err(error) => return Err(error),
+        };
         for (at, value) in set.values.iter().enumerate().filter(|(_, value)| value.key != place.key) {
             let other = self.place(place.container, &value.key)?;
-            let is_in = match self.membership(&other, &Manner::background()).await? {
-                Membership::Of(version, its) => version == value.version && its.set == set.name,
-                Membership::Alone => false,
-                // It counts as packed, and gets a stub when a member comes that may have one.
-                Membership::Unknown => true,
-            };
-            if !is_in && !self.is_kept_for(place.container, &set, (at, value)).await? {
+            if !self.is_in(&other, (&set, value)).await?
+                && !self.is_kept_for(place.container, &set, (at, value)).await?
+            {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Whether the member of a value keeps it for a set, or for whichever needs it.
+    /// Whether a key has a stub of a set; also if nobody can tell whether it has: then it counts as packed
+    /// until somebody can.
+    async fn is_in(self: &Rc<Self>, place: &Place, (set, value): (&Set, &Packed)) -> Result<bool> {
+        let mut all_silent = true;
+        for role in 1..set.form().roles() {
+            let Some(device) = self.readable(self.member_of(place, role)) else { continue };
+            match self.read_piece(&device, place, role, Some((0, 0)), &Manner::background()).await {
+                Ok(Piece { stub: Some(stub), header: Some(header), .. })
+                    if stub.set == set.name && header.version == value.version =>
+                {
+                    return Ok(true);
+                }
+                Ok(_) | Err(Error::NotFound) => all_silent = false,
+                Err(error) if verdict(&error) == Verdict::Broken => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all_silent)
+    }
+
+    /// Whether the member of a value keeps it for this set: what it keeps for whichever needs it goes when the
+    /// value turns out to have been in none.
     async fn is_kept_for(
         self: &Rc<Self>,
         container: ContainerId,
@@ -108,12 +154,8 @@ impl Array {
         (at, value): (usize, &Packed),
     ) -> Result<bool> {
         let Some(device) = self.readable(self.primary_of_value(set, at)) else { return Ok(false) };
-        for key in [ghost_key(&self.tag, value.version), lasting_key(&self.tag, value.version)] {
-            let name = self.ghost_name(&device, placement::sets(container), &key).await?;
-            if name.is_some_and(|name| name == set.name || is_no_set(name)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let key = ghost_key(&self.tag, value.version);
+        let name = self.ghost_name(&device, placement::sets(container), &key).await?;
+        Ok(name == Some(set.name))
     }
 }

@@ -15,7 +15,7 @@
 
 use crate::changes::{Changes, Changing};
 use crate::planted::{Bug, is_planted};
-use crate::table::{Entry, Place, Table};
+use crate::table::{Entry, Place, TOUCHED_MAX, Table};
 use crate::transactions::Holding;
 use plimsoll_kv::limits::CONTAINERS_MAX;
 use plimsoll_kv::{
@@ -288,13 +288,29 @@ impl Device for Cache {
         }
     }
 
-    fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
-        let hashes: Vec<u64> = keys.iter().map(|key| self.hash(container, key)).collect();
-        let led = self.table.borrow().touch(&hashes);
-        let absent: Vec<&[u8]> = keys.iter().zip(led).filter(|(_, led)| !led).map(|(key, _)| *key).collect();
-        if !absent.is_empty() {
-            self.below.announce(container, &absent);
+    fn announce(&self, container: ContainerId, keys: &[&[u8]], round: u32) -> bool {
+        if let [key] = keys {
+            let (table, hash) = (self.table.borrow(), self.hash(container, key));
+            return match round {
+                0 if table.approach(hash) => true,
+                1 if table.touch_lone(hash) => false,
+                _ => self.below.announce(container, keys, 0),
+            };
         }
+        for some in keys.chunks(TOUCHED_MAX) {
+            let mut hashes = [0; TOUCHED_MAX];
+            hashes.iter_mut().zip(some).for_each(|(hash, key)| *hash = self.hash(container, key));
+            let led = self.table.borrow().touch(&hashes[..some.len()]);
+            let (mut absent, mut count) = ([&[][..]; TOUCHED_MAX], 0);
+            for (key, _) in some.iter().zip(led).filter(|(_, led)| !led) {
+                absent[count] = *key;
+                count += 1;
+            }
+            if count > 0 {
+                self.below.announce(container, &absent[..count], 0);
+            }
+        }
+        false
     }
 
     fn recall(&self, container: ContainerId, key: &[u8], give: &mut dyn FnMut(&[u8])) -> bool {

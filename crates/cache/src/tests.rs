@@ -34,10 +34,16 @@ fn what_was_read_is_given_from_memory() {
 fn what_is_not_kept_is_announced_below() {
     run(|bench| async move {
         bench.warm(b"value").await;
-        bench.cache.announce(DB, &[b"k", b"other"]);
+        assert!(!bench.cache.announce(DB, &[b"k", b"other"], 0));
         assert_eq!(bench.gate.announced.take(), [b"other"]);
-        bench.cache.announce(DB, &[b"k"]);
+        // Of one alone what leads to it comes first.
+        assert!(bench.cache.announce(DB, &[b"k"], 0) && !bench.cache.announce(DB, &[b"k"], 1));
         assert!(bench.gate.announced.take().is_empty());
+        assert!(!bench.cache.announce(DB, &[b"other"], 0), "its chain is empty");
+        assert_eq!(bench.gate.announced.take(), [b"other"]);
+        let many: Vec<Vec<u8>> = (0..40_u8).map(|number| vec![number]).collect();
+        bench.cache.announce(DB, &many.iter().map(Vec::as_slice).collect::<Vec<_>>(), 0);
+        assert_eq!(bench.gate.announced.take(), many);
     });
 }
 

@@ -32,7 +32,7 @@ impl Partition {
     pub(crate) async fn batch(
         self: &Rc<Self>,
         ops: Vec<Op>,
-        (lifetime, deadline_ns): (Lifetime, u64),
+        lifetime: Lifetime,
         durability: Durability,
     ) -> Result<Output> {
         if ops.len() > BATCH_OPS_MAX {
@@ -46,8 +46,7 @@ impl Partition {
                 return Err(Error::Invalid("the batch does not fit a frame"));
             }
             if stores {
-                // Deletes go on when the device is full.
-                self.in_time(deadline_ns, self.admit(size as u64)).await?;
+                self.admit(size as u64).await?; // Deletes go on when the device is full.
             }
             let Some(batch) = self.find_all(&ops).await? else { continue };
             if !batch.iter().all(|one| held.contains(&one.target.place.lock_id())) {
@@ -60,7 +59,7 @@ impl Partition {
             };
             let changes = !batch.iter().all(deletes_nothing);
             match self.append_batch(batch, (size, stores), lifetime, durability) {
-                Err(Error::NoSpace) => self.in_time(deadline_ns, self.wait_to_write(stores)).await?,
+                Err(Error::NoSpace) => self.wait_to_write(stores).await?,
                 Ok(outputs) if changes => {
                     let frame = self.log.frame();
                     drop(guards);

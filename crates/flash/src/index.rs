@@ -241,13 +241,12 @@ impl Index {
     }
 
     /// Brings the cells where some keys' entries stand, or would, from memory into the processor's caches:
-    /// first what leads to them, of all keys, which is waited for together; then they themselves, which come
-    /// while the processor goes on.
-    pub fn touch(&self, keys: &[(Slot, u64)]) {
-        let home =
-            |(slot, fingerprint): &(Slot, u64)| (self.table(*slot), self.table(*slot).home(*fingerprint));
-        let homes: Vec<(&Table, usize)> = keys.iter().map(home).collect();
-        homes.iter().filter_map(|(table, home)| table.cells.get(*home)).for_each(prefetch);
+    /// they come while the processor goes on.
+    pub fn touch(&self, keys: impl Iterator<Item = (Slot, u64)>) {
+        for (slot, fingerprint) in keys {
+            let table = self.table(slot);
+            table.cells.get(table.home(fingerprint)).into_iter().for_each(prefetch);
+        }
     }
 
     /// True if there is an entry for the record at `location`.

@@ -65,7 +65,7 @@ proptest! {
             let all = index.from(slot, 0).map(|e| (e.fingerprint, e.location));
             let all: BTreeSet<(u64, u64)> = all.collect();
             prop_assert_eq!(&all, &model);
-            index.touch(&[(slot, 0), (slot, (1 << 40) - 1)]);
+            index.touch([(slot, 0), (slot, (1 << 40) - 1)].into_iter());
             for (fingerprint, location) in &model {
                 prop_assert!(index.contains(slot, *fingerprint, *location));
                 prop_assert!(index.find(slot, *fingerprint).any(|e| e.location == *location));

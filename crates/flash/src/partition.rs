@@ -152,10 +152,10 @@ impl Device for Partition {
         })
     }
 
-    fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
+    fn announce(&self, container: ContainerId, keys: &[&[u8]], _: u32) -> bool {
         let places = keys.iter().map(|key| self.place(container, key));
-        let keys: Vec<_> = places.map(|place| (place.slot, place.fingerprint)).collect();
-        self.state.borrow().index.touch(&keys);
+        self.state.borrow().index.touch(places.map(|place| (place.slot, place.fingerprint)));
+        false
     }
 
     fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
@@ -205,7 +205,7 @@ impl Partition {
             Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit).await,
             Op::Clear { container } => self.clear(container, durability).await,
             Op::Batch(ops) => match Op::releases(&ops) {
-                None => self.batch(ops, (request.lifetime, request.deadline_ns), durability).await,
+                None => self.batch(ops, request.lifetime, durability).await,
                 Some(keys) => self.release_all(&keys, durability).await,
             },
             Op::Release { container, key } => self.release(container, &key, durability).await,
@@ -214,9 +214,7 @@ impl Partition {
                 self.in_time(request.deadline_ns, self.upload_begin(container, &key, length, shared_bytes))
                     .await
             }
-            Op::UploadPart { upload, key, bytes } => {
-                self.upload_part(upload, (&key, &bytes), request.deadline_ns).await
-            }
+            Op::UploadPart { upload, key, bytes } => self.upload_part(upload, &key, &bytes).await,
             Op::UploadShare { upload, from, parts, .. } => self.upload_share(upload, from, parts).await,
             Op::UploadAbort { upload, .. } => self.upload_abort(upload),
             Op::Stats { container } => Ok(Output::Stats(self.stats(container))),

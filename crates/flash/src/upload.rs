@@ -120,14 +120,14 @@ impl Partition {
     pub(crate) async fn upload_part(
         self: &Rc<Self>,
         upload: UploadId,
-        (key, bytes): (&[u8], &[u8]),
-        deadline_ns: u64,
+        key: &[u8],
+        bytes: &[u8],
     ) -> Result<Output> {
         let part_key_bytes = part_key(0, 0).len();
         let size = record_bytes(part_key_bytes, bytes.len());
         let slot = plimsoll_kv::Slot::of(key).0;
         loop {
-            self.in_time(deadline_ns, self.admit(size)).await?;
+            self.admit(size).await?;
             let (part, expected, generation) = self.next_part(upload.0)?;
             if bytes.len() as u64 != expected || expected == 0 {
                 return Err(Error::Invalid("a part of another length than the upload's next"));

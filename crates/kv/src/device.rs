@@ -20,9 +20,11 @@ pub trait Device {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>>;
 
     /// Keys of which values are about to be asked for: what memory has of them may be brought closer. It
-    /// changes nothing.
-    fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
-        let _ = (container, keys);
+    /// changes nothing. Of a key that comes alone the first `round` may bring what leads to more: true if
+    /// the next one should be asked for, after others have had their turn.
+    fn announce(&self, container: ContainerId, keys: &[&[u8]], round: u32) -> bool {
+        let _ = (container, keys, round);
+        false
     }
 
     /// Gives the whole value of a key, if memory has it and a retrieve that began at this instant might give

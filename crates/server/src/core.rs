@@ -387,9 +387,22 @@ impl Core {
         });
     }
 
-    /// Executes an operation for a client, with the configured durability.
+    /// Executes an operation for a client, with the configured durability, however long that takes.
     pub(crate) async fn execute(self: Rc<Self>, op: Op) -> Result<Output> {
-        let request = Request::new(self.shared.settings.durability, op);
+        self.execute_until(0, op).await
+    }
+
+    /// The same, unless it cannot be begun for too long.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`]: nothing of it was done.
+    pub(crate) async fn execute_in_time(self: Rc<Self>, op: Op) -> Result<Output> {
+        let deadline_ns = self.volume.deadline_ns();
+        self.execute_until(deadline_ns, op).await
+    }
+
+    async fn execute_until(self: Rc<Self>, deadline_ns: u64, op: Op) -> Result<Output> {
+        let request = Request { deadline_ns, ..Request::new(self.shared.settings.durability, op) };
         let completion: Result<Completion> = self.volume.clone().execute(request).await;
         completion.map(|completion| completion.output)
     }

@@ -16,11 +16,34 @@ use std::rc::Rc;
 pub(crate) struct Keyspace {
     core: Rc<Core>,
     transaction: Option<Rc<Transaction>>,
+    /// See [`Keyspace::patient`].
+    is_patient: bool,
+}
+
+/// Whether an operation is the first of what a client asks for, so that nothing was done when it is refused.
+/// Others go on with what has begun, or give it back.
+fn is_first(op: &Op) -> bool {
+    match op {
+        Op::Store { value, .. } => !matches!(value, Value::Upload(_)),
+        Op::Retrieve { .. }
+        | Op::Exist { .. }
+        | Op::Describe { .. }
+        | Op::Delete { .. }
+        | Op::SetExpiry { .. }
+        | Op::UploadBegin { .. } => true,
+        _ => false,
+    }
 }
 
 impl Keyspace {
     pub(crate) fn new(core: &Rc<Core>, transaction: Option<Rc<Transaction>>) -> Keyspace {
-        Keyspace { core: core.clone(), transaction }
+        Keyspace { core: core.clone(), transaction, is_patient: false }
+    }
+
+    /// The same for a command of several keys that is no transaction: one of them refused, others would be
+    /// done, so all are waited for.
+    pub(crate) fn patient(self) -> Keyspace {
+        Keyspace { is_patient: true, ..self }
     }
 
     pub(crate) fn core(&self) -> &Rc<Core> {
@@ -41,7 +64,10 @@ impl Keyspace {
                 let stored: LocalFuture<Result<Output>> = Box::pin(self.clone().store_long(op));
                 Either::Right(Either::Right(stored))
             }
-            None => Either::Left(self.core.clone().execute(op)),
+            None if self.is_patient || !is_first(&op) => {
+                Either::Left(Either::Left(self.core.clone().execute(op)))
+            }
+            None => Either::Left(Either::Right(self.core.clone().execute_in_time(op))),
         }
     }
 
@@ -78,5 +104,38 @@ impl Keyspace {
         let stored = self.core.clone().execute(op).await?;
         upload.stored();
         Ok(stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_first;
+    use plimsoll_kv::{Condition, ContainerId, Expiry, Op, UploadId, Value};
+
+    /// What gives back space, or goes on with what has begun, is never refused.
+    #[test]
+    fn what_has_begun_is_not_refused() {
+        let (upload, key, container) = (UploadId(1), b"k".to_vec(), ContainerId(0));
+        let store = |value| Op::Store {
+            container,
+            key: key.clone(),
+            value,
+            condition: Condition::None,
+            expiry: Expiry::Never,
+            retain: false,
+            want_previous: false,
+            form: None,
+        };
+        assert!(is_first(&store(Value::from(b"v".to_vec()))));
+        assert!(is_first(&Op::Delete { container, key: key.clone(), condition: Condition::None }));
+        for op in [
+            store(Value::Upload(upload)),
+            Op::UploadPart { upload, key: key.clone(), bytes: Vec::new() },
+            Op::UploadAbort { upload, key: key.clone() },
+            Op::RetrievePart { upload, key: key.clone(), part: 1, range: None },
+            Op::Unpin { upload, key: key.clone() },
+        ] {
+            assert!(!is_first(&op), "{op:?}");
+        }
     }
 }

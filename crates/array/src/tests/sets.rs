@@ -306,7 +306,7 @@ fn the_only_copy_does_not_give_way_to_a_stub_of_an_unfinished_set() {
         execute(&bench.below[3], delete(container(DB, 0), other.key.clone())).await.unwrap();
         let holder = usize::from(of.holders[0]);
         execute(&bench.below[holder], delete(sets(DB), set_key(of.name))).await.unwrap();
-        array.half_written.borrow_mut().insert((DB, key.clone()));
+        array.half_written.borrow_mut().entry((DB, key.clone())).or_default();
         array.suspect(&array.place(DB, &key).unwrap());
         array.take_out(0, "for a test");
         reactor.sleep_ns(1_000_000).await;

@@ -1,14 +1,14 @@
 //! Sets that were being made when the server died: nobody relies on what they lack.
 
-use super::bench::{Bench, bytes, del, run, set};
+use super::bench::{Bench, DB, bytes, del, execute, get, run, set};
 use super::packing::{bench, found_sets, pieces, settled, value};
 use crate::Array;
 use crate::header::Header;
 use crate::placement;
-use crate::set::set_named;
+use crate::set::{set_key, set_named};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
-use plimsoll_kv::{Error, Op, Value};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Request, Value};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
@@ -197,4 +197,207 @@ fn packing_that_was_refused_leaves_no_key_to_a_set_that_another_is_not_in() {
             outlives(&array, &bench, (&names[1], &names[0]), 20).await;
         });
     }
+}
+
+/// Devices that refuse some requests with an error, all alike.
+fn failing(bench: &mut Bench, error: &Error) -> Vec<Rc<FaultDevice>> {
+    let each = bench.below.iter();
+    let faults: Vec<_> =
+        each.map(|below| FaultDevice::new(below.clone(), FaultPolicy::Never, error.clone())).collect();
+    bench.members = faults.clone();
+    faults
+}
+
+/// Whether a request reads the record of a set.
+fn reads(request: &Request, record: &[u8]) -> bool {
+    matches!(&request.op, Op::Retrieve { key, .. } if key == record)
+}
+
+/// Two keys of a set whose packing was cut short: the first has its stub, and the second none.
+async fn cut_packing(bench: &Bench, reactor: &Reactor) -> [String; 2] {
+    let names = [key_at(1, 4, "s"), key_at(3, 4, "t")];
+    let array = bench.open().await;
+    let late = names[1].clone();
+    bench.loses(0, move |op| brings(op, &late, true));
+    for (number, name) in names.iter().enumerate() {
+        set(&array, name, &value(20 + number, 1)).await.unwrap();
+    }
+    settled(reactor).await;
+    assert_eq!(pieces(bench, &names[0], 2).await[1], None, "it has its stub");
+    names
+}
+
+/// The ghost was made while nobody knew whether the key is in a set, and its value was still there.
+#[test]
+fn a_ghost_of_a_value_that_is_still_there_keeps_no_key_in_its_set() {
+    run(|reactor| async move {
+        let mut bench = bench(&reactor, 4, 2, 1);
+        let faults = failing(&mut bench, &Error::NoSpace);
+        let [stays, goes] = cut_packing(&bench, &reactor).await;
+        // The background comes to the key that stays a little later.
+        let record = set_key("{0}", found_sets(&bench).await.0[0].name);
+        for fault in &faults {
+            let record = record.clone();
+            fault.set_policy(FaultPolicy::When(Box::new(move |request| reads(request, &record))));
+        }
+        let array = bench.open().await;
+        let (key, condition) = (goes.clone().into_bytes(), Condition::None);
+        let expiry = Expiry::At(array.now_ms() + 1_000_000);
+        execute(&array, Op::SetExpiry { container: DB, key, expiry, condition }).await.unwrap();
+        faults.iter().for_each(|fault| fault.set_policy(FaultPolicy::Never));
+        reactor.sleep_ns(20_000_000_000).await;
+        set(&array, &goes, &value(30, 2)).await.unwrap();
+        settled(&reactor).await;
+        array.take_out(1, "lost for a test");
+        reactor.sleep_ns(1_000_000).await;
+        assert_eq!(bytes(&array, &stays).await, Some(value(20, 1)));
+    });
+}
+
+/// With two parities, and the device of one of two stubs gone with the crash: the other says that it is none.
+#[test]
+fn a_key_is_not_in_a_set_if_one_that_knows_says_so_though_another_is_out() {
+    run(|reactor| async move {
+        for wait_ms in 0..30 {
+            let bench = bench(&reactor, 6, 2, 2);
+            let names = [key_at(0, 6, "a"), key_at(3, 6, "b")];
+            let array = bench.open().await;
+            reactor.sleep_ns(1_000_000 * wait_ms).await;
+            for member in [4, 5] {
+                let late = names[1].clone();
+                bench.loses(member, move |op| brings(op, &late, true));
+            }
+            for (number, name) in names.iter().enumerate() {
+                set(&array, name, &value(20 + number, 1)).await.unwrap();
+            }
+            settled(&reactor).await;
+            let (found, _) = found_sets(&bench).await;
+            if !found.last().unwrap().holders[..2].contains(&4) {
+                continue;
+            }
+            assert_eq!(pieces(&bench, &names[0], 3).await[1], None);
+            let array = bench.try_open(&[4]).await.unwrap();
+            settled(&reactor).await;
+            return outlives(&array, &bench, (&names[1], &names[0]), 20).await;
+        }
+        panic!("no such set");
+    });
+}
+
+/// No holder of its set can read it: what the key's own device has is enough.
+#[test]
+fn a_key_whose_set_nobody_can_read_is_read_written_and_deleted() {
+    run(|reactor| async move {
+        let mut bench = bench(&reactor, 4, 2, 1);
+        let faults = failing(&mut bench, &Error::Unreadable("rot".to_owned()));
+        let [name, _] = cut_packing(&bench, &reactor).await;
+        let record = set_key("{0}", found_sets(&bench).await.0[0].name);
+        for fault in &faults {
+            let record = record.clone();
+            fault.set_policy(FaultPolicy::When(Box::new(move |request| reads(request, &record))));
+        }
+        let array = bench.open().await;
+        settled(&reactor).await;
+        assert_eq!(bytes(&array, &name).await, Some(value(20, 1)));
+        set(&array, &name, b"new").await.unwrap();
+        assert_eq!(bytes(&array, &name).await.as_deref(), Some(&b"new"[..]));
+        del(&array, &name).await.unwrap();
+        execute(&array, Op::Clear { container: DB }).await.unwrap();
+    });
+}
+
+/// Two records of a set have rotted, and it loses a value: what cannot be read is not taken for absent.
+#[test]
+fn a_value_that_cannot_be_read_is_not_absent_when_its_set_is_taken_apart() {
+    run(|reactor| async move {
+        let mut bench = bench(&reactor, 5, 3, 1);
+        let names: Vec<String> = (0..3).map(|primary| key_at(primary, 5, "s")).collect();
+        let faults = failing(&mut bench, &Error::Unreadable("rot".to_owned()));
+        let array = bench.open().await;
+        let each = names.iter().enumerate().map(async |(number, name)| {
+            set(&array, name, &value(20 + number, 1)).await.unwrap();
+        });
+        join_all(each).await;
+        settled(&reactor).await;
+        let (found, _) = found_sets(&bench).await;
+        let (lost, own) = (names[1].clone().into_bytes(), placement::container(DB, 0));
+        faults[1].set_policy(FaultPolicy::When(Box::new(move |request| {
+            matches!(&request.op, Op::Retrieve { container, key, .. } if *container == own && *key == lost)
+        })));
+        let (parity, record) = (usize::from(found[0].holders[0]), set_key("{0}", found[0].name));
+        assert_ne!(parity, 1);
+        faults[parity].set_policy(FaultPolicy::When(Box::new(move |request| reads(request, &record))));
+        let given = get(&array, &names[1]).await;
+        assert!(matches!(given, Err(Error::Unreadable(_))), "{given:?}");
+        del(&array, &names[0]).await.unwrap();
+        settled(&reactor).await;
+        let given = get(&array, &names[1]).await;
+        assert!(matches!(given, Err(Error::Unreadable(_))), "{given:?}");
+    });
+}
+
+/// Whether a request stores anything.
+fn stores(op: &Op) -> bool {
+    matches!(op, Op::Store { container, .. } if !container.is_books())
+        || matches!(op, Op::Batch(ops) if ops.iter().any(|op| matches!(op, Op::Store { .. })))
+}
+
+/// One device is full: packing is tried again and again, and so is taking apart.
+#[test]
+fn what_a_full_device_refuses_again_and_again_leaves_nothing_behind_each_time() {
+    for is_packed_before in [false, true] {
+        run(move |reactor| async move {
+            let mut bench = bench(&reactor, 5, 3, 1);
+            let names: Vec<String> = (0..3).map(|primary| key_at(primary, 5, "s")).collect();
+            let full = FaultDevice::new(bench.below[2].clone(), FaultPolicy::Never, Error::NoSpace);
+            bench.members[2] = full.clone();
+            let array = bench.open().await;
+            let fill = || full.set_policy(FaultPolicy::When(Box::new(|request| stores(&request.op))));
+            if is_packed_before {
+                let each = names.iter().enumerate().map(async |(number, name)| {
+                    set(&array, name, &value(20 + number, 1)).await.unwrap();
+                });
+                join_all(each).await;
+                settled(&reactor).await;
+                fill();
+                del(&array, &names[0]).await.unwrap();
+            } else {
+                for (number, name) in names[..1].iter().chain(&[key_at(3, 5, "t")]).enumerate() {
+                    set(&array, name, &value(20 + number, 1)).await.unwrap();
+                }
+                fill();
+            }
+            let hot = key_at(3, 5, "hot");
+            for step in 0..600_u32 {
+                set(&array, &hot, &value(9, step as u8)).await.unwrap();
+                reactor.sleep_ns(1_000_000_000).await;
+            }
+            let (sets, ghosts) = found_sets(&bench).await;
+            // Some of the last minute wait to be deleted together.
+            assert!(sets.len() <= 12 && ghosts <= 80, "{} sets, {ghosts} ghosts", sets.len());
+            assert!(array.marked.get(), "what may be half written is named");
+        });
+    }
+}
+
+/// Members are waited for, whatever deadline a client's request has.
+#[test]
+fn no_member_is_told_that_it_may_be_late() {
+    run(|reactor| async move {
+        let mut bench = bench(&reactor, 4, 2, 1);
+        let faults = failing(&mut bench, &Error::Overloaded);
+        for fault in &faults {
+            fault.set_policy(FaultPolicy::When(Box::new(|request| request.deadline_ns != 0)));
+        }
+        let array = bench.open().await;
+        for op in [
+            super::bench::store_op("k", Value::from(value(20, 1))),
+            super::bench::retrieve_op(DB, "k"),
+            Op::Delete { container: DB, key: b"k".to_vec(), condition: Condition::None },
+        ] {
+            let request = Request::new(plimsoll_kv::Durability::Sync, op);
+            let request = Request { deadline_ns: reactor.now_ns() + 1, ..request };
+            array.clone().execute(request).await.unwrap();
+        }
+    });
 }

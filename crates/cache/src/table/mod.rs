@@ -18,6 +18,7 @@ mod sieve;
 mod tests;
 
 use plimsoll_kv::{Item, Version};
+use plimsoll_reactor::prefetch;
 use sieve::Queue;
 use std::hint::black_box;
 
@@ -33,6 +34,8 @@ const BYTES_PER_CHAIN: usize = 512;
 /// The bytes of an entry that stand for its first cache lines. Those after them the processor fetches by
 /// itself, for they are read in a row.
 const TOUCHED_LINES: [usize; 4] = [0, 64, 128, 192];
+/// Hashes whose entries are brought closer together.
+pub(crate) const TOUCHED_MAX: usize = 16;
 /// One entry takes at most this share of the budget.
 const SHARE_MAX: usize = 16;
 
@@ -207,7 +210,7 @@ impl Table {
 
     fn find(&self, place: Place<'_>) -> Option<u32> {
         let tag = tag_of(place);
-        let mut at = self.chains[self.chain_of(tag)];
+        let mut at = self.first(tag);
         while at != NONE {
             let slot = self.slot(at);
             if slot.tag == tag && Entry(&slot.bytes).is_at(place) {
@@ -222,15 +225,49 @@ impl Table {
     /// caches. Each round of loads depends on the round before and on nothing within it: so the processor
     /// waits for memory three times for all of them, and not three times for each. Tells which of them lead
     /// to an entry at once; others may be kept all the same, further down their chains.
-    pub(crate) fn touch(&self, hashes: &[u64]) -> Vec<bool> {
-        let tags = hashes.iter().map(|hash| tag_of_hash(*hash));
-        let firsts: Vec<(u32, u32)> = tags.map(|tag| (tag, self.chains[self.chain_of(tag)])).collect();
-        let led = firsts.iter().map(|(tag, first)| (tag, (*first != NONE).then(|| self.slot(*first))));
-        let slots: Vec<Option<&Slot>> = led.map(|(tag, slot)| slot.filter(|slot| slot.tag == *tag)).collect();
+    pub(crate) fn touch(&self, hashes: &[u64]) -> [bool; TOUCHED_MAX] {
+        assert!(hashes.len() <= TOUCHED_MAX);
+        let mut firsts = [NONE; TOUCHED_MAX];
+        for (first, hash) in firsts.iter_mut().zip(hashes) {
+            *first = self.first(tag_of_hash(*hash));
+        }
+        let mut slots = [None; TOUCHED_MAX];
+        for ((slot, first), hash) in slots.iter_mut().zip(firsts).zip(hashes) {
+            *slot = self.led_to(first, tag_of_hash(*hash));
+        }
         let line = |slot: &Slot, at: usize| slot.bytes.get(at).copied().unwrap_or(0);
         let heads = slots.iter().flatten().map(|slot| TOUCHED_LINES.map(|at| line(slot, at)));
         black_box(heads.flatten().fold(0, |all, byte| all ^ byte));
-        slots.iter().map(Option::is_some).collect()
+        slots.map(|slot| slot.is_some())
+    }
+
+    /// The first step to the entry of one hash: asks memory for the slot that its chain begins with; false if
+    /// it has none. Others run until that has come, and then [`Table::touch_lone`] goes on.
+    pub(crate) fn approach(&self, hash: u64) -> bool {
+        let first = self.first(tag_of_hash(hash));
+        if first != NONE {
+            prefetch(self.slot(first));
+        }
+        first != NONE
+    }
+
+    /// The last step: asks memory for the head of the entry; false if that is not the first of its chain.
+    pub(crate) fn touch_lone(&self, hash: u64) -> bool {
+        let tag = tag_of_hash(hash);
+        let slot = self.led_to(self.first(tag), tag);
+        let lines = slot.into_iter().flat_map(|slot| TOUCHED_LINES.map(|at| slot.bytes.get(at)));
+        lines.flatten().for_each(prefetch);
+        slot.is_some()
+    }
+
+    /// The first slot of the chain of a tag.
+    fn first(&self, tag: u32) -> u32 {
+        self.chains[self.chain_of(tag)]
+    }
+
+    /// A slot, if there is one and it has this tag.
+    fn led_to(&self, slot: u32, tag: u32) -> Option<&Slot> {
+        (slot != NONE).then(|| self.slot(slot)).filter(|slot| slot.tag == tag)
     }
 
     /// The value of a key, which counts as asked for.

@@ -97,11 +97,13 @@ fn who_was_asked_for_stays() {
 #[test]
 fn what_is_touched_is_not_asked_for() {
     let mut table = Table::new(64 << 10, 0);
-    assert_eq!(table.touch(&[1, 2]), [false, false]);
+    assert_eq!(table.touch(&[1, 2])[..2], [false, false]);
+    assert!(!table.approach(1) && !table.touch_lone(1));
     table.insert(place(b"k", 0), &item(Vec::new()));
     table.insert(place(b"long", 0), &item(vec![1; 1000]));
     let places = [b"k".as_slice(), b"long", b"other"].map(|key| place(key, 0).hash);
-    assert_eq!(table.touch(&places), [true, true, false]);
+    assert_eq!(table.touch(&places)[..3], [true, true, false]);
+    assert!(table.approach(places[0]) && table.touch_lone(places[0]));
     assert!(!table.take_visited(place(b"k", 0)) && !table.take_visited(place(b"long", 0)));
 }
 

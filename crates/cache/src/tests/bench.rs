@@ -52,8 +52,9 @@ impl Device for Gate {
             failure.map_or(result, Err)
         })
     }
-    fn announce(&self, _: ContainerId, keys: &[&[u8]]) {
+    fn announce(&self, _: ContainerId, keys: &[&[u8]], _: u32) -> bool {
         self.announced.borrow_mut().extend(keys.iter().map(|key| key.to_vec()));
+        false
     }
     fn value_bytes_max(&self) -> usize {
         self.below.value_bytes_max()

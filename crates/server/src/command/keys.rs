@@ -22,6 +22,7 @@ pub(super) fn exists(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 fn count(connection: &Rc<Connection>, args: &Args<'_>, op: fn(ContainerId, Vec<u8>) -> Op) -> Run {
     let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let keys: Vec<Vec<u8>> = args.iter().skip(1).map(<[u8]>::to_vec).collect();
+    let keyspace = if keys.len() > 1 { keyspace.patient() } else { keyspace };
     let is_short = keys.len() <= KEYS_AT_ONCE_MAX;
     let future = Box::pin(async move {
         let mut found = 0;

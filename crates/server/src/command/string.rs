@@ -2,6 +2,7 @@
 
 use super::Run;
 use crate::core::Core;
+use crate::keyspace::Keyspace;
 use crate::reply::{Pinned, Reply};
 use crate::session::Connection;
 use plimsoll_kv::{Error, Item, LocalFuture, Op, Output};
@@ -12,7 +13,7 @@ use std::rc::Rc;
 pub(super) fn get(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     match recall(connection, &args[1]) {
         Some(reply) => Run::Now(reply),
-        None => Run::Overlap(get_one(connection, args[1].to_vec())),
+        None => Run::Overlap(get_from(connection, connection.keyspace(), args[1].to_vec())),
     }
 }
 
@@ -34,9 +35,13 @@ pub(super) fn mget(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     Run::Each { keys: args.iter().skip(1).map(<[u8]>::to_vec).collect(), one: get_one }
 }
 
+/// One of several keys.
 pub(super) fn get_one(connection: &Rc<Connection>, key: Vec<u8>) -> LocalFuture<Reply> {
-    let (keyspace, container) = (connection.keyspace(), connection.database.get());
-    let connection = connection.clone();
+    get_from(connection, connection.keyspace().patient(), key)
+}
+
+fn get_from(connection: &Rc<Connection>, keyspace: Keyspace, key: Vec<u8>) -> LocalFuture<Reply> {
+    let (connection, container) = (connection.clone(), connection.database.get());
     Box::pin(async move {
         let op = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
         let result = keyspace.execute(op).await;

@@ -9,6 +9,7 @@
 
 use super::Connection;
 use plimsoll_resp::{Limits, Parser, Step};
+use std::ops::Range;
 
 /// Commands looked at together.
 const AHEAD_MAX: usize = 16;
@@ -20,29 +21,45 @@ pub(super) fn is_due(start: usize, looked: usize, begins: bool, others_wait: boo
     start >= looked && (start > 0 || (begins && others_wait))
 }
 
-/// Announces the keys of the first commands in these bytes; how many they are, and the bytes looked at.
-pub(super) fn look(connection: &Connection, limits: &Limits, bytes: &[u8]) -> (usize, usize) {
+/// What was seen.
+pub(super) struct Seen {
+    /// Bytes looked at.
+    pub(super) bytes: usize,
+    /// Keys that were announced.
+    pub(super) keys: usize,
+    /// Where the key stands that came alone, if it should be announced once more.
+    pub(super) lone: Option<Range<usize>>,
+}
+
+/// Announces the keys of the first commands in these bytes.
+pub(super) fn look(connection: &Connection, limits: &Limits, bytes: &[u8]) -> Seen {
     let mut parser = Parser::new(*limits);
-    let mut keys: Vec<&[u8]> = Vec::with_capacity(AHEAD_MAX);
-    let mut at = 0;
+    let mut keys = [&[][..]; AHEAD_MAX];
+    let (mut at, mut count, mut lone) = (0, 0, 0..0);
     for _ in 0..AHEAD_MAX {
         let Step::Command(command) = parser.parse(&bytes[at..]) else { break };
         let key = (command.args.len() == 2 && command.args[0].eq_ignore_ascii_case(b"GET"))
             .then(|| within(bytes, &command.args[1]))
             .flatten();
         at += command.consumed;
-        keys.extend(key);
+        if let Some(key) = key {
+            keys[count] = &bytes[key.clone()];
+            count += 1;
+            lone = key;
+        }
     }
-    if !keys.is_empty() {
-        connection.core.volume.announce(connection.database.get(), &keys);
+    let leads_on = count > 0 && connection.core.volume.announce(connection.database.get(), &keys[..count], 0);
+    Seen {
+        bytes: if at == 0 { bytes.len() } else { at },
+        keys: count,
+        lone: (leads_on && count == 1).then_some(lone),
     }
-    (keys.len(), if at == 0 { bytes.len() } else { at })
 }
 
-/// The same bytes as part of what was received; nothing if they stand elsewhere.
-fn within<'a>(bytes: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
+/// Where the same bytes stand in what was received; nothing if they stand elsewhere.
+fn within(bytes: &[u8], part: &[u8]) -> Option<Range<usize>> {
     let from = part.as_ptr().addr().checked_sub(bytes.as_ptr().addr())?;
-    bytes.get(from..from + part.len())
+    (from + part.len() <= bytes.len()).then_some(from..from + part.len())
 }
 
 #[cfg(test)]

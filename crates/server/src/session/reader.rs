@@ -15,6 +15,7 @@ use futures_util::future::{Either, select};
 use plimsoll_kv::Device;
 use plimsoll_reactor::limits::RECEIVE_DIRECT_BYTES_MIN;
 use plimsoll_resp::{Limits, Parser, ProtocolError, SHARED_BYTES_MIN, Step};
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -56,9 +57,14 @@ pub(super) async fn read(connection: Rc<Connection>) {
             connection.wait_while_paused(None).await;
             continue;
         }
-        if input.look_ahead(&connection) {
+        if let Some(lone) = input.look_ahead(&connection) {
             // What the keys lead to comes from memory while others go on. No command has begun meanwhile.
             connection.core.reactor.yield_now().await;
+            if let Some(key) = lone {
+                let key = &input.pending()[key];
+                connection.core.volume.announce(connection.database.get(), &[key], 1);
+                connection.core.reactor.yield_now().await;
+            }
         }
         let go_on = match input.parse(&connection) {
             Parsed::Incomplete { wanted } => input.receive(&connection, wanted).await,
@@ -132,18 +138,18 @@ impl Input {
         }
     }
 
-    /// Announces the keys of the next commands, if it is time; true if others should run before the first of
-    /// them is begun.
-    fn look_ahead(&mut self, connection: &Connection) -> bool {
+    /// Announces the keys of the next commands, if it is time; something if others should run before the
+    /// first of them is begun: where the key stands that is to be announced once more then, or nothing.
+    fn look_ahead(&mut self, connection: &Connection) -> Option<Option<Range<usize>>> {
         let begins = self.parser.is_between_commands();
         let others_wait = connection.core.reactor.has_ready();
         if self.pending().is_empty() || !ahead::is_due(self.start, self.ahead, begins, others_wait) {
-            return false;
+            return None;
         }
         let is_first = self.start == 0;
-        let (keys, bytes) = ahead::look(connection, &self.limits, self.pending());
-        self.ahead = self.start + bytes;
-        is_first && keys > 0
+        let seen = ahead::look(connection, &self.limits, self.pending());
+        self.ahead = self.start + seen.bytes;
+        (is_first && seen.keys > 0).then_some(seen.lone)
     }
 
     /// Parses one command and starts it off, as far as that needs no waiting.

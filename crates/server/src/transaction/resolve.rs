@@ -8,10 +8,14 @@
 //! transaction is resolved its keys are held, and only they wait.
 
 use crate::core::Core;
-use crate::limits::STEP_RETRY_NS;
+use crate::limits::{STEP_RETRY_NS, STEPS_IN_FLIGHT_MAX};
+use futures_util::future::join_all;
 use plimsoll_kv::transaction::{Action, Outstanding, Status};
 use plimsoll_kv::{Durability, Output, Result};
 use std::rc::Rc;
+
+/// Transactions of a partition that are looked at together. The rest of the steps is for clients.
+const TOGETHER: usize = STEPS_IN_FLIGHT_MAX / 2;
 
 /// Brings the transactions of a partition to their ends.
 pub(crate) async fn resolve(core: Rc<Core>, partition: u16) {
@@ -34,11 +38,23 @@ async fn resolve_once(core: &Rc<Core>, partition: u16) -> Result<bool> {
         Output::Outstanding(outstanding) => outstanding,
         _ => unreachable!("it was asked for what is outstanding"),
     };
+    in_turn(outstanding, async |known| resolve_one(core, partition, known).await).await
+}
+
+/// Does something with each transaction, several at a time; whether all are done with. Clients wait for the
+/// keys of those that were prepared, and for nothing of those that were applied: these come last.
+async fn in_turn(
+    outstanding: Vec<Outstanding>,
+    one: impl AsyncFn(&Outstanding) -> Result<bool>,
+) -> Result<bool> {
+    let (held, applied): (Vec<_>, Vec<_>) =
+        outstanding.into_iter().partition(|known| known.status == Status::Prepared);
     let mut resolved = Ok(true);
-    for known in outstanding {
+    for some in held.chunks(TOGETHER).chain(applied.chunks(TOGETHER)) {
         // One that cannot be resolved yet holds up no other.
-        let one = resolve_one(core, partition, &known).await;
-        resolved = resolved.and_then(|all| Ok(one? && all));
+        for done in join_all(some.iter().map(|known| one(known))).await {
+            resolved = resolved.and_then(|all| Ok(done? && all));
+        }
     }
     resolved
 }
@@ -84,4 +100,55 @@ async fn status_at(core: &Core, partition: u16, known: &Outstanding) -> Result<S
 
 async fn step(core: &Core, partition: u16, known: Option<&Outstanding>, action: Action) -> Result<Output> {
     core.volume.clone().step(partition, known.map(|known| known.id), action, Durability::Sync).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use plimsoll_kv::{Error, TransactionId, Version};
+    use std::cell::{Cell, RefCell};
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    fn known(clock: u64, status: Status) -> Outstanding {
+        let id = TransactionId { partition: 0, version: Version { epoch: 1, clock } };
+        Outstanding { id, participants: vec![0, 1], status }
+    }
+
+    /// A server that had applied many in its last second kept the keys of the newest for as long as it took to
+    /// forget those.
+    #[test]
+    fn those_that_hold_keys_come_first_and_several_at_a_time() {
+        let applied = (0..1000).map(|clock| known(clock, Status::Applied));
+        let held = (1000..1010).map(|clock| known(clock, Status::Prepared));
+        let (order, at_once, most) = (RefCell::new(Vec::new()), Cell::new(0), Cell::new(0));
+        let one = async |known: &Outstanding| {
+            at_once.set(at_once.get() + 1);
+            most.set(most.get().max(at_once.get()));
+            let mut waited = false;
+            poll_fn(|context| {
+                context.waker().wake_by_ref();
+                if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            at_once.set(at_once.get() - 1);
+            order.borrow_mut().push(known.id.version.clock);
+            match known.id.version.clock {
+                1000 => Err(Error::Overloaded),
+                _ => Ok(true),
+            }
+        };
+        let mut done = Box::pin(in_turn(applied.chain(held).collect(), one));
+        let resolved = loop {
+            if let Some(resolved) = done.as_mut().now_or_never() {
+                break resolved;
+            }
+        };
+        assert_eq!(resolved, Err(Error::Overloaded), "and the others were looked at");
+        drop(done);
+        let order = order.take();
+        assert_eq!((order.len(), most.get()), (1010, TOGETHER));
+        assert!(order[..10].iter().all(|clock| *clock >= 1000), "{:?}", &order[..20]);
+    }
 }

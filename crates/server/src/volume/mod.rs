@@ -166,7 +166,7 @@ impl Volume {
     }
 
     /// When a request that comes now has waited for too long; 0: never.
-    fn deadline_ns(&self) -> u64 {
+    pub(crate) fn deadline_ns(&self) -> u64 {
         match self.patience.get().map_or(0, |patience_ns| patience_ns()) {
             0 => 0,
             patience_ns => self.reactor.now_ns().saturating_add(patience_ns),
@@ -261,17 +261,23 @@ impl Volume {
     }
 
     /// Keys of which this connection's next commands ask for values. Those of other cores are left alone.
-    pub(crate) fn announce(&self, container: ContainerId, keys: &[&[u8]]) {
+    /// True if another round brings more, see [`Device::announce`].
+    pub(crate) fn announce(&self, container: ContainerId, keys: &[&[u8]], round: u32) -> bool {
+        if let [key] = keys {
+            let device = self.own(self.geometry.partition(key));
+            return device.is_some_and(|device| device.announce(container, keys, round));
+        }
         for (partition, device) in self.local() {
             if self.geometry.partitions == 1 {
-                return device.announce(container, keys);
+                return device.announce(container, keys, round);
             }
             let is_its = |key: &&&[u8]| self.geometry.partition(key) == partition;
             let own: Vec<&[u8]> = keys.iter().filter(is_its).copied().collect();
             if !own.is_empty() {
-                device.announce(container, &own);
+                device.announce(container, &own, round);
             }
         }
+        false
     }
 
     /// Gives the whole value of a key, if memory of this core has it and a retrieve that began now might give
@@ -325,11 +331,7 @@ impl Volume {
 impl Device for Volume {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
         match self.partition_of(&request.op) {
-            Ok(Some(partition)) => {
-                let request = Request { deadline_ns: self.deadline_ns(), ..request };
-                Box::pin(self.execute_at(partition, request, Lane::Requests))
-            }
-            // Of these some partitions may have done their part: they wait.
+            Ok(Some(partition)) => Box::pin(self.execute_at(partition, request, Lane::Requests)),
             Ok(None) => Box::pin(self.execute_everywhere(request, Lane::Requests)),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
