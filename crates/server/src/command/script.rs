@@ -22,14 +22,37 @@ use std::rc::Rc;
 const UNKNOWN: &str =
     "ERR there are no scripts here, but for known ones of locks, or that count; see DELIFEQ";
 
+/// Characters of a digest.
+const DIGEST_CHARS: usize = 40;
+
 pub(super) fn evalsha(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    if args[1].len() == DIGEST_CHARS
+        && let Err(wrong) = check_count(args)
+    {
+        return Run::Now(wrong);
+    }
     match connection.core.shared.scripts.by_digest(&args[1]) {
         Some(script) => run(connection, script, args),
         None => Run::Now(Reply::error("NOSCRIPT No matching script. Please use EVAL.")),
     }
 }
 
+/// Looks at the number of keys, as Redis does before it looks at the script.
+fn check_count(args: &Args<'_>) -> std::result::Result<(), Reply> {
+    let count = number::integer_or_error(&args[2])?;
+    if count > args.len() as i64 - 3 {
+        return Err(Reply::error("ERR Number of keys can't be greater than number of args"));
+    }
+    if count < 0 {
+        return Err(Reply::error("ERR Number of keys can't be negative"));
+    }
+    Ok(())
+}
+
 pub(super) fn eval(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    if let Err(wrong) = check_count(args) {
+        return Run::Now(wrong);
+    }
     match by_text(&args[1]) {
         Some(script) => {
             // As in Redis: who has sent it once may name it by its digest.
