@@ -71,8 +71,8 @@ impl Array {
         Ok(())
     }
 
-    /// What is to name a held key: what names it already, if it is half written, so that one slot does however
-    /// often that is tried.
+    /// What is to name a held key: what names it already, if it is half written, so that one slot does
+    /// however often that is tried.
     pub(crate) async fn slot_for(&self, place: &Place) -> Slot {
         let key = (place.container, place.key.clone());
         let kept = self.half_written.borrow_mut().get_mut(&key).and_then(Vec::pop);
@@ -145,8 +145,8 @@ impl Array {
         Ok(all_silent)
     }
 
-    /// Whether the member of a value keeps it for this set: what it keeps for whichever needs it goes when the
-    /// value turns out to have been in none.
+    /// Whether the member of a value keeps it for this set: what it keeps for whichever needs it goes when
+    /// the value turns out to have been in none.
     async fn is_kept_for(
         self: &Rc<Self>,
         container: ContainerId,

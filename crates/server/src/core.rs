@@ -387,21 +387,12 @@ impl Core {
         });
     }
 
-    /// Executes an operation for a client, with the configured durability, however long that takes.
-    pub(crate) async fn execute(self: Rc<Self>, op: Op) -> Result<Output> {
-        self.execute_until(0, op).await
-    }
-
-    /// The same, unless it cannot be begun for too long.
+    /// Executes an operation for a client, with the configured durability, unless it cannot be begun until
+    /// the deadline; 0: however long that takes.
     ///
     /// # Errors
-    /// [`Error::Overloaded`]: nothing of it was done.
-    pub(crate) async fn execute_in_time(self: Rc<Self>, op: Op) -> Result<Output> {
-        let deadline_ns = self.volume.deadline_ns();
-        self.execute_until(deadline_ns, op).await
-    }
-
-    async fn execute_until(self: Rc<Self>, deadline_ns: u64, op: Op) -> Result<Output> {
+    /// That it came too late, and nothing of it was done; those of the partition.
+    pub(crate) async fn execute(self: Rc<Self>, op: Op, deadline_ns: u64) -> Result<Output> {
         let request = Request { deadline_ns, ..Request::new(self.shared.settings.durability, op) };
         let completion: Result<Completion> = self.volume.clone().execute(request).await;
         completion.map(|completion| completion.output)

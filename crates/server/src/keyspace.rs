@@ -64,10 +64,11 @@ impl Keyspace {
                 let stored: LocalFuture<Result<Output>> = Box::pin(self.clone().store_long(op));
                 Either::Right(Either::Right(stored))
             }
-            None if self.is_patient || !is_first(&op) => {
-                Either::Left(Either::Left(self.core.clone().execute(op)))
+            None => {
+                let may_be_late = self.is_patient || !is_first(&op);
+                let deadline_ns = if may_be_late { 0 } else { self.core.volume.deadline_ns() };
+                Either::Left(self.core.clone().execute(op, deadline_ns))
             }
-            None => Either::Left(Either::Right(self.core.clone().execute_in_time(op))),
         }
     }
 
@@ -101,7 +102,7 @@ impl Keyspace {
             upload.write(part.to_vec()).await?;
         }
         *value = Value::Upload(upload.id);
-        let stored = self.core.clone().execute(op).await?;
+        let stored = self.core.clone().execute(op, 0).await?;
         upload.stored();
         Ok(stored)
     }

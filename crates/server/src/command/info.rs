@@ -340,7 +340,7 @@ fn latencystats(text: &mut String, core: &Core, _: &Facts) {
 async fn keyspace(text: &mut String, core: &Rc<Core>) -> plimsoll_kv::Result<()> {
     for database in 0..DATABASES {
         let op = Op::Stats { container: ContainerId(database) };
-        let Output::Stats(Stats { keys, expiring_keys, .. }) = core.clone().execute(op).await? else {
+        let Output::Stats(Stats { keys, expiring_keys, .. }) = core.clone().execute(op, 0).await? else {
             unreachable!("counting gives counters");
         };
         if keys > 0 {

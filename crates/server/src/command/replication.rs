@@ -58,7 +58,7 @@ pub(super) fn bgsave(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 fn sync(connection: &Rc<Connection>, reply: fn() -> Reply) -> Run {
     let core = connection.core.clone();
     Run::Alone(Box::pin(async move {
-        match core.execute(Op::Sync).await {
+        match core.execute(Op::Sync, 0).await {
             Ok(_) => reply(),
             Err(error) => Reply::failed(&error),
         }

@@ -70,7 +70,7 @@ pub(super) fn range_reply(core: &Rc<Core>, key: Vec<u8>, item: Item, first: u64,
         let op = Op::Unpin { upload, key };
         let unpin = core.clone();
         core.reactor.spawn(Work::Kv, async move {
-            if let Err(error) = unpin.execute(op).await {
+            if let Err(error) = unpin.execute(op, 0).await {
                 tracing::warn!(%error, "a pin could not be given up");
             }
         });

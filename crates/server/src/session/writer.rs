@@ -154,7 +154,7 @@ impl Connection {
         let end = (first + 1).next_multiple_of(SLICE_BYTES).min(part_bytes);
         let count = (end - first).min(pinned.first + pinned.length - at);
         let (upload, key, range) = (pinned.upload, pinned.key.clone(), Some((first, count)));
-        match self.core.clone().execute(Op::RetrievePart { upload, key, part, range }).await? {
+        match self.core.clone().execute(Op::RetrievePart { upload, key, part, range }, 0).await? {
             Output::Found(item) if item.bytes.len() as u64 == count => Ok(item.bytes),
             Output::Found(item) => {
                 let got = item.bytes.len();

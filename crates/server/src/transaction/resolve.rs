@@ -116,8 +116,8 @@ mod tests {
         Outstanding { id, participants: vec![0, 1], status }
     }
 
-    /// A server that had applied many in its last second kept the keys of the newest for as long as it took to
-    /// forget those.
+    /// A server that had applied many in its last second kept the keys of the newest for as long as it took
+    /// to forget those.
     #[test]
     fn those_that_hold_keys_come_first_and_several_at_a_time() {
         let applied = (0..1000).map(|clock| known(clock, Status::Applied));
