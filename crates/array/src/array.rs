@@ -111,7 +111,7 @@ pub struct Array {
     pub(crate) half_written: RefCell<BTreeMap<(ContainerId, Vec<u8>), Names>>,
     /// Of them, those whose sets were being made or taken apart, perhaps.
     pub(crate) cut_short: RefCell<BTreeSet<(ContainerId, Vec<u8>)>>,
-    /// The newest version when the last of those was cut short.
+    /// The newest name of a set that was cut short: it names no newer version.
     pub(crate) cut_short_at: Cell<Version>,
     /// Keys that may differ are being made whole.
     pub(crate) settles: Cell<bool>,

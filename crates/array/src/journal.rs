@@ -37,8 +37,11 @@ pub(crate) struct Slot {
     permit: Option<Permit>,
 }
 
-/// Slots that name one key, each on the members of another try to make it whole.
+/// Slots that name one key that is not whole, each on the members of another try.
 pub(crate) type Names = Vec<Slot>;
+
+/// So many of them at most.
+const NAMES_MAX: usize = 4;
 
 impl Journal {
     pub(crate) fn new(tag: &str) -> Rc<Journal> {
@@ -79,11 +82,21 @@ impl Slot {
     /// Goes on naming its key, though its write has ended: others take its place among those under way. False
     /// if there are too many of such slots.
     pub(crate) fn park(&mut self) -> bool {
-        if self.journal.spare() == 0 {
+        if self.permit.is_some() && self.journal.spare() == 0 {
             return false;
         }
         self.permit = None;
         true
+    }
+
+    /// Goes on naming its key, beside these. False if there are too many of such slots: who opens the array
+    /// next has to be told otherwise.
+    pub(crate) fn keep(mut self, names: &mut Names) -> bool {
+        let is_kept = names.len() < NAMES_MAX && self.park();
+        if is_kept {
+            names.push(self);
+        }
+        is_kept
     }
 }
 
@@ -132,7 +145,10 @@ mod tests {
             parked.push(slot);
         }
         assert_eq!(parked.len(), SLOTS - WRITES_MAX);
-        assert!(!take().unwrap().park(), "there are too many");
+        assert!(!take().unwrap().keep(&mut Names::new()), "there are too many");
+        let mut names = Names::new();
+        assert!(parked.pop().unwrap().keep(&mut names), "it is parked");
+        parked.extend(names);
         let rest: Vec<_> = (0..WRITES_MAX).map(|_| take().expect("they are left for writes")).collect();
         let all = rest.iter().chain(&parked).map(|slot| slot.number);
         assert_eq!(all.collect::<std::collections::BTreeSet<u16>>().len(), SLOTS);

@@ -189,11 +189,7 @@ impl Array {
                 let op = Op::Retrieve { container: JOURNAL, key, range: None, pin: false };
                 match background(&device, op).await {
                     Ok(Output::Found(item)) => {
-                        if let Some(key) = named(&item.bytes) {
-                            self.half_written.borrow_mut().entry(key.clone()).or_default();
-                            self.cut_short.borrow_mut().insert(key.clone());
-                            self.unsettled.borrow_mut().insert(key);
-                        }
+                        named(&item.bytes).into_iter().for_each(|key| self.may_be_cut_short(key));
                     }
                     Ok(_) | Err(Error::NotFound) => {}
                     // Which key that was is not known: all are compared.
@@ -207,23 +203,21 @@ impl Array {
         Ok(())
     }
 
-    /// Makes the keys whole that may not be, though nobody asks for them; unless that is under way.
+    /// Begins to make the keys whole that may not be, though nobody asks for them.
     pub(crate) fn settle_soon(self: &Rc<Self>) {
+        let array = self.clone();
+        self.spawn(Work::Background, async move { array.settle_in_time().await });
+    }
+
+    /// Makes them whole, unless that is under way.
+    async fn settle_in_time(self: &Rc<Self>) {
         if self.settles.replace(true) {
             return;
         }
-        let array = self.clone();
-        self.spawn(Work::Background, async move {
-            array.settle_in_time().await;
-            array.settles.set(false);
-        });
-    }
-
-    async fn settle_in_time(self: &Rc<Self>) {
         let mut retry_ns = SETTLE_RETRY_NS;
         while !self.closing.get() {
             match self.settle_all(false).await {
-                Ok(0) => return,
+                Ok(0) => break,
                 Ok(keys) => tracing::warn!(partition = self.partition, keys, "keys are compared again later"),
                 Err(error) => {
                     tracing::warn!(partition = self.partition, %error, "keys are compared again later")
@@ -232,6 +226,7 @@ impl Array {
             self.rest_until(self.reactor.now_ns() + retry_ns).await;
             retry_ns = (2 * retry_ns).min(SETTLE_RETRY_NS_MAX);
         }
+        self.settles.set(false);
     }
 
     /// Compares what has to be compared, and goes on with what the last end interrupted.
@@ -245,10 +240,8 @@ impl Array {
             self.unmark_named().await?;
         }
         let array = self.clone();
-        self.settles.set(true);
         self.spawn(Work::Background, async move {
             array.settle_in_time().await;
-            array.settles.set(false);
             if !array.closing.get()
                 && !array.distrusted.get()
                 && let Err(error) = array.mark_named().await

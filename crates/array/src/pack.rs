@@ -344,6 +344,8 @@ impl Array {
                 }
             };
             match hindered {
+                // What is looked through after a failure does not mean that packing goes on.
+                Ok(()) if is_hindered => {}
                 Ok(()) => rest_ns = HINDERED_NS,
                 Err(error) => {
                     tracing::warn!(partition = self.partition, %error, "values are packed later");

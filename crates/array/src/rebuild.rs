@@ -464,12 +464,11 @@ impl Array {
         scrubbed.await.unwrap_or_else(|error: Error| {
             tracing::error!(partition = self.partition, %error, "a key cannot be mended");
             let key = (container, key.to_vec());
-            if self.distrusted.get() {
+            match self.distrusted.get() {
                 // That ends with this scrub, and nothing is known of this one yet.
-                self.half_written.borrow_mut().entry(key.clone()).or_default();
-                self.cut_short.borrow_mut().insert(key.clone());
+                true => self.may_be_cut_short(key),
+                false => drop(self.unsettled.borrow_mut().insert(key)),
             }
-            self.unsettled.borrow_mut().insert(key);
             1
         })
     }

@@ -11,7 +11,7 @@
 //!   stub, and taking apart names all that live in the set beside each copy;
 //! * when none of them is left that was not looked at, every value that a set names, of which any key has a
 //!   stub, is in that set, or kept for it;
-//! * until then a value that is older than what was cut short does not go without being kept.
+//! * until then a value that is older than a set that was cut short does not go without being kept.
 //!
 //! Never: it takes a key from a set before what the others need of it is kept.
 
@@ -33,9 +33,16 @@ impl Array {
         self.forms.has_packed() && (self.distrusted.get() || !self.cut_short.borrow().is_empty())
     }
 
-    /// Whether such a set may name a value: not one that is newer than what was cut short.
+    /// Whether such a set may name a value: none that is newer than the set.
     pub(crate) fn is_in_doubt(&self, version: Version) -> bool {
         self.has_doubts() && version <= self.cut_short_at.get()
+    }
+
+    /// A write of a key, or of its set, may have been cut short.
+    pub(crate) fn may_be_cut_short(&self, key: (ContainerId, Vec<u8>)) {
+        self.half_written.borrow_mut().entry(key.clone()).or_default();
+        self.cut_short.borrow_mut().insert(key.clone());
+        self.unsettled.borrow_mut().insert(key);
     }
 
     /// Keys whose set, of this name, was being made, or taken apart, stay named in the journal, and are made

@@ -37,9 +37,6 @@ pub(crate) enum Change {
     Expiry,
 }
 
-/// Slots of the journal that name one key which cannot be made whole, each on the members of another try.
-const SLOTS_OF_KEY_MAX: usize = 4;
-
 fn is_full(error: &Error) -> bool {
     matches!(error, Error::NoSpace | Error::NoMemory)
 }
@@ -291,14 +288,8 @@ impl Array {
 
     /// A key stays named in the journal until it has been made whole, and is compared before it is used.
     pub(crate) async fn leave_unsettled(self: &Rc<Self>, place: &Place, slot: Slot) {
-        let is_named = {
-            let mut half_written = self.half_written.borrow_mut();
-            let slots = half_written.entry((place.container, place.key.clone())).or_default();
-            let (mut slot, has_room) = (slot, slots.len() < SLOTS_OF_KEY_MAX);
-            let is_named = has_room && slot.park();
-            slots.extend(is_named.then_some(slot));
-            is_named
-        };
+        let key = (place.container, place.key.clone());
+        let is_named = slot.keep(self.half_written.borrow_mut().entry(key).or_default());
         self.suspect(place);
         if !is_named && let Err(error) = self.unmark_named().await {
             tracing::error!(partition = self.partition, %error, "a key that is not whole is not named");

@@ -394,7 +394,7 @@ pub struct Request {
     pub tenant: Tenant,
     /// Whether somebody waits.
     pub class: Class,
-    /// Monotonic nanoseconds after which nobody waits any more; 0: none.
+    /// Monotonic nanoseconds after which it is not begun any more, but refused as overloaded; 0: none.
     pub deadline_ns: u64,
     /// What the acknowledgement is worth.
     pub durability: Durability,

@@ -195,6 +195,13 @@ impl Bench {
         self.lines.borrow().iter().map(|line| line.asked.take()).collect()
     }
 
+    /// A member that refuses with this error what its policy says, from the next opening on.
+    pub(super) fn fails(&mut self, member: usize, error: &Error) -> Rc<FaultDevice> {
+        let below = self.below[member].clone();
+        self.members[member] = FaultDevice::new(below, FaultPolicy::Never, error.clone());
+        self.members[member].clone()
+    }
+
     /// Waits until every member is in.
     pub(super) async fn whole(&self, array: &Rc<Array>) {
         while array.status().members.iter().any(|member| member.state != MemberState::In) {

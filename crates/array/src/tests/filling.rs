@@ -5,7 +5,7 @@ use super::packing::{bench, check, fill, found_sets, listed, settled, value};
 use crate::placement::sets;
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
-use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
+use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::{Error, Op, Request};
 use std::collections::BTreeSet;
 
@@ -96,12 +96,7 @@ fn devices_that_are_replaced_one_after_the_other_lose_nothing() {
 fn a_device_whose_sets_cannot_be_told_keeps_no_other_from_coming_in() {
     run(async |reactor| {
         let mut bench = bench(&reactor, 6, 4, 2);
-        let fails = FaultDevice::new(
-            bench.below[4].clone(),
-            FaultPolicy::Never,
-            Error::Unreadable("broken for a test".to_owned()),
-        );
-        bench.members[4] = fails.clone();
+        let fails = bench.fails(4, &Error::Unreadable("broken for a test".to_owned()));
         let array = bench.open().await;
         fill(&array, 90, 1).await;
         settled(&reactor).await;
@@ -128,12 +123,7 @@ fn a_device_whose_sets_cannot_be_told_keeps_no_other_from_coming_in() {
 fn a_device_whose_keys_cannot_be_told_keeps_no_value_from_being_packed() {
     run(async |reactor| {
         let mut bench = bench(&reactor, 6, 4, 2);
-        let fails = FaultDevice::new(
-            bench.below[4].clone(),
-            FaultPolicy::Never,
-            Error::Unreadable("broken for a test".to_owned()),
-        );
-        bench.members[4] = fails.clone();
+        let fails = bench.fails(4, &Error::Unreadable("broken for a test".to_owned()));
         let array = bench.open().await;
         array.take_out(1, "for a test");
         reactor.sleep_ns(1_000_000).await;
@@ -151,15 +141,11 @@ fn a_device_whose_keys_cannot_be_told_keeps_no_value_from_being_packed() {
         let (found, _) = found_sets(&bench).await;
         let packed: usize = found.iter().map(|set| set.values.len()).sum();
         assert!(packed > 80, "{packed} of 90 are packed");
-        check_values(&array).await;
+        for number in 0..90 {
+            let given = super::bench::bytes(&array, &format!("key:{number}")).await;
+            assert_eq!(given, Some(value(number, 1)), "key:{number}");
+        }
     });
-}
-
-async fn check_values(array: &std::rc::Rc<crate::Array>) {
-    for number in 0..90 {
-        let given = super::bench::bytes(array, &format!("key:{number}")).await;
-        assert_eq!(given, Some(value(number, 1)), "key:{number}");
-    }
 }
 
 /// Those of which the set cannot be told when they are made, as who would know is out, go with what they

@@ -86,22 +86,28 @@ async fn opened(reactor: &Reactor, bench: &Bench, waits: bool) -> Rc<Array> {
     array
 }
 
+/// Two keys of a set whose packing was cut short: the first has its stub, and the second none.
+async fn cut_packing(bench: &Bench, reactor: &Reactor) -> [String; 2] {
+    let names = [key_at(1, 4, "s"), key_at(3, 4, "t")];
+    let array = bench.open().await;
+    let late = names[1].clone();
+    bench.loses(0, move |op| brings(op, &late, true));
+    for (number, name) in names.iter().enumerate() {
+        set(&array, name, &value(20 + number, 1)).await.unwrap();
+    }
+    settled(reactor).await;
+    assert_eq!(pieces(bench, &names[0], 2).await[1], None, "it has its stub");
+    assert!(pieces(bench, &names[1], 2).await[1].is_some(), "and the other one not");
+    names
+}
+
 /// The server dies when one key has its stub, and the other one not yet (seed 7626).
 #[test]
 fn packing_that_was_cut_short_leaves_no_key_to_a_set_that_another_is_not_in() {
     for waits in [false, true] {
         run(move |reactor| async move {
             let bench = bench(&reactor, 4, 2, 1);
-            let names = [key_at(1, 4, "s"), key_at(3, 4, "t")];
-            let array = bench.open().await;
-            let late = names[1].clone();
-            bench.loses(0, move |op| brings(op, &late, true));
-            for (number, name) in names.iter().enumerate() {
-                set(&array, name, &value(20 + number, 1)).await.unwrap();
-            }
-            settled(&reactor).await;
-            assert_eq!(pieces(&bench, &names[0], 2).await[1], None, "it has its stub");
-            assert!(pieces(&bench, &names[1], 2).await[1].is_some(), "and the other one not");
+            let names = cut_packing(&bench, &reactor).await;
             let array = opened(&reactor, &bench, waits).await;
             outlives(&array, &bench, (&names[1], &names[0]), 20).await;
         });
@@ -184,8 +190,7 @@ fn packing_that_was_refused_leaves_no_key_to_a_set_that_another_is_not_in() {
         run(move |reactor| async move {
             let mut bench = bench(&reactor, 4, 2, 1);
             let names = [key_at(1, 4, "s"), key_at(3, 4, "t")];
-            let full = FaultDevice::new(bench.below[0].clone(), FaultPolicy::Never, Error::NoSpace);
-            bench.members[0] = full.clone();
+            let full = bench.fails(0, &Error::NoSpace);
             let array = bench.open().await;
             let late = names[1].clone();
             full.set_policy(FaultPolicy::When(Box::new(move |request| brings(&request.op, &late, true))));
@@ -199,32 +204,14 @@ fn packing_that_was_refused_leaves_no_key_to_a_set_that_another_is_not_in() {
     }
 }
 
-/// Devices that refuse some requests with an error, all alike.
+/// All members refuse with this error what their policies say.
 fn failing(bench: &mut Bench, error: &Error) -> Vec<Rc<FaultDevice>> {
-    let each = bench.below.iter();
-    let faults: Vec<_> =
-        each.map(|below| FaultDevice::new(below.clone(), FaultPolicy::Never, error.clone())).collect();
-    bench.members = faults.clone();
-    faults
+    (0..bench.members.len()).map(|member| bench.fails(member, error)).collect()
 }
 
 /// Whether a request reads the record of a set.
 fn reads(request: &Request, record: &[u8]) -> bool {
     matches!(&request.op, Op::Retrieve { key, .. } if key == record)
-}
-
-/// Two keys of a set whose packing was cut short: the first has its stub, and the second none.
-async fn cut_packing(bench: &Bench, reactor: &Reactor) -> [String; 2] {
-    let names = [key_at(1, 4, "s"), key_at(3, 4, "t")];
-    let array = bench.open().await;
-    let late = names[1].clone();
-    bench.loses(0, move |op| brings(op, &late, true));
-    for (number, name) in names.iter().enumerate() {
-        set(&array, name, &value(20 + number, 1)).await.unwrap();
-    }
-    settled(reactor).await;
-    assert_eq!(pieces(bench, &names[0], 2).await[1], None, "it has its stub");
-    names
 }
 
 /// The ghost was made while nobody knew whether the key is in a set, and its value was still there.
@@ -349,8 +336,7 @@ fn what_a_full_device_refuses_again_and_again_leaves_nothing_behind_each_time() 
         run(move |reactor| async move {
             let mut bench = bench(&reactor, 5, 3, 1);
             let names: Vec<String> = (0..3).map(|primary| key_at(primary, 5, "s")).collect();
-            let full = FaultDevice::new(bench.below[2].clone(), FaultPolicy::Never, Error::NoSpace);
-            bench.members[2] = full.clone();
+            let full = bench.fails(2, &Error::NoSpace);
             let array = bench.open().await;
             let fill = || full.set_policy(FaultPolicy::When(Box::new(|request| stores(&request.op))));
             if is_packed_before {

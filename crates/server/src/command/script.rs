@@ -26,40 +26,40 @@ const UNKNOWN: &str =
 const DIGEST_CHARS: usize = 40;
 
 pub(super) fn evalsha(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    if args[1].len() == DIGEST_CHARS
-        && let Err(wrong) = check_count(args)
-    {
-        return Run::Now(wrong);
+    let unknown = || Run::Now(Reply::error("NOSCRIPT No matching script. Please use EVAL."));
+    if args[1].len() != DIGEST_CHARS {
+        return unknown();
     }
-    match connection.core.shared.scripts.by_digest(&args[1]) {
-        Some(script) => run(connection, script, args),
-        None => Run::Now(Reply::error("NOSCRIPT No matching script. Please use EVAL.")),
-    }
-}
-
-/// Looks at the number of keys, as Redis does before it looks at the script.
-fn check_count(args: &Args<'_>) -> std::result::Result<(), Reply> {
-    let count = number::integer_or_error(&args[2])?;
-    if count > args.len() as i64 - 3 {
-        return Err(Reply::error("ERR Number of keys can't be greater than number of args"));
-    }
-    if count < 0 {
-        return Err(Reply::error("ERR Number of keys can't be negative"));
-    }
-    Ok(())
+    let count = match key_count(args) {
+        Ok(count) => count,
+        Err(wrong) => return Run::Now(wrong),
+    };
+    let script = connection.core.shared.scripts.by_digest(&args[1]);
+    script.map_or_else(unknown, |script| run(connection, script, (count, args)))
 }
 
 pub(super) fn eval(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    if let Err(wrong) = check_count(args) {
-        return Run::Now(wrong);
-    }
+    let count = match key_count(args) {
+        Ok(count) => count,
+        Err(wrong) => return Run::Now(wrong),
+    };
     match by_text(&args[1]) {
         Some(script) => {
             // As in Redis: who has sent it once may name it by its digest.
             connection.core.shared.scripts.remember(&args[1], script);
-            run(connection, script, args)
+            run(connection, script, (count, args))
         }
         None => Run::Now(Reply::error(UNKNOWN)),
+    }
+}
+
+/// How many of the arguments are keys: Redis looks at that before it looks at the script.
+fn key_count(args: &Args<'_>) -> std::result::Result<usize, Reply> {
+    let count = number::integer_or_error(&args[2])?;
+    match usize::try_from(count) {
+        Ok(count) if count <= args.len() - 3 => Ok(count),
+        Ok(_) => Err(Reply::error("ERR Number of keys can't be greater than number of args")),
+        Err(_) => Err(Reply::error("ERR Number of keys can't be negative")),
     }
 }
 
@@ -88,12 +88,9 @@ pub(super) fn script_flush(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     Run::Now(if fits { Reply::Ok } else { Reply::error("ERR SCRIPT FLUSH only support SYNC|ASYNC option") })
 }
 
-fn run(connection: &Rc<Connection>, script: Script, args: &Args<'_>) -> Run {
+fn run(connection: &Rc<Connection>, script: Script, (count, args): (usize, &Args<'_>)) -> Run {
     let words: Vec<&[u8]> = args.iter().skip(3).collect();
-    let count = number::integer(&args[2]).and_then(|count| usize::try_from(count).ok());
-    let Some((keys, words)) = count.and_then(|count| words.split_at_checked(count)) else {
-        return refused();
-    };
+    let (keys, words) = words.split_at(count);
     match (keys, words) {
         ([key], [amount, ..]) if script == Script::Add => {
             edit::add_if(connection, key, amount, Condition::None)

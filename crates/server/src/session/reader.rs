@@ -15,7 +15,6 @@ use futures_util::future::{Either, select};
 use plimsoll_kv::Device;
 use plimsoll_reactor::limits::RECEIVE_DIRECT_BYTES_MIN;
 use plimsoll_resp::{Limits, Parser, ProtocolError, SHARED_BYTES_MIN, Step};
-use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -57,10 +56,10 @@ pub(super) async fn read(connection: Rc<Connection>) {
             connection.wait_while_paused(None).await;
             continue;
         }
-        if let Some(lone) = input.look_ahead(&connection) {
+        if let Some(seen) = input.look_ahead(&connection) {
             // What the keys lead to comes from memory while others go on. No command has begun meanwhile.
             connection.core.reactor.yield_now().await;
-            if let Some(key) = lone {
+            if let Some(key) = seen.lone {
                 let key = &input.pending()[key];
                 connection.core.volume.announce(connection.database.get(), &[key], 1);
                 connection.core.reactor.yield_now().await;
@@ -138,9 +137,9 @@ impl Input {
         }
     }
 
-    /// Announces the keys of the next commands, if it is time; something if others should run before the
-    /// first of them is begun: where the key stands that is to be announced once more then, or nothing.
-    fn look_ahead(&mut self, connection: &Connection) -> Option<Option<Range<usize>>> {
+    /// Announces the keys of the next commands, if it is time; what was seen, if others should run before the
+    /// first of them is begun.
+    fn look_ahead(&mut self, connection: &Connection) -> Option<ahead::Seen> {
         let begins = self.parser.is_between_commands();
         let others_wait = connection.core.reactor.has_ready();
         if self.pending().is_empty() || !ahead::is_due(self.start, self.ahead, begins, others_wait) {
@@ -149,7 +148,7 @@ impl Input {
         let is_first = self.start == 0;
         let seen = ahead::look(connection, &self.limits, self.pending());
         self.ahead = self.start + seen.bytes;
-        (is_first && seen.keys > 0).then_some(seen.lone)
+        (is_first && seen.keys > 0).then_some(seen)
     }
 
     /// Parses one command and starts it off, as far as that needs no waiting.

@@ -267,17 +267,17 @@ impl Volume {
             let device = self.own(self.geometry.partition(key));
             return device.is_some_and(|device| device.announce(container, keys, round));
         }
+        let mut leads_on = false;
         for (partition, device) in self.local() {
             if self.geometry.partitions == 1 {
                 return device.announce(container, keys, round);
             }
             let is_its = |key: &&&[u8]| self.geometry.partition(key) == partition;
             let own: Vec<&[u8]> = keys.iter().filter(is_its).copied().collect();
-            if !own.is_empty() {
-                device.announce(container, &own, round);
-            }
+            leads_on |= !own.is_empty() && device.announce(container, &own, round);
         }
-        false
+        // One of several that is alone in its partition: what leads to the others has come meanwhile.
+        leads_on && round == 0 && self.announce(container, keys, round + 1)
     }
 
     /// Gives the whole value of a key, if memory of this core has it and a retrieve that began now might give
