@@ -15,12 +15,17 @@ use plimsoll_kv::{Error, Result};
 use std::pin::pin;
 use std::rc::Rc;
 
-/// Cleaning begins when fewer segments than this are free beyond those that stores leave alone.
-/// Every segment kept free is one that holds nothing live: at 80 % fullness one in a hundred costs
-/// about 5 % more writing.
-const FREE_LOW: u32 = 2;
+/// Cleaning begins when fewer segments than this are free beyond those that stores leave alone, or than this
+/// part of what live records do not take. Every segment kept free is one that holds nothing live: at 80 %
+/// fullness one in a hundred costs about 5 % more writing.
+const AHEAD_MIN: u32 = 2;
+const AHEAD_PART: u64 = 32;
+/// More bytes than that are not kept free: stores take some milliseconds for them.
+const AHEAD_BYTES_MAX: u64 = 64 << 20;
 /// A crowded device evicts before it writes a checkpoint, if that would make so small a part of it cleanable.
 const FEW_LOG_SEGMENTS_PART: u32 = 16;
+/// Segments that cleaning fills at a time.
+const HEAD_SEGMENTS: u32 = 2;
 /// After a failed piece of work the background rests this long.
 const RETRY_DELAY_NS: u64 = 100_000_000;
 
@@ -122,13 +127,15 @@ impl Partition {
         if !self.is_short() {
             return Ok(false);
         }
-        // What died lately comes free once its transitions are durable.
-        if self.log.durable() + 1 < self.log.frame() || self.hungry.get() > 0 {
-            self.log.flush().await?;
-            self.reclaim();
-        }
-        if !self.is_short() {
+        // What died lately comes free once its transitions are durable. That is waited for if it will do, or
+        // if there is no room for more before; else it becomes so while a victim is read.
+        let will_do =
+            self.state.borrow().segments.free_count_all() + self.coming_segments() >= self.free_low();
+        if (will_do || self.is_tight()) && self.take_coming().await? {
             return Ok(true);
+        }
+        if self.hungry.get() > 0 {
+            self.log.close_building(); // Stores do not, as they wait.
         }
         if self.keys.let_checkpoint() && self.checkpoint_frees_enough() {
             self.checkpoint(false).await?;
@@ -138,6 +145,7 @@ impl Partition {
         let victims = self.victims();
         if !victims.is_empty() {
             match self.clean(&victims, heads).await {
+                Err(Error::NoSpace) if self.take_coming().await? => return Ok(true),
                 Err(Error::NoSpace) if newer => {}
                 cleaned => return cleaned.map(|()| true),
             }
@@ -154,7 +162,17 @@ impl Partition {
             return Ok(true);
         }
         // Live records lie so densely that there is nothing to clean.
-        Ok(self.evicts() && self.evict_or_leave(hand, heads, true).await?)
+        Ok(self.evicts() && self.evict_or_leave(hand, heads, true).await? || self.take_coming().await?)
+    }
+
+    /// Waits until what emptied segments is durable; true if that gave some back.
+    async fn take_coming(&self) -> Result<bool> {
+        if self.coming_segments() == 0 {
+            return Ok(false);
+        }
+        self.log.flush().await?;
+        self.reclaim();
+        Ok(true)
     }
 
     /// Evicts, or leaves it to the rest of a step to make room for the deletes; true if there may be more to
@@ -197,7 +215,28 @@ impl Partition {
 
     /// Free segments below which cleaning begins.
     fn free_low(&self) -> u32 {
-        self.store_reserve() + FREE_LOW
+        self.store_reserve() + self.segments_ahead()
+    }
+
+    /// Free segments that cleaning keeps for stores to take while it goes on.
+    fn segments_ahead(&self) -> u32 {
+        let spare_units = self.live_units_max().saturating_sub(self.claimed_units());
+        let spare = spare_units / self.layout.segment_units();
+        let most = AHEAD_BYTES_MAX / self.layout.segment_bytes;
+        AHEAD_MIN.max((spare / AHEAD_PART).min(most) as u32)
+    }
+
+    /// True if stores wait for segments, or will soon, and there are some to clean into.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let few = self.store_reserve() + self.segments_ahead() / 2;
+        let is_pressed = self.hungry.get() > 0 || self.state.borrow().segments.free_count() < few;
+        is_pressed && !self.is_tight()
+    }
+
+    /// True if too few segments are free to clean several victims together: what is live of them goes to two,
+    /// and only then do they come free.
+    fn is_tight(&self) -> bool {
+        self.state.borrow().segments.free_count() < self.kept_segments() + HEAD_SEGMENTS
     }
 
     /// True if segments should be made free.
@@ -209,7 +248,8 @@ impl Partition {
     fn checkpoint_frees_enough(&self) -> bool {
         let checkpoint_bytes = self.checkpoint_bytes();
         let state = self.state.borrow();
-        let pinned = state.segments.pinned_empty() + self.keys.pinned_segments();
+        let pinned =
+            state.segments.pinned_empty(self.anchor.borrow().log_number) + self.keys.pinned_segments();
         let freed = u64::from(pinned) * self.layout.segment_bytes;
         freed > 4 * (checkpoint_bytes + self.layout.segment_bytes)
     }

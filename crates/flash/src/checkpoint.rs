@@ -202,14 +202,25 @@ impl Partition {
 
     /// Gives back what nothing needs any more.
     pub(crate) fn reclaim(&self) {
-        let durable = if is_planted(Bug::EarlyReclaim) { u64::MAX } else { self.log.durable() };
-        let early = is_planted(Bug::EarlyTombstoneDrop);
-        let replay_from = if early { self.log.position().1 } else { self.anchor.borrow().log_number };
+        let (durable, replay_from) = self.reclaims_to();
         let released = self.release_keys();
         if self.state.borrow_mut().segments.reclaim(durable, replay_from) + released > 0 {
             self.space.wake_all();
             self.keys.space_freed();
         }
+    }
+
+    /// Segments that [`Partition::reclaim`] would give back if all that was logged were durable.
+    pub(crate) fn coming_segments(&self) -> u32 {
+        let (durable, replay_from) = self.reclaims_to();
+        self.state.borrow().segments.coming(durable, replay_from)
+    }
+
+    /// The frame and the log segment up to which what died may come free.
+    fn reclaims_to(&self) -> (u64, u64) {
+        let durable = if is_planted(Bug::EarlyReclaim) { u64::MAX } else { self.log.durable() };
+        let early = is_planted(Bug::EarlyTombstoneDrop);
+        (durable, if early { self.log.position().1 } else { self.anchor.borrow().log_number })
     }
 }
 

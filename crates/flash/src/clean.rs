@@ -33,8 +33,8 @@ use plimsoll_kv::{Durability, Error, Result, Slot};
 /// Bytes of records moved together, of which only the last block is padded.
 const MOVE_BYTES: usize = 1 << 20;
 /// Victims that are cleaned together are so many at most, and so many bytes.
-const BATCH_MAX: u64 = 4;
-const BATCH_BYTES_MAX: u64 = 4 << 20;
+const BATCH_MAX: u64 = 8;
+const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// After so many bytes of records were looked at, others have their turn: some tens of microseconds.
 const TURN_BYTES: usize = 64 << 10;
 /// What a record that is dead counts for.
@@ -87,6 +87,37 @@ impl Move {
     }
 }
 
+/// What was taken from victims and is yet to be written: records moved once, and those moved more often.
+#[derive(Default)]
+struct Gathered {
+    cleaned: Pile,
+    cold: Pile,
+}
+
+#[derive(Default)]
+struct Pile {
+    records: Vec<(Move, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Gathered {
+    fn of(&mut self, kind: SegmentKind) -> &mut Pile {
+        if kind == SegmentKind::Cleaned { &mut self.cleaned } else { &mut self.cold }
+    }
+
+    /// Adds a record; the bytes of all of its kind.
+    fn add(&mut self, kind: SegmentKind, moved: Move, bytes: &[u8]) -> usize {
+        let pile = self.of(kind);
+        pile.records.push((moved, bytes.to_vec()));
+        pile.bytes += bytes.len();
+        pile.bytes
+    }
+
+    fn take(&mut self, kind: SegmentKind) -> Vec<(Move, Vec<u8>)> {
+        std::mem::take(self.of(kind)).records
+    }
+}
+
 /// What is to be done with a record found in a victim.
 enum Fate {
     Dead,
@@ -95,9 +126,10 @@ enum Fate {
 }
 
 impl Partition {
-    /// The best victim, if there is one worth cleaning, and while stores wait the next best, as long as what
-    /// is live of all of them fits one segment: several take no more space than one before they give it back.
-    /// Segments that recovery would replay come free only with the next checkpoint, so others go first.
+    /// The best victim, if there is one worth cleaning, and if stores wait or will soon the next best, as
+    /// long as what is live of all of them fits one segment: several take no more space than one before they
+    /// give it back. Segments that recovery would replay come free only with the next checkpoint, so others
+    /// go first.
     pub(crate) fn victims(&self) -> Vec<u32> {
         let percent_min = if self.is_crowded() { CROWDED_GAIN_PERCENT_MIN } else { GAIN_PERCENT_MIN };
         let state = self.state.borrow();
@@ -133,32 +165,32 @@ impl Partition {
         scored.into_iter().enumerate().take_while(fits).map(|(_, (_, number))| number).collect()
     }
 
-    /// How many victims are cleaned together at most: one, unless stores wait.
+    /// How many victims are cleaned together at most: one, unless stores wait or will soon.
     fn victims_at_once(&self) -> usize {
-        if self.hungry.get() == 0 {
+        if !self.is_pressed() {
             return 1;
         }
         (BATCH_BYTES_MAX / self.layout.segment_bytes).clamp(1, BATCH_MAX) as usize
     }
 
-    /// Moves or forgets everything live in some segments.
+    /// Moves or forgets everything live in some segments. What is moved of all of them is written together.
     pub(crate) async fn clean(&self, victims: &[u32], heads: &mut Heads) -> Result<()> {
         let reads = join_all(victims.iter().map(|segment| self.read_victim(*segment)));
-        for (at, victim) in reads.await.into_iter().enumerate() {
-            match self.clean_victim(victim?, heads).await {
-                // Those before it come free now, and make room for it.
-                Err(Error::NoSpace) if at > 0 => return Ok(()),
-                cleaned => cleaned?,
-            }
+        let mut gathered = Gathered::default();
+        for victim in reads.await {
+            self.clean_victim(&victim?, &mut gathered, heads).await?;
         }
+        for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
+            self.move_records(gathered.take(kind), kind, heads).await?;
+        }
+        victims.iter().for_each(|segment| self.finish_victim(*segment));
         Ok(())
     }
 
-    /// Moves or forgets everything live in a segment.
-    async fn clean_victim(&self, victim: Victim, heads: &mut Heads) -> Result<()> {
+    /// Forgets what is to be forgotten of a segment, and gathers what is live; moves what fills a write.
+    async fn clean_victim(&self, victim: &Victim, gathered: &mut Gathered, heads: &mut Heads) -> Result<()> {
         let kind = if victim.kind == SegmentKind::Log { SegmentKind::Cleaned } else { SegmentKind::Cold };
-        let mut pending: Vec<(Move, Vec<u8>)> = Vec::new();
-        let (mut pending_bytes, mut turn_bytes) = (0, 0);
+        let mut turn_bytes = 0;
         for location in &victim.records {
             let bytes = victim.from(*location);
             let Ok(header) = record::verify_head(bytes, victim.sequence, *location) else { continue };
@@ -175,21 +207,17 @@ impl Partition {
                     fate = self.forget(&moved, record::key(bytes, &header)).await?;
                 }
             }
-            if matches!(fate, Fate::Move) {
-                pending_bytes += length;
-                pending.push((moved, bytes[..length].to_vec()));
-                if pending_bytes >= MOVE_BYTES.min(self.layout.segment_bytes as usize) {
-                    self.move_records(std::mem::take(&mut pending), kind, heads).await?;
-                    pending_bytes = 0;
-                }
+            if matches!(fate, Fate::Move)
+                && gathered.add(kind, moved, &bytes[..length])
+                    >= MOVE_BYTES.min(self.layout.segment_bytes as usize)
+            {
+                self.move_records(gathered.take(kind), kind, heads).await?;
             }
             if turn_bytes >= TURN_BYTES {
                 turn_bytes = 0;
                 self.reactor.yield_now().await;
             }
         }
-        self.move_records(pending, kind, heads).await?;
-        self.finish_victim(victim.segment);
         Ok(())
     }
 

@@ -59,6 +59,19 @@ pub struct Segment {
     readers: Rc<Cell<u32>>,
 }
 
+impl Segment {
+    /// True if nothing is left in it that anybody reads or a recovery would replay.
+    fn is_empty(&self, replay_from: u64) -> bool {
+        let pinned = match self.kind {
+            SegmentKind::Log => self.log_number >= replay_from,
+            SegmentKind::Checkpoint | SegmentKind::Keys => true,
+            SegmentKind::Cleaned | SegmentKind::Cold => false,
+        };
+        let unread = self.readers.get() == 0;
+        self.state == SegmentState::Closed && self.live_units == 0 && !pinned && unread
+    }
+}
+
 /// A read under way: its segment is not given back before the guard is dropped.
 pub struct ReadGuard(Rc<Cell<u32>>);
 
@@ -296,22 +309,19 @@ impl SegmentTable {
         let mut count = 0;
         for segment in 0..self.segments.len() {
             let info = &self.segments[segment];
-            let pinned = match info.kind {
-                SegmentKind::Log => info.log_number >= replay_from,
-                SegmentKind::Checkpoint | SegmentKind::Keys => true,
-                SegmentKind::Cleaned | SegmentKind::Cold => false,
-            };
-            if info.state == SegmentState::Closed
-                && info.live_units == 0
-                && !pinned
-                && info.changed_frame <= durable_frame
-                && info.readers.get() == 0
-            {
+            if info.is_empty(replay_from) && info.changed_frame <= durable_frame {
                 self.release(segment as u32);
                 count += 1;
             }
         }
         count
+    }
+
+    /// Segments that will be given back as soon as what emptied them is durable.
+    #[must_use]
+    pub fn coming(&self, durable_frame: u64, replay_from: u64) -> u32 {
+        let comes = |info: &&Segment| info.is_empty(replay_from) && info.changed_frame > durable_frame;
+        self.segments.iter().filter(comes).count() as u32
     }
 
     /// Segments in use of a kind.
@@ -323,9 +333,12 @@ impl SegmentTable {
 
     /// Closed log segments with nothing live that only a newer checkpoint can free.
     #[must_use]
-    pub fn pinned_empty(&self) -> u32 {
+    pub fn pinned_empty(&self, replay_from: u64) -> u32 {
         let pinned = |info: &&Segment| {
-            info.state == SegmentState::Closed && info.kind == SegmentKind::Log && info.live_units == 0
+            info.state == SegmentState::Closed
+                && info.kind == SegmentKind::Log
+                && info.live_units == 0
+                && info.log_number >= replay_from
         };
         self.segments.iter().filter(pinned).count() as u32
     }

@@ -10,6 +10,7 @@ use crate::format::note::note_bytes_max;
 use crate::format::{SegmentHeader, SegmentKind, Transition, TransitionKind, record, round_up};
 use crate::partition::Partition;
 use crate::segments::KEPT_MIN;
+use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Durability, Error, Result};
 use plimsoll_reactor::Buf;
@@ -17,6 +18,8 @@ use std::rc::Rc;
 
 /// Bytes of one write: what the foreground waits for at the device is bounded by it.
 const WRITE_BYTES: usize = 256 << 10;
+/// Writes at the device at a time.
+const WRITES_MAX: usize = 2;
 
 /// A segment into which records are moved.
 pub(crate) struct Head {
@@ -47,12 +50,16 @@ impl Heads {
 }
 
 impl Partition {
-    /// Writes moved records, piece by piece, durably.
-    pub(super) async fn write_moved(&self, mut device_offset: u64, bytes: &[u8]) -> std::io::Result<()> {
-        for piece in bytes.chunks(WRITE_BYTES) {
-            let buf = Rc::new(Buf::padded(&[piece], piece.len()));
-            self.block.write(Origin::BACKGROUND, device_offset, buf, true).await?;
-            device_offset += piece.len() as u64;
+    /// Writes moved records durably, in pieces. None of them is under way any more when it returns.
+    pub(super) async fn write_moved(&self, device_offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        let offsets = (device_offset..).step_by(WRITE_BYTES);
+        let pieces: Vec<(u64, &[u8])> = offsets.zip(bytes.chunks(WRITE_BYTES)).collect();
+        for some in pieces.chunks(WRITES_MAX) {
+            let writes = some.iter().map(|(offset, piece)| {
+                let buf = Rc::new(Buf::padded(&[piece], piece.len()));
+                self.block.write(Origin::BACKGROUND, *offset, buf, true)
+            });
+            join_all(writes).await.into_iter().collect::<std::io::Result<()>>()?;
         }
         Ok(())
     }

@@ -25,7 +25,6 @@ const READS_MAX: usize = 4;
 
 /// What was read of a victim.
 pub(super) struct Victim {
-    pub(super) segment: u32,
     pub(super) kind: SegmentKind,
     pub(super) sequence: u64,
     /// Where the records are that may be live, in order.
@@ -74,7 +73,7 @@ impl Partition {
         let read = self.read_live(segment, &info).await;
         let (records, pieces) = read.map_err(|error| self.unreadable(first, &error.to_string()))?;
         let Segment { kind, sequence, .. } = info;
-        Ok(Victim { segment, kind, sequence, records, pieces, first, _guard: guard })
+        Ok(Victim { kind, sequence, records, pieces, first, _guard: guard })
     }
 
     /// Where the records are that may be live, and the bytes that hold them.
