@@ -85,8 +85,9 @@ pub const STANDING_NAME_BYTES: usize = 256;
 /// Bytes of the name that a client gives itself: CLIENT LIST shows those of all.
 pub const CLIENT_NAME_BYTES_MAX: usize = 512;
 
-/// Bytes of the names of the channels and patterns that one client listens to.
-pub const SUBSCRIPTION_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the names of the channels and patterns that one client listens to, and of the keys that it
+/// watches.
+pub const STANDING_NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// Bytes that wait for a client that listens and does not read; above it its connection is cut, as Redis
 /// does (client-output-buffer-limit pubsub).

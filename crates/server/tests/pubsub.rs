@@ -74,10 +74,10 @@ fn a_resp2_client_that_listens_is_told_what_it_may_send() {
         c.call(&["SUBSCRIBE", "a"]).await;
         c.expect("GET k", "nil").await;
         c.expect("PING", "+PONG").await;
-        let long = "n".repeat(1 << 20);
+        let long = "n".repeat(8 << 20);
         c.expect(
             &format!("SUBSCRIBE {long}"),
-            "-ERR the names of one client's subscriptions may have 1048576 bytes at most",
+            "-ERR the names of one client's subscriptions may have 8388608 bytes at most",
         )
         .await;
         c.expect("QUIT", "+OK").await;

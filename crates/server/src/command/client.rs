@@ -117,8 +117,7 @@ fn parse_list(args: &Args<'_>) -> Result<Shown, Reply> {
             }
         }
         Some(_) if option.eq_ignore_ascii_case(b"id") => {
-            let ids = args.iter().skip(3).map(|word| number::integer(word).filter(|id| *id > 0));
-            let ids: Option<Vec<i64>> = ids.collect();
+            let ids: Option<Vec<i64>> = args.iter().skip(3).map(number::integer).collect();
             ids.map(Shown::Ids).ok_or_else(|| Reply::error("ERR Invalid client ID"))
         }
         _ => Err(syntax_error()),

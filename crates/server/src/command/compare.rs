@@ -19,8 +19,8 @@ pub(super) enum Change {
     Delete,
     /// It expires so many milliseconds after now.
     ExpireIn(u64),
-    /// It expires so many milliseconds later than it would, if it does.
-    ExpireLater(u64),
+    /// It expires so many milliseconds later than it would, if it does; or earlier.
+    ExpireLater(i64),
 }
 
 impl Change {
@@ -34,7 +34,7 @@ impl Change {
         let at_ms = match self {
             Change::Delete => return Some(Op::Delete { container, key, condition }),
             Change::ExpireIn(ms) => now_ms.saturating_add(ms),
-            Change::ExpireLater(ms) => expiry_ms?.saturating_add(ms),
+            Change::ExpireLater(ms) => expiry_ms?.saturating_add_signed(ms),
         };
         Some(Op::SetExpiry { container, key, expiry: Expiry::At(at_ms), condition })
     }

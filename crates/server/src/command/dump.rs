@@ -234,7 +234,7 @@ struct Options {
 }
 
 fn parse(wall_ms: u64, args: &Args<'_>) -> Result<Options, Reply> {
-    let (mut replaces, mut is_absolute) = (false, false);
+    let (mut replaces, mut is_absolute, mut has_use) = (false, false, false);
     let mut words = args.iter().skip(4);
     while let Some(word) = words.next() {
         let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
@@ -248,10 +248,12 @@ fn parse(wall_ms: u64, args: &Args<'_>) -> Result<Options, Reply> {
             replaces = true;
         } else if is(b"absttl") {
             is_absolute = true;
-        } else if is(b"idletime") {
+        } else if is(b"idletime") && !has_use {
             amount("IDLETIME value, must be >= 0", i64::MAX)?; // Neither is kept here.
-        } else if is(b"freq") {
+            has_use = true;
+        } else if is(b"freq") && !has_use {
             amount("FREQ value, must be >= 0 and <= 255", 255)?;
+            has_use = true;
         } else {
             return Err(syntax_error());
         }

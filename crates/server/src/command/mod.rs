@@ -153,7 +153,7 @@ pub(crate) fn slot_of(command: usize) -> usize {
 }
 
 /// Commands beside those that write which a pause of writes holds, as in Redis.
-const HELD_WITH_WRITES: [&str; 5] = ["publish", "eval", "evalsha", "exec", "script"];
+const HELD_WITH_WRITES: [&str; 4] = ["publish", "eval", "evalsha", "script"];
 
 /// Whether a pause of writes holds a command.
 pub(crate) fn may_write(name: &[u8]) -> bool {
@@ -199,7 +199,10 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
             connection.runs(slot);
             (Some(slot), start(connection, args))
         }
-        Some(Ok(queued)) => (None, Run::Now(queued)),
+        Some(Ok(queued)) => {
+            connection.runs(slot);
+            (None, Run::Now(queued))
+        }
         Some(Err(refused)) => {
             connection.rejects(slot);
             (None, Run::Now(refused))

@@ -6,7 +6,7 @@
 use super::Run;
 use crate::channels::Kind;
 use crate::glob;
-use crate::limits::SUBSCRIPTION_BYTES_MAX;
+use crate::limits::STANDING_NAMES_BYTES_MAX;
 use crate::reply::Reply;
 use crate::session::Connection;
 use crate::volume::{Question, Volume};
@@ -25,9 +25,9 @@ pub(super) fn psubscribe(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 fn add(connection: &Rc<Connection>, args: &Args<'_>, kind: Kind, word: &'static str) -> Run {
     let given: usize = args.iter().skip(1).map(<[u8]>::len).sum();
     let held = connection.subscriptions.borrow().bytes();
-    if given.saturating_add(held) > SUBSCRIPTION_BYTES_MAX {
+    if given.saturating_add(held) > STANDING_NAMES_BYTES_MAX {
         let words = "ERR the names of one client's subscriptions may have";
-        return Run::Now(Reply::error(format!("{words} {SUBSCRIPTION_BYTES_MAX} bytes at most")));
+        return Run::Now(Reply::error(format!("{words} {STANDING_NAMES_BYTES_MAX} bytes at most")));
     }
     let replies = args.iter().skip(1).map(|name| {
         connection.core.channels.borrow_mut().add(kind, name, connection.id);

@@ -123,7 +123,11 @@ struct Step {
 
 fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result::Result<Step, Run> {
     let plain = |change, answers| Step { change, answers, obtain_until_ms: None, channel: None };
-    let expire_in = |ms: &[u8]| milliseconds(ms).map(Change::ExpireIn).map_err(Run::Now);
+    // A time that is over before it begins deletes the key, as PEXPIRE does.
+    let expire_in = |ms: &[u8]| match number::integer_or_error(ms) {
+        Ok(ms) => Ok(u64::try_from(ms).map_or(Change::Delete, Change::ExpireIn)),
+        Err(reply) => Err(Run::Now(reply)),
+    };
     match (script, words) {
         (Script::Release(answers), _) => Ok(plain(Change::Delete, answers)),
         (Script::ReleaseAndTell, [channel, ..]) => {
@@ -131,7 +135,7 @@ fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result
         }
         (Script::Renew(answers), [ms, ..]) => Ok(plain(expire_in(ms)?, answers)),
         (Script::Extend, [ms, b"0", ..]) => {
-            Ok(plain(milliseconds(ms).map(Change::ExpireLater).map_err(Run::Now)?, INTEGERS))
+            Ok(plain(number::integer_or_error(ms).map(Change::ExpireLater).map_err(Run::Now)?, INTEGERS))
         }
         (Script::Extend, [ms, ..]) => Ok(plain(expire_in(ms)?, INTEGERS)),
         (Script::Obtain(answers), [ms, ..]) => {
@@ -140,11 +144,6 @@ fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result
         }
         _ => Err(refused()),
     }
-}
-
-fn milliseconds(word: &[u8]) -> std::result::Result<u64, Reply> {
-    let ms = number::integer_or_error(word)?;
-    u64::try_from(ms).map_err(|_| Reply::error("ERR the time of a lock must not be negative"))
 }
 
 fn expires_at(connection: &Connection, ms: &[u8]) -> std::result::Result<u64, Reply> {

@@ -5,7 +5,7 @@
 
 use super::{Run, TABLE};
 use crate::keyspace::Keyspace;
-use crate::limits::TRANSACTION_BYTES_MAX;
+use crate::limits::{STANDING_NAMES_BYTES_MAX, TRANSACTION_BYTES_MAX};
 use crate::reply::Reply;
 use crate::session::Connection;
 use crate::transaction::{Key, Transaction};
@@ -27,11 +27,15 @@ pub(crate) struct Multi {
     pub(super) broken: bool,
 }
 
+impl Multi {
+    /// Whether a pause of writes holds its EXEC.
+    pub(crate) fn may_write(&self) -> bool {
+        self.queued.iter().any(|(index, _)| super::may_write(TABLE[*index].name.as_bytes()))
+    }
+}
+
 /// The keys that WATCH looks after, and the versions that they had.
 pub(crate) type Watched = BTreeMap<Key, Option<Version>>;
-
-/// Bytes of the keys that one client watches.
-const WATCHED_BYTES_MAX: usize = 1 << 20;
 
 /// Commands that are executed at once after MULTI.
 const NOT_QUEUED: [&str; 6] = ["discard", "exec", "multi", "quit", "reset", "watch"];
@@ -150,9 +154,9 @@ pub(super) fn watch(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         return Run::Now(Reply::error("ERR WATCH inside MULTI is not allowed"));
     }
     let given: usize = args.iter().skip(1).map(<[u8]>::len).sum();
-    if given + connection.watched_bytes.get() > WATCHED_BYTES_MAX {
+    if given + connection.watched_bytes.get() > STANDING_NAMES_BYTES_MAX {
         let words = "ERR the keys that one client watches may have";
-        return Run::Now(Reply::error(format!("{words} {WATCHED_BYTES_MAX} bytes at most")));
+        return Run::Now(Reply::error(format!("{words} {STANDING_NAMES_BYTES_MAX} bytes at most")));
     }
     let container = connection.database.get();
     let keys: Vec<Key> = args.iter().skip(1).map(|key| (container, key.to_vec())).collect();

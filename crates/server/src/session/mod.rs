@@ -440,6 +440,19 @@ impl Connection {
         true
     }
 
+    /// What CLIENT LIST says of its state, in Redis' letters.
+    fn flags(&self) -> String {
+        let states = [
+            ('O', self.monitors.get()),
+            ('P', !self.subscriptions.borrow().is_empty()),
+            ('x', self.multi.borrow().is_some()),
+            ('e', self.no_evict.get()),
+        ];
+        let flags: String =
+            states.into_iter().filter(|(_, is_so)| *is_so).map(|(letter, _)| letter).collect();
+        if flags.is_empty() { "N".to_owned() } else { flags }
+    }
+
     /// A line of CLIENT LIST.
     pub(crate) fn describe(&self, now_ns: u64) -> Vec<u8> {
         let age_s = now_ns.saturating_sub(self.opened_ns) / 1_000_000_000;
@@ -448,11 +461,7 @@ impl Connection {
         let mut line =
             format!("id={} addr={} laddr={} fd=-1 name=", self.id, self.peer, self.local).into_bytes();
         line.extend_from_slice(&identity.name);
-        let flags = match (self.monitors.get(), self.no_evict.get()) {
-            (true, _) => "O",
-            (false, true) => "e",
-            (false, false) => "N",
-        };
+        let flags = self.flags();
         let queue = self.queue.borrow();
         let mut rest = String::new();
         // Writing to a string does not fail.

@@ -5,6 +5,7 @@
 //! not read is cut; nobody who waits for a reply counts as idle.
 
 use super::Connection;
+use crate::command::Multi;
 use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
 use plimsoll_resp::Args;
@@ -96,7 +97,14 @@ impl Connection {
         if !pausing.holds_writes() || self.monitors.get() {
             return false;
         }
-        pausing.holds_all() || command.is_some_and(crate::command::may_write)
+        if pausing.holds_all() {
+            return true;
+        }
+        // A transaction waits only if it has something to write.
+        let of_queued = || self.multi.borrow().as_ref().is_some_and(Multi::may_write);
+        command.is_some_and(|name| {
+            crate::command::may_write(name) || name.eq_ignore_ascii_case(b"exec") && of_queued()
+        })
     }
 
     /// Waits until a pause is over, or the connection takes no more commands.

@@ -54,6 +54,8 @@ pub(crate) struct Transaction {
     uploads: RefCell<BTreeMap<(u16, UploadId), Begun>>,
     /// A device could not do what it was asked to: then nothing is done.
     failure: RefCell<Option<Error>>,
+    /// By the wall clock.
+    began_ms: u64,
     pacer: Pacer,
     /// Its place among the transactions of its core, until it has ended.
     permit: RefCell<Option<Permit>>,
@@ -73,6 +75,7 @@ impl Transaction {
             overlay: RefCell::default(),
             uploads: RefCell::default(),
             failure: RefCell::default(),
+            began_ms: core.reactor.wall_ms(),
             pacer: Pacer::new(&core.reactor),
             permit: RefCell::new(Some(permit)),
         });
@@ -153,7 +156,7 @@ impl Transaction {
                     return Err(Error::Unsupported("the previous value of a store in a transaction"));
                 }
                 let place = (container, key);
-                if condition != Condition::None || expiry == Expiry::Keep {
+                if condition != Condition::None || expiry == Expiry::Keep || self.is_past(expiry) {
                     self.look(&place).await?;
                 }
                 self.overlay.borrow().judge(&place, condition)?;
@@ -164,7 +167,10 @@ impl Transaction {
                     self.failure.borrow_mut().get_or_insert(error.clone());
                     return Err(error);
                 }
-                let version = overlay.store(place, (value, form), expiry);
+                let version = overlay.store(place.clone(), (value, form), expiry);
+                if self.is_past(expiry) {
+                    overlay.delete(place);
+                }
                 Ok(match edited {
                     Some(bytes) => Output::Edited { version, bytes },
                     None => Output::Stored { version, previous: None },
@@ -181,7 +187,12 @@ impl Transaction {
                 let place = (container, key);
                 self.look(&place).await?.ok_or(Error::NotFound)?;
                 self.overlay.borrow().judge(&place, condition)?;
-                Ok(Output::ExpirySet(self.overlay.borrow_mut().set_expiry(&place, expiry)))
+                let mut overlay = self.overlay.borrow_mut();
+                let changed = overlay.set_expiry(&place, expiry);
+                if self.is_past(expiry) {
+                    overlay.delete(place);
+                }
+                Ok(Output::ExpirySet(changed))
             }
             Op::Exist { container, key } => {
                 self.look(&(container, key)).await?.map(Output::Found).ok_or(Error::NotFound)
@@ -226,8 +237,16 @@ impl Transaction {
             return Ok(known);
         }
         let found = self.base(place.0, place.1.clone()).await?;
-        self.overlay.borrow_mut().found(place.clone(), found.clone());
-        Ok(found)
+        let mut overlay = self.overlay.borrow_mut();
+        overlay.found(place.clone(), found);
+        // What the same command has done to the key meanwhile hides what is there.
+        Ok(overlay.known(place).expect("just found"))
+    }
+
+    /// True if what expires then is gone at once, for the commands that follow too. In a transaction time
+    /// stands still.
+    fn is_past(&self, expiry: Expiry) -> bool {
+        matches!(expiry, Expiry::At(at_ms) if at_ms <= self.began_ms)
     }
 
     /// What a key holds at its partition, without its bytes.

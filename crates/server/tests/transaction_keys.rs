@@ -1,0 +1,88 @@
+//! What a transaction sees of a key that it has changed itself: found beside redis-server.
+
+mod common;
+
+use common::{Client, Setup, encoded, run, show};
+
+/// Sends commands and expects these replies, in turn.
+async fn dialogue(c: &mut Client, lines: &[(&str, &str)]) {
+    for (words, expected) in lines {
+        c.expect(words, expected).await;
+    }
+}
+
+/// What was stored with a time in the past was there for the commands that followed
+/// in the transaction, which lost what they wrote with it, or kept it for good.
+#[test]
+fn what_expires_in_the_past_is_gone_for_the_commands_that_follow() {
+    run(Setup { partitions: 8, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        let follow = [
+            ("GET k", "nil", "nil"),
+            ("PERSIST k", ":0", "nil"),
+            ("EXPIRE k 100", ":0", "nil"),
+            ("INCR k", ":1", "1"),
+            ("APPEND k 1", ":1", "1"),
+            ("SETRANGE k 0 1", ":1", "1"),
+            ("SET k 6 KEEPTTL", "+OK", "6"),
+            ("SETNX k 1", ":1", "1"),
+            ("SET k 1 XX", "nil", "nil"),
+            ("DBSIZE", ":0", "nil"),
+        ];
+        for first in ["SET k v PXAT 1000", "SET k v EXAT 1"] {
+            for (words, reply, left) in follow {
+                c.expect("SET k before", "+OK").await;
+                dialogue(&mut c, &[("MULTI", "+OK"), (first, "+QUEUED"), (words, "+QUEUED")]).await;
+                c.expect("EXEC", &format!("[+OK {reply}]")).await;
+                c.expect("GET k", left).await;
+                c.expect("DEL k", if left == "nil" { ":0" } else { ":1" }).await;
+            }
+        }
+        dialogue(&mut c, &[("MULTI", "+OK"), ("SET k v PXAT 1000", "+QUEUED"), ("EXEC", "[+OK]")]).await;
+        dialogue(&mut c, &[("GET k", "nil"), ("DBSIZE", ":0")]).await;
+    });
+}
+
+#[test]
+fn a_key_that_is_named_twice_is_deleted_once() {
+    run(Setup { partitions: 8, ..Setup::default() }, |bench| async move {
+        let mut c = bench.client().await;
+        for delete in ["DEL a a b", "UNLINK a a"] {
+            dialogue(&mut c, &[("SET a 1", "+OK"), ("MULTI", "+OK"), (delete, "+QUEUED"), ("EXEC", "[:1]")])
+                .await;
+        }
+    });
+}
+
+#[test]
+fn a_pause_of_writes_does_not_hold_a_transaction_that_reads() {
+    run(Setup::default(), |bench| async move {
+        let (mut reader, mut writer, mut c) =
+            (bench.client().await, bench.client().await, bench.client().await);
+        dialogue(&mut reader, &[("SET a 1", "+OK"), ("MULTI", "+OK"), ("GET a", "+QUEUED")]).await;
+        dialogue(&mut writer, &[("MULTI", "+OK"), ("SET a 2", "+QUEUED")]).await;
+        c.expect("CLIENT PAUSE 60000 WRITE", "+OK").await;
+        reader.expect("EXEC", "[1]").await;
+        writer.send(encoded(&["EXEC"])).await;
+        bench.pause_ms(10).await;
+        dialogue(&mut c, &[("GET a", "1"), ("CLIENT UNPAUSE", "+OK")]).await;
+        assert_eq!(writer.next().await.as_ref().map(show).as_deref(), Some("[+OK]"));
+        c.expect("GET a", "2").await;
+    });
+}
+
+#[test]
+fn the_list_of_clients_tells_their_state() {
+    run(Setup::default(), |bench| async move {
+        let (mut writer, mut listener, mut c) =
+            (bench.client().await, bench.client().await, bench.client().await);
+        dialogue(&mut writer, &[("MULTI", "+OK"), ("GET a", "+QUEUED")]).await;
+        listener.expect("SUBSCRIBE a", "[subscribe a :1]").await;
+        let list = show(&c.call(&["CLIENT", "LIST"]).await);
+        let has = |words: &[&str]| list.lines().any(|line| words.iter().all(|word| line.contains(word)));
+        assert!(has(&["flags=x ", "multi=1 ", "cmd=get "]), "{list}");
+        assert!(has(&["flags=P ", "sub=1 "]), "{list}");
+        assert!(has(&["flags=N ", "cmd=client|list "]), "{list}");
+        c.expect("CLIENT LIST ID 0", "").await;
+    });
+}
