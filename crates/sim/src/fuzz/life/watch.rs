@@ -5,7 +5,7 @@
 //! Invariants: a member counts as in only if a write that began after that was acknowledged, for then the
 //! roster that says so is durable.
 //!
-//! Never: it changes anything.
+//! Never: it changes anything, but for the orders of an administrator.
 
 use super::Life;
 use plimsoll_array::{Array, MemberState};
@@ -24,6 +24,8 @@ const TAKEN_SEGMENTS: u64 = 22;
 const SCRUBS: u64 = 2;
 /// A member that nothing hinders is in again after this time.
 const REBUILD_NS_MAX: u64 = 60_000_000_000;
+/// After so long an administrator looks at what is out.
+const ORDER_NS: u64 = 15_000_000_000;
 
 /// What is known of the scrubs of a life.
 #[derive(Default)]
@@ -171,7 +173,12 @@ impl Life {
             disk.may_fail.get() || disk.is_missing.get() || !self.has_room() || self.needed_may_fail()
         };
         let lacks = || (0..self.disks.len()).find(|member| !is_hindered(member) && !self.is_in(*member));
+        let mut order_ns = reactor.now_ns() + ORDER_NS;
         while let Some(member) = lacks() {
+            if reactor.now_ns() >= order_ns {
+                self.order_rebuild(member);
+                order_ns += ORDER_NS;
+            }
             if reactor.now_ns() >= end_ns || self.journal.is_violated() {
                 let arrays = self.arrays.borrow();
                 let status = arrays.values().map(|array| array.status().members[member].clone());
@@ -182,5 +189,12 @@ impl Life {
             }
             reactor.sleep_ns(LOOK_NS).await;
         }
+    }
+
+    /// What an administrator does who sees that a member is out: if it failed by itself while it was rebuilt,
+    /// over a record that had rotted, nobody begins again unasked (seed 9856).
+    fn order_rebuild(&self, member: usize) {
+        let is_out = |array: &&Rc<Array>| states(array)[member] == MemberState::Out;
+        self.arrays.borrow().values().filter(is_out).for_each(|array| array.rebuild(member));
     }
 }
