@@ -174,11 +174,14 @@ impl Partition {
     }
 
     /// Moves or forgets everything live in some segments. What is moved of all of them is written together.
+    /// One that the drive does not give, again and again, stays as it is.
     pub(crate) async fn clean(&self, victims: &[u32], heads: &mut Heads) -> Result<()> {
-        let reads = join_all(victims.iter().map(|segment| self.read_victim(*segment)));
+        let reads = join_all(victims.iter().map(|segment| self.read_victim_patiently(*segment)));
         let mut gathered = Gathered::default();
-        for victim in reads.await {
-            self.clean_victim(&victim?, &mut gathered, heads).await?;
+        // Each is held until the end: what was gathered from it is compared with what stands there then.
+        let read = reads.await;
+        for victim in read.iter().flatten() {
+            self.clean_victim(victim, &mut gathered, heads).await?;
         }
         for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
             self.move_records(gathered.take(kind), kind, heads).await?;

@@ -86,3 +86,41 @@ fn the_list_of_clients_tells_their_state() {
         c.expect("CLIENT LIST ID 0", "").await;
     });
 }
+
+/// A time that reaches to the end of time stopped the server when TTL rounded it.
+#[test]
+fn scripts_of_locks_take_the_times_that_pexpire_takes() {
+    const EXTEND: &str = "EVALSHA a4e8783852e6b949f9ef3a97212805108459a890 1 l t";
+    let renew = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) \
+                 else return 0 end";
+    run(Setup::default(), move |bench| async move {
+        let mut c = bench.client().await;
+        let invalid = "-ERR invalid expire time in 'pexpire' command";
+        c.expect("SET l t PX 100000", "+OK").await;
+        for ms in ["9223372036854775807", "-9223372036854775808"] {
+            assert_eq!(show(&c.call(&["EVAL", renew, "1", "l", "t", ms]).await), invalid);
+            c.expect(&format!("{EXTEND} {ms} 0"), invalid).await;
+            c.expect("TTL l", ":100").await;
+        }
+        assert_eq!(show(&c.call(&["EVAL", renew, "1", "l", "t", "-1"]).await), ":1");
+        dialogue(&mut c, &[("EXISTS l", ":0"), ("SET l t", "+OK")]).await;
+        for ms in ["5000", "-1", "0"] {
+            c.expect(&format!("{EXTEND} {ms} 1"), ":0").await;
+        }
+        c.expect("TTL l", ":-1").await;
+        c.expect("SET l t PXAT 9223372036854775807", "+OK").await;
+        c.expect(&format!("{EXTEND} 4000000000000000000 0"), ":1").await;
+        let left = show(&c.call(&["TTL", "l"]).await);
+        assert!(left.starts_with(":92233"), "{left}");
+    });
+}
+
+#[test]
+fn getex_persist_of_what_does_not_expire_changes_nothing() {
+    run(Setup::default(), |bench| async move {
+        let (mut c, mut other) = (bench.client().await, bench.client().await);
+        dialogue(&mut c, &[("SET k v", "+OK"), ("WATCH k", "+OK")]).await;
+        other.expect("GETEX k PERSIST", "v").await;
+        dialogue(&mut c, &[("MULTI", "+OK"), ("SET k w", "+QUEUED"), ("EXEC", "[+OK]")]).await;
+    });
+}

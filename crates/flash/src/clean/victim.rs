@@ -20,6 +20,8 @@ const PIECES_PART: u64 = 2;
 const GAP_BYTES: u64 = 32 << 10;
 /// Bytes of one read.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// A segment that cannot be read so many times in a row is damaged.
+const TRIES: usize = 3;
 /// Reads at the device at a time.
 const READS_MAX: usize = 4;
 
@@ -63,8 +65,18 @@ impl Victim {
 }
 
 impl Partition {
+    /// Reads what may be live of a segment, several times if it has to; nothing if it cannot be read.
+    pub(super) async fn read_victim_patiently(&self, segment: u32) -> Option<Victim> {
+        for _ in 0..TRIES {
+            if let Ok(victim) = self.read_victim(segment).await {
+                return Some(victim);
+            }
+        }
+        None
+    }
+
     /// Reads what may be live of a segment.
-    pub(super) async fn read_victim(&self, segment: u32) -> Result<Victim> {
+    async fn read_victim(&self, segment: u32) -> Result<Victim> {
         let first = u64::from(segment) * self.layout.segment_units();
         let (info, guard) = {
             let state = self.state.borrow();

@@ -17,8 +17,10 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Delete,
-    /// It expires so many milliseconds after now.
-    ExpireIn(u64),
+    /// It expires so many milliseconds after now; before, it is gone.
+    ExpireIn(i64),
+    /// The same, if it expires.
+    ExpireAnew(i64),
     /// It expires so many milliseconds later than it would, if it does; or earlier.
     ExpireLater(i64),
 }
@@ -32,11 +34,16 @@ impl Change {
     ) -> Option<Op> {
         let (container, key, condition) = (*container, key.clone(), Condition::IfVersion(version));
         let at_ms = match self {
-            Change::Delete => return Some(Op::Delete { container, key, condition }),
-            Change::ExpireIn(ms) => now_ms.saturating_add(ms),
+            Change::Delete => 0,
+            Change::ExpireIn(ms) => now_ms.saturating_add_signed(ms),
+            Change::ExpireAnew(ms) => expiry_ms.map(|_| now_ms.saturating_add_signed(ms))?,
             Change::ExpireLater(ms) => expiry_ms?.saturating_add_signed(ms),
         };
-        Some(Op::SetExpiry { container, key, expiry: Expiry::At(at_ms), condition })
+        if at_ms <= now_ms {
+            return Some(Op::Delete { container, key, condition });
+        }
+        let expiry = Expiry::At(at_ms.min(i64::MAX as u64));
+        Some(Op::SetExpiry { container, key, expiry, condition })
     }
 }
 

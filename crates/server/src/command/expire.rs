@@ -155,7 +155,7 @@ impl Change {
 }
 
 pub(super) fn ttl(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    remaining(connection, args, |left_ms| (left_ms + 500) / 1000)
+    remaining(connection, args, |left_ms| left_ms.saturating_add(500) / 1000)
 }
 
 pub(super) fn pttl(connection: &Rc<Connection>, args: &Args<'_>) -> Run {

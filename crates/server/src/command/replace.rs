@@ -7,6 +7,7 @@ use super::set::{self, Options};
 use super::{Run, string, syntax_error};
 use crate::reply::Reply;
 use crate::session::Connection;
+use crate::transaction::Key;
 use plimsoll_kv::{Condition, Error, Expiry, LocalFuture, Op, Output};
 use plimsoll_resp::{Args, CommandName};
 use std::rc::Rc;
@@ -56,11 +57,8 @@ fn set_until(connection: &Rc<Connection>, args: &Args<'_>, (name, unit_ms): (&'s
 }
 
 pub(super) fn getdel(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    Run::Alone(read_and(connection, &args[1], |container, key, condition| Op::Delete {
-        container,
-        key,
-        condition,
-    }))
+    let delete = |(container, key), condition, _| Some(Op::Delete { container, key, condition });
+    Run::Alone(read_and(connection, &args[1], delete))
 }
 
 pub(super) fn getex(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
@@ -71,12 +69,13 @@ pub(super) fn getex(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         Err(reply) => return Run::Now(reply),
     };
     let past = matches!(expiry, Expiry::At(at_ms) if at_ms <= connection.core.reactor.wall_ms());
-    Run::Alone(read_and(connection, &args[1], move |container, key, condition| {
+    Run::Alone(read_and(connection, &args[1], move |(container, key), condition, expiry_ms| {
         if past {
-            Op::Delete { container, key, condition }
-        } else {
-            Op::SetExpiry { container, key, expiry, condition }
+            return Some(Op::Delete { container, key, condition });
         }
+        // What does not expire is not changed by PERSIST, nor for those who watch it.
+        let changes = expiry != Expiry::Never || expiry_ms.is_some();
+        changes.then_some(Op::SetExpiry { container, key, expiry, condition })
     }))
 }
 
@@ -123,7 +122,7 @@ fn refuse_unless_absent(connection: &Rc<Connection>, key: &[u8], refusal: Reply)
 fn read_and(
     connection: &Rc<Connection>,
     key: &[u8],
-    op: impl Fn(plimsoll_kv::ContainerId, Vec<u8>, Condition) -> Op + 'static,
+    op: impl Fn(Key, Condition, Option<u64>) -> Option<Op> + 'static,
 ) -> LocalFuture<Reply> {
     let (connection, key) = (connection.clone(), key.to_vec());
     Box::pin(async move {
@@ -132,16 +131,19 @@ fn read_and(
             let read = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
             let found = keyspace.execute(read).await;
             string::count_hit(&connection, found.is_ok());
-            let (value, version) = match found {
+            let (value, (version, expiry_ms)) = match found {
                 Ok(Output::Found(item)) => {
-                    let version = item.version;
-                    (string::value_reply(&connection.core, key.clone(), item), version)
+                    let stamps = (item.version, item.expiry_ms);
+                    (string::value_reply(&connection.core, key.clone(), item), stamps)
                 }
                 Ok(_) => unreachable!("a retrieve gives what it found"),
                 Err(Error::NotFound) => return Reply::Null,
                 Err(error) => return Reply::failed(&error),
             };
-            match keyspace.execute(op(container, key.clone(), Condition::IfVersion(version))).await {
+            let Some(op) = op((container, key.clone()), Condition::IfVersion(version), expiry_ms) else {
+                return value;
+            };
+            match keyspace.execute(op).await {
                 Ok(_) => return value,
                 // Somebody came between: look again.
                 Err(Error::VersionMismatch | Error::NotFound) => {}

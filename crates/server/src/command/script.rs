@@ -115,35 +115,37 @@ fn refused() -> Run {
 struct Step {
     change: Change,
     answers: Answers,
-    /// When a key that is free is taken, and until when.
-    obtain_until_ms: Option<u64>,
+    /// A key that is free is taken, until then; absent within if that is no time to take it for.
+    takes_until_ms: Option<Option<u64>>,
     /// Who is told that it is done.
     channel: Option<Vec<u8>>,
 }
 
 fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result::Result<Step, Run> {
-    let plain = |change, answers| Step { change, answers, obtain_until_ms: None, channel: None };
-    // A time that is over before it begins deletes the key, as PEXPIRE does.
-    let expire_in = |ms: &[u8]| match number::integer_or_error(ms) {
-        Ok(ms) => Ok(u64::try_from(ms).map_or(Change::Delete, Change::ExpireIn)),
-        Err(reply) => Err(Run::Now(reply)),
-    };
+    let plain = |change, answers| Step { change, answers, takes_until_ms: None, channel: None };
+    let time = |word: &[u8]| milliseconds(connection, word).map_err(Run::Now);
     match (script, words) {
         (Script::Release(answers), _) => Ok(plain(Change::Delete, answers)),
         (Script::ReleaseAndTell, [channel, ..]) => {
             Ok(Step { channel: Some(channel.to_vec()), ..plain(Change::Delete, BOOLEANS) })
         }
-        (Script::Renew(answers), [ms, ..]) => Ok(plain(expire_in(ms)?, answers)),
-        (Script::Extend, [ms, b"0", ..]) => {
-            Ok(plain(number::integer_or_error(ms).map(Change::ExpireLater).map_err(Run::Now)?, INTEGERS))
-        }
-        (Script::Extend, [ms, ..]) => Ok(plain(expire_in(ms)?, INTEGERS)),
+        (Script::Renew(answers), [ms, ..]) => Ok(plain(Change::ExpireIn(time(ms)?), answers)),
+        (Script::Extend, [ms, b"0", ..]) => Ok(plain(Change::ExpireLater(time(ms)?), INTEGERS)),
+        (Script::Extend, [ms, ..]) => Ok(plain(Change::ExpireAnew(time(ms)?), INTEGERS)),
         (Script::Obtain(answers), [ms, ..]) => {
-            let at_ms = expires_at(connection, ms).map_err(Run::Now)?;
-            Ok(Step { obtain_until_ms: Some(at_ms), ..plain(expire_in(ms)?, answers) })
+            let change = Change::ExpireIn(time(ms)?);
+            Ok(Step { takes_until_ms: Some(expires_at(connection, ms).ok()), ..plain(change, answers) })
         }
         _ => Err(refused()),
     }
+}
+
+/// A time that PEXPIRE takes: one that is over before it begins takes the key away.
+fn milliseconds(connection: &Connection, word: &[u8]) -> std::result::Result<i64, Reply> {
+    let ms = number::integer_or_error(word)?;
+    let now_ms = i64::try_from(connection.core.reactor.wall_ms()).unwrap_or(i64::MAX);
+    let is_one = ms.checked_add(now_ms).is_some() && ms > i64::MIN / 2;
+    is_one.then_some(ms).ok_or_else(|| Reply::error("ERR invalid expire time in 'pexpire' command"))
 }
 
 fn expires_at(connection: &Connection, ms: &[u8]) -> std::result::Result<u64, Reply> {
@@ -162,11 +164,14 @@ fn one(connection: &Rc<Connection>, (key, token): (&[u8], &[u8]), step: Step) ->
 
 async fn done_to_one(keyspace: &Keyspace, place: Key, token: Comparison, step: Step) -> Result<Reply> {
     let answer = loop {
-        match (change(keyspace, &place, &token, step.change).await?, step.obtain_until_ms) {
+        match (change(keyspace, &place, &token, step.change).await?, step.takes_until_ms) {
             (Outcome::Done, _) => break step.answers.done,
             (Outcome::Different, _) => break step.answers.different,
             (Outcome::Absent, None) => break step.answers.absent,
-            (Outcome::Absent, Some(at_ms)) => {
+            (Outcome::Absent, Some(None)) => {
+                return Ok(Reply::error("ERR invalid expire time in 'set' command"));
+            }
+            (Outcome::Absent, Some(Some(at_ms))) => {
                 let op = store(place.clone(), &token.value, at_ms, Condition::MustNotExist);
                 match keyspace.execute(op).await {
                     Ok(_) => break step.answers.done,

@@ -1,0 +1,112 @@
+//! Cleaning a drive with sectors that it cannot read: what lies there stays, everything else goes on.
+
+mod opening;
+
+use opening::{DATABASE, disk, live, open_on, run, world};
+use plimsoll_flash::{Options, Partition};
+use plimsoll_kv::block::{IoFuture, Origin};
+use plimsoll_kv::{Block, Error, Expiry, Op, Output, Result, Value};
+use plimsoll_reactor::{Buf, File};
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+const SEGMENT_BYTES: u32 = 64 << 10;
+const DISK_BYTES: usize = 12 << 20;
+const KEYS: u64 = 560;
+const STORES: u64 = 20_000;
+const VALUE_BYTES: usize = 12_000;
+const NOTHING: (u64, u64) = (0, 0);
+
+/// A drive that cannot read some of its bytes.
+struct Worn {
+    file: File,
+    /// From, and to without.
+    bad: Cell<(u64, u64)>,
+}
+
+impl Block for Worn {
+    fn size_bytes(&self) -> u64 {
+        Block::size_bytes(&self.file)
+    }
+    fn block_bytes(&self) -> u32 {
+        Block::block_bytes(&self.file)
+    }
+    fn read(&self, origin: Origin, offset: u64, len: usize) -> IoFuture<Buf> {
+        let (from, to) = self.bad.get();
+        if offset < to && offset + len as u64 > from {
+            return Box::pin(async { Err(std::io::Error::other("a bad sector")) });
+        }
+        Block::read(&self.file, origin, offset, len)
+    }
+    fn write(&self, origin: Origin, offset: u64, buf: Rc<Buf>, durable: bool) -> IoFuture<()> {
+        Block::write(&self.file, origin, offset, buf, durable)
+    }
+    fn flush(&self, origin: Origin) -> IoFuture<()> {
+        Block::flush(&self.file, origin)
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("k{number}")
+}
+
+async fn store(partition: &Rc<Partition>, number: u64, fill: u8) {
+    let op = opening::store(key(number), Value::from(vec![fill; VALUE_BYTES]), Expiry::Never);
+    run(partition, op).await.expect("the device is little more than half full");
+}
+
+async fn read(partition: &Rc<Partition>, number: u64) -> Result<Vec<u8>> {
+    let (key, range) = (key(number).into_bytes(), None);
+    match run(partition, Op::Retrieve { container: DATABASE, key, range, pin: false }).await? {
+        Output::Found(item) => Ok(item.bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn unreadable(partition: &Rc<Partition>, keys: Range<u64>) -> Vec<u64> {
+    let mut lost = Vec::new();
+    for number in keys {
+        match read(partition, number).await {
+            Ok(_) => {}
+            Err(Error::Unreadable(_)) => lost.push(number),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    lost
+}
+
+/// Cleaning chose the same segment again and again, and stores were told that there is no space.
+#[test]
+fn a_segment_that_cannot_be_read_is_left_as_it_is_and_others_are_cleaned() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let worn = Rc::new(Worn { file: disk(&reactor), bad: Cell::new(NOTHING) });
+        let partition = open_on(&reactor, worn.clone(), SEGMENT_BYTES, Options::default()).await;
+        for number in 0..KEYS {
+            store(&partition, number, 1).await;
+        }
+        let middle = DISK_BYTES as u64 / 4;
+        worn.bad.set((middle, middle + 4096));
+        let lost = unreadable(&partition, 0..KEYS).await;
+        assert!((1..4).contains(&lost.len()), "{lost:?}");
+        let mut last: Vec<u8> = vec![1; KEYS as usize];
+        for step in 0..STORES {
+            let number = (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % KEYS;
+            if !lost.contains(&number) {
+                last[number as usize] = step as u8;
+                store(&partition, number, step as u8).await;
+            }
+        }
+        let metrics = partition.metrics();
+        assert!(metrics.cleaned_segments > 50 && metrics.damaged_bytes > 0, "{metrics:?}");
+        assert_eq!(metrics.no_space, 0);
+        for number in (0..KEYS).filter(|number| !lost.contains(number)) {
+            assert_eq!(read(&partition, number).await, Ok(vec![last[number as usize]; VALUE_BYTES]));
+        }
+        assert_eq!(unreadable(&partition, 0..KEYS).await, lost, "an error stays visible");
+        worn.bad.set(NOTHING);
+        for number in lost {
+            assert_eq!(read(&partition, number).await, Ok(vec![1; VALUE_BYTES]));
+        }
+    });
+}
