@@ -464,10 +464,11 @@ impl Array {
         scrubbed.await.unwrap_or_else(|error: Error| {
             tracing::error!(partition = self.partition, %error, "a key cannot be mended");
             let key = (container, key.to_vec());
-            match self.distrusted.get() {
+            if self.distrusted.get() {
                 // That ends with this scrub, and nothing is known of this one yet.
-                true => self.may_be_cut_short(key),
-                false => drop(self.unsettled.borrow_mut().insert(key)),
+                self.may_be_cut_short(key);
+            } else {
+                self.unsettled.borrow_mut().insert(key);
             }
             1
         })

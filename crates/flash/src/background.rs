@@ -129,10 +129,10 @@ impl Partition {
         }
         // What died lately comes free once its transitions are durable. That is waited for if it will do, or
         // if there is no room for more before; else it becomes so while a victim is read.
-        let will_do =
-            self.state.borrow().segments.free_count_all() + self.coming_segments() >= self.free_low();
-        if (will_do || self.is_tight()) && self.take_coming().await? {
-            return Ok(true);
+        let coming = self.coming_segments();
+        let will_do = self.state.borrow().segments.free_count_all() + coming >= self.free_low();
+        if coming > 0 && (will_do || self.is_tight()) {
+            return self.flush_and_reclaim().await;
         }
         if self.hungry.get() > 0 {
             self.log.close_building(); // Stores do not, as they wait.
@@ -167,9 +167,10 @@ impl Partition {
 
     /// Waits until what emptied segments is durable; true if that gave some back.
     async fn take_coming(&self) -> Result<bool> {
-        if self.coming_segments() == 0 {
-            return Ok(false);
-        }
+        if self.coming_segments() == 0 { Ok(false) } else { self.flush_and_reclaim().await }
+    }
+
+    async fn flush_and_reclaim(&self) -> Result<bool> {
         self.log.flush().await?;
         self.reclaim();
         Ok(true)

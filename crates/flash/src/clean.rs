@@ -11,9 +11,11 @@
 //! * only what is still current is moved, looked at when the note is appended;
 //! * a damaged record is not moved and not forgotten: its segment stays, and reads keep failing.
 
+mod gathered;
 mod heads;
 mod victim;
 
+use gathered::Gathered;
 pub(crate) use heads::Heads;
 use victim::Victim;
 
@@ -87,37 +89,6 @@ impl Move {
     }
 }
 
-/// What was taken from victims and is yet to be written: records moved once, and those moved more often.
-#[derive(Default)]
-struct Gathered {
-    cleaned: Pile,
-    cold: Pile,
-}
-
-#[derive(Default)]
-struct Pile {
-    records: Vec<(Move, Vec<u8>)>,
-    bytes: usize,
-}
-
-impl Gathered {
-    fn of(&mut self, kind: SegmentKind) -> &mut Pile {
-        if kind == SegmentKind::Cleaned { &mut self.cleaned } else { &mut self.cold }
-    }
-
-    /// Adds a record; the bytes of all of its kind.
-    fn add(&mut self, kind: SegmentKind, moved: Move, bytes: &[u8]) -> usize {
-        let pile = self.of(kind);
-        pile.records.push((moved, bytes.to_vec()));
-        pile.bytes += bytes.len();
-        pile.bytes
-    }
-
-    fn take(&mut self, kind: SegmentKind) -> Vec<(Move, Vec<u8>)> {
-        std::mem::take(self.of(kind)).records
-    }
-}
-
 /// What is to be done with a record found in a victim.
 enum Fate {
     Dead,
@@ -174,24 +145,27 @@ impl Partition {
     }
 
     /// Moves or forgets everything live in some segments. What is moved of all of them is written together.
-    /// One that the drive does not give, again and again, stays as it is.
     pub(crate) async fn clean(&self, victims: &[u32], heads: &mut Heads) -> Result<()> {
-        let reads = join_all(victims.iter().map(|segment| self.read_victim_patiently(*segment)));
-        let mut gathered = Gathered::default();
         // Each is held until the end: what was gathered from it is compared with what stands there then.
-        let read = reads.await;
-        for victim in read.iter().flatten() {
+        let victims = join_all(victims.iter().map(|segment| self.read_victim(*segment))).await;
+        let mut gathered = Gathered::default();
+        for victim in &victims {
             self.clean_victim(victim, &mut gathered, heads).await?;
         }
         for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
             self.move_records(gathered.take(kind), kind, heads).await?;
         }
-        victims.iter().for_each(|segment| self.finish_victim(*segment));
+        victims.iter().for_each(|victim| self.finish_victim(victim));
         Ok(())
     }
 
     /// Forgets what is to be forgotten of a segment, and gathers what is live; moves what fills a write.
-    async fn clean_victim(&self, victim: &Victim, gathered: &mut Gathered, heads: &mut Heads) -> Result<()> {
+    async fn clean_victim<'a>(
+        &self,
+        victim: &'a Victim,
+        gathered: &mut Gathered<'a>,
+        heads: &mut Heads,
+    ) -> Result<()> {
         let kind = if victim.kind == SegmentKind::Log { SegmentKind::Cleaned } else { SegmentKind::Cold };
         let mut turn_bytes = 0;
         for location in &victim.records {
@@ -210,11 +184,11 @@ impl Partition {
                     fate = self.forget(&moved, record::key(bytes, &header)).await?;
                 }
             }
-            if matches!(fate, Fate::Move)
-                && gathered.add(kind, moved, &bytes[..length])
-                    >= MOVE_BYTES.min(self.layout.segment_bytes as usize)
-            {
-                self.move_records(gathered.take(kind), kind, heads).await?;
+            if matches!(fate, Fate::Move) {
+                let most = MOVE_BYTES.min(self.layout.segment_bytes as usize);
+                if gathered.add(kind, moved, &bytes[..length]) >= most {
+                    self.move_records(gathered.take(kind), kind, heads).await?;
+                }
             }
             if turn_bytes >= TURN_BYTES {
                 turn_bytes = 0;
@@ -225,8 +199,12 @@ impl Partition {
     }
 
     /// After a victim was cleaned: what is still live in it could not be read.
-    fn finish_victim(&self, segment: u32) {
-        let left = self.state.borrow().segments.get(segment).live_units;
+    fn finish_victim(&self, victim: &Victim) {
+        let segments = &mut self.state.borrow_mut().segments;
+        let segment = segments.of(victim.first);
+        let info = segments.get_mut(segment);
+        assert_eq!(info.sequence, victim.sequence, "what was read of a victim is what stands there");
+        let left = info.live_units;
         if left > 0 {
             tracing::error!(
                 partition = self.layout.partition,
@@ -234,7 +212,7 @@ impl Partition {
                 bytes = left * UNIT_BYTES,
                 "live records in this segment are damaged; it is kept, and reads of them fail"
             );
-            self.state.borrow_mut().segments.get_mut(segment).damaged = true;
+            info.damaged = true;
         }
         add(&self.counts.cleaned_segments, 1);
     }
@@ -288,7 +266,7 @@ impl Partition {
     /// Writes records to a head and then notes their moves.
     async fn move_records(
         &self,
-        records: Vec<(Move, Vec<u8>)>,
+        records: Vec<(Move, &[u8])>,
         kind: SegmentKind,
         heads: &mut Heads,
     ) -> Result<()> {

@@ -17,9 +17,9 @@ use crate::limits::{
 const PROCESS_BYTES: u64 = 32 << 20;
 /// A core: 16 MiB of registered buffers, what it reads and sends at a time.
 const CORE_BYTES: u64 = 24 << 20;
-/// A partition: 16 MiB of log that is being written, 4 MiB of keys on their way into order, 4 MiB of small
+/// A partition: 16 MiB of log that is being written, 4 MiB of keys on their way into order, 8 MiB of small
 /// segments that are cleaned together, and what checkpoints gather.
-const PARTITION_BYTES: u64 = 28 << 20;
+const PARTITION_BYTES: u64 = 32 << 20;
 /// Segments that cleaning and eviction hold in memory.
 const SEGMENTS: u64 = 2;
 /// What the process takes for a byte that a client is reckoned to hold, in halves: buffers have spare

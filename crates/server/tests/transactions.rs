@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Client, Setup, encoded, run, show};
+use common::{Bench, Setup, encoded, run, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_reactor::Work;
@@ -20,43 +20,30 @@ fn pattern(length: usize, salt: usize) -> String {
     (0..length).map(|n| char::from(b'a' + ((n * 7 + n / 1000 + salt) % 26) as u8)).collect()
 }
 
-/// Sends commands and expects these replies, in turn.
-async fn dialogue(c: &mut Client, lines: &[(&str, &str)]) {
-    for (words, expected) in lines {
-        c.expect(words, expected).await;
-    }
-}
-
 #[test]
 fn what_is_between_multi_and_exec_is_done_at_exec() {
     run(Setup { partitions: 8, ..Setup::default() }, |bench| async move {
         let mut c = bench.client().await;
         let mut other = bench.client().await;
-        dialogue(
-            &mut c,
-            &[
-                ("MULTI", "+OK"),
-                ("SET a 1", "+QUEUED"),
-                ("incr a", "+QUEUED"),
-                ("GET a", "+QUEUED"),
-                ("MGET a b a", "+QUEUED"),
-                ("DEL a b", "+QUEUED"),
-                ("EXISTS a", "+QUEUED"),
-                ("SET b 2 PX 100000", "+QUEUED"),
-                ("PERSIST b", "+QUEUED"),
-                ("PTTL b", "+QUEUED"),
-            ],
-        )
+        c.dialogue(&[
+            ("MULTI", "+OK"),
+            ("SET a 1", "+QUEUED"),
+            ("incr a", "+QUEUED"),
+            ("GET a", "+QUEUED"),
+            ("MGET a b a", "+QUEUED"),
+            ("DEL a b", "+QUEUED"),
+            ("EXISTS a", "+QUEUED"),
+            ("SET b 2 PX 100000", "+QUEUED"),
+            ("PERSIST b", "+QUEUED"),
+            ("PTTL b", "+QUEUED"),
+        ])
         .await;
         other.expect("MGET a b", "[nil nil]").await;
         c.expect("EXEC", "[+OK :2 2 [2 nil 2] :1 :0 +OK :1 :-1]").await;
         other.expect("MGET a b", "[nil 2]").await;
-        dialogue(&mut c, &[("MULTI", "+OK"), ("EXEC", "[]"), ("EXEC", "-ERR EXEC without MULTI")]).await;
-        dialogue(
-            &mut c,
-            &[("MULTI", "+OK"), ("PING", "+QUEUED"), ("ECHO x", "+QUEUED"), ("EXEC", "[+PONG x]")],
-        )
-        .await;
+        c.dialogue(&[("MULTI", "+OK"), ("EXEC", "[]"), ("EXEC", "-ERR EXEC without MULTI")]).await;
+        c.dialogue(&[("MULTI", "+OK"), ("PING", "+QUEUED"), ("ECHO x", "+QUEUED"), ("EXEC", "[+PONG x]")])
+            .await;
     });
 }
 
@@ -65,38 +52,35 @@ fn mistakes_are_answered_as_redis_does() {
     run(Setup::default(), |bench| async move {
         let mut c = bench.client().await;
         let aborted = "-EXECABORT Transaction discarded because of previous errors.";
-        dialogue(
-            &mut c,
-            &[
-                ("DISCARD", "-ERR DISCARD without MULTI"),
-                ("MULTI", "+OK"),
-                ("MULTI", "-ERR MULTI calls can not be nested"),
-                ("WATCH a", "-ERR WATCH inside MULTI is not allowed"),
-                ("SET a 1", "+QUEUED"),
-                ("DISCARD", "+OK"),
-                ("GET a", "nil"),
-                ("MULTI", "+OK"),
-                ("SET a", "-ERR wrong number of arguments for 'set' command"),
-                ("SET a 1", "+QUEUED"),
-                ("EXEC", aborted),
-                ("GET a", "nil"),
-                ("MULTI", "+OK"),
-                ("NOSUCH x", "-ERR unknown command 'NOSUCH', with args beginning with: 'x' "),
-                ("EXEC", aborted),
-                ("MULTI", "+OK"),
-                ("SUBSCRIBE x", "-ERR Command not allowed inside a transaction"),
-                ("EXEC", aborted),
-                ("MULTI", "+OK"),
-                ("SET text word", "+QUEUED"),
-                ("INCR text", "+QUEUED"),
-                ("SET after 1", "+QUEUED"),
-                ("EXEC", "[+OK -ERR value is not an integer or out of range +OK]"),
-                ("GET after", "1"),
-                ("MULTI", "+OK"),
-                ("RESET", "+RESET"),
-                ("EXEC", "-ERR EXEC without MULTI"),
-            ],
-        )
+        c.dialogue(&[
+            ("DISCARD", "-ERR DISCARD without MULTI"),
+            ("MULTI", "+OK"),
+            ("MULTI", "-ERR MULTI calls can not be nested"),
+            ("WATCH a", "-ERR WATCH inside MULTI is not allowed"),
+            ("SET a 1", "+QUEUED"),
+            ("DISCARD", "+OK"),
+            ("GET a", "nil"),
+            ("MULTI", "+OK"),
+            ("SET a", "-ERR wrong number of arguments for 'set' command"),
+            ("SET a 1", "+QUEUED"),
+            ("EXEC", aborted),
+            ("GET a", "nil"),
+            ("MULTI", "+OK"),
+            ("NOSUCH x", "-ERR unknown command 'NOSUCH', with args beginning with: 'x' "),
+            ("EXEC", aborted),
+            ("MULTI", "+OK"),
+            ("SUBSCRIBE x", "-ERR Command not allowed inside a transaction"),
+            ("EXEC", aborted),
+            ("MULTI", "+OK"),
+            ("SET text word", "+QUEUED"),
+            ("INCR text", "+QUEUED"),
+            ("SET after 1", "+QUEUED"),
+            ("EXEC", "[+OK -ERR value is not an integer or out of range +OK]"),
+            ("GET after", "1"),
+            ("MULTI", "+OK"),
+            ("RESET", "+RESET"),
+            ("EXEC", "-ERR EXEC without MULTI"),
+        ])
         .await;
     });
 }
@@ -108,7 +92,7 @@ fn a_watched_key_that_changed_stops_exec() {
         let mut other = bench.client().await;
         for change in ["SET w 2", "EXPIRE w 100", "DEL w", "APPEND w x", "FLUSHDB", "RENAME v w"] {
             c.expect("MSET w 1 v 1", "+OK").await;
-            dialogue(&mut c, &[("WATCH w absent", "+OK"), ("GET w", "1"), ("MULTI", "+OK")]).await;
+            c.dialogue(&[("WATCH w absent", "+OK"), ("GET w", "1"), ("MULTI", "+OK")]).await;
             c.expect("SET done yes", "+QUEUED").await;
             other.call(&change.split(' ').collect::<Vec<_>>()).await;
             c.expect("EXEC", "nil").await;
@@ -118,16 +102,16 @@ fn a_watched_key_that_changed_stops_exec() {
         c.expect("SET w 1", "+OK").await;
         c.expect("WATCH w", "+OK").await;
         other.expect("GET w", "1").await;
-        dialogue(&mut c, &[("MULTI", "+OK"), ("SET w 2", "+QUEUED"), ("EXEC", "[+OK]")]).await;
-        dialogue(&mut c, &[("WATCH w", "+OK"), ("UNWATCH", "+OK")]).await;
+        c.dialogue(&[("MULTI", "+OK"), ("SET w 2", "+QUEUED"), ("EXEC", "[+OK]")]).await;
+        c.dialogue(&[("WATCH w", "+OK"), ("UNWATCH", "+OK")]).await;
         other.expect("SET w 3", "+OK").await;
-        dialogue(&mut c, &[("MULTI", "+OK"), ("GET w", "+QUEUED"), ("EXEC", "[3]")]).await;
+        c.dialogue(&[("MULTI", "+OK"), ("GET w", "+QUEUED"), ("EXEC", "[3]")]).await;
         // A key that was absent and came is a change; an expired one is absent.
-        dialogue(&mut c, &[("WATCH new", "+OK"), ("MULTI", "+OK"), ("GET new", "+QUEUED")]).await;
+        c.dialogue(&[("WATCH new", "+OK"), ("MULTI", "+OK"), ("GET new", "+QUEUED")]).await;
         other.expect("SET new 1", "+OK").await;
         c.expect("EXEC", "nil").await;
         c.expect("SET brief 1 PX 50", "+OK").await;
-        dialogue(&mut c, &[("WATCH brief", "+OK"), ("MULTI", "+OK"), ("GET brief", "+QUEUED")]).await;
+        c.dialogue(&[("WATCH brief", "+OK"), ("MULTI", "+OK"), ("GET brief", "+QUEUED")]).await;
         bench.pause_ms(100).await;
         c.expect("EXEC", "nil").await;
     });
@@ -137,48 +121,45 @@ fn a_watched_key_that_changed_stops_exec() {
 fn several_keys_are_stored_as_one() {
     run(Setup { partitions: 8, ..Setup::default() }, |bench| async move {
         let mut c = bench.client().await;
-        dialogue(
-            &mut c,
-            &[
-                ("MSET a 1 b 2 c 3 a 4", "+OK"),
-                ("MGET a b c", "[4 2 3]"),
-                ("MSET a", "-ERR wrong number of arguments for 'mset' command"),
-                ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command"),
-                ("MSETNX d 1 c 2", ":0"),
-                ("GET d", "nil"),
-                ("MSETNX d 1 e 2", ":1"),
-                ("MGET d e", "[1 2]"),
-                ("MSETNX f", "-ERR wrong number of arguments for 'msetnx' command"),
-                ("RENAME a z", "+OK"),
-                ("MGET a z", "[nil 4]"),
-                ("RENAME a z", "-ERR no such key"),
-                ("RENAME z z", "+OK"),
-                ("RENAMENX z b", ":0"),
-                ("RENAMENX z z", ":0"),
-                ("RENAMENX z y", ":1"),
-                ("RENAMENX z y", "-ERR no such key"),
-                ("SET timed 1 EX 1000", "+OK"),
-                ("RENAME timed kept", "+OK"),
-                ("TTL kept", ":1000"),
-                ("COPY kept copy", ":1"),
-                ("TTL copy", ":1000"),
-                ("COPY kept copy", ":0"),
-                ("SET kept 2", "+OK"),
-                ("COPY kept copy REPLACE", ":1"),
-                ("TTL copy", ":-1"),
-                ("GET copy", "2"),
-                ("COPY kept kept", "-ERR source and destination objects are the same"),
-                ("COPY kept kept DB 3", ":1"),
-                ("COPY kept kept DB 99", "-ERR DB index is out of range"),
-                ("COPY kept other DB", "-ERR syntax error"),
-                ("COPY kept other FAST", "-ERR syntax error"),
-                ("COPY absent other", ":0"),
-                ("SELECT 3", "+OK"),
-                ("GET kept", "2"),
-                ("FLUSHALL", "+OK"),
-                ("DBSIZE", ":0"),
-            ],
-        )
+        c.dialogue(&[
+            ("MSET a 1 b 2 c 3 a 4", "+OK"),
+            ("MGET a b c", "[4 2 3]"),
+            ("MSET a", "-ERR wrong number of arguments for 'mset' command"),
+            ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command"),
+            ("MSETNX d 1 c 2", ":0"),
+            ("GET d", "nil"),
+            ("MSETNX d 1 e 2", ":1"),
+            ("MGET d e", "[1 2]"),
+            ("MSETNX f", "-ERR wrong number of arguments for 'msetnx' command"),
+            ("RENAME a z", "+OK"),
+            ("MGET a z", "[nil 4]"),
+            ("RENAME a z", "-ERR no such key"),
+            ("RENAME z z", "+OK"),
+            ("RENAMENX z b", ":0"),
+            ("RENAMENX z z", ":0"),
+            ("RENAMENX z y", ":1"),
+            ("RENAMENX z y", "-ERR no such key"),
+            ("SET timed 1 EX 1000", "+OK"),
+            ("RENAME timed kept", "+OK"),
+            ("TTL kept", ":1000"),
+            ("COPY kept copy", ":1"),
+            ("TTL copy", ":1000"),
+            ("COPY kept copy", ":0"),
+            ("SET kept 2", "+OK"),
+            ("COPY kept copy REPLACE", ":1"),
+            ("TTL copy", ":-1"),
+            ("GET copy", "2"),
+            ("COPY kept kept", "-ERR source and destination objects are the same"),
+            ("COPY kept kept DB 3", ":1"),
+            ("COPY kept kept DB 99", "-ERR DB index is out of range"),
+            ("COPY kept other DB", "-ERR syntax error"),
+            ("COPY kept other FAST", "-ERR syntax error"),
+            ("COPY absent other", ":0"),
+            ("SELECT 3", "+OK"),
+            ("GET kept", "2"),
+            ("FLUSHALL", "+OK"),
+            ("DBSIZE", ":0"),
+        ])
         .await;
     });
 }
@@ -187,40 +168,37 @@ fn several_keys_are_stored_as_one() {
 fn a_transaction_moves_between_databases_and_empties_them() {
     run(Setup { partitions: 5, cores: 3, ..Setup::default() }, |bench| async move {
         let mut c = bench.client().await;
-        dialogue(
-            &mut c,
-            &[
-                ("MSET a 1 b 2", "+OK"),
-                ("MULTI", "+OK"),
-                ("SELECT 7", "+QUEUED"),
-                ("SET a seven", "+QUEUED"),
-                ("COPY a a DB 8", "+QUEUED"),
-                ("SELECT 0", "+QUEUED"),
-                ("DBSIZE", "+QUEUED"),
-                ("SET early 1", "+QUEUED"),
-                ("DEL a", "+QUEUED"),
-                ("DBSIZE", "+QUEUED"),
-                ("KEYS *", "+QUEUED"),
-                ("FLUSHDB", "+QUEUED"),
-                ("DBSIZE", "+QUEUED"),
-                ("GET b", "+QUEUED"),
-                ("SET late 1", "+QUEUED"),
-                ("SCAN 0 COUNT 100", "+QUEUED"),
-                ("RANDOMKEY", "+QUEUED"),
-                ("EXEC", "[+OK +OK :1 +OK :2 +OK :1 :2 [b early] +OK :0 nil +OK [0 [late]] late]"),
-                ("KEYS *", "[late]"),
-                ("SELECT 8", "+OK"),
-                ("GET a", "seven"),
-                ("SELECT 7", "+OK"),
-                ("MULTI", "+OK"),
-                ("FLUSHALL", "+QUEUED"),
-                ("SET only 1", "+QUEUED"),
-                ("EXEC", "[+OK +OK]"),
-                ("DBSIZE", ":1"),
-                ("SELECT 0", "+OK"),
-                ("DBSIZE", ":0"),
-            ],
-        )
+        c.dialogue(&[
+            ("MSET a 1 b 2", "+OK"),
+            ("MULTI", "+OK"),
+            ("SELECT 7", "+QUEUED"),
+            ("SET a seven", "+QUEUED"),
+            ("COPY a a DB 8", "+QUEUED"),
+            ("SELECT 0", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("SET early 1", "+QUEUED"),
+            ("DEL a", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("KEYS *", "+QUEUED"),
+            ("FLUSHDB", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("GET b", "+QUEUED"),
+            ("SET late 1", "+QUEUED"),
+            ("SCAN 0 COUNT 100", "+QUEUED"),
+            ("RANDOMKEY", "+QUEUED"),
+            ("EXEC", "[+OK +OK :1 +OK :2 +OK :1 :2 [b early] +OK :0 nil +OK [0 [late]] late]"),
+            ("KEYS *", "[late]"),
+            ("SELECT 8", "+OK"),
+            ("GET a", "seven"),
+            ("SELECT 7", "+OK"),
+            ("MULTI", "+OK"),
+            ("FLUSHALL", "+QUEUED"),
+            ("SET only 1", "+QUEUED"),
+            ("EXEC", "[+OK +OK]"),
+            ("DBSIZE", ":1"),
+            ("SELECT 0", "+OK"),
+            ("DBSIZE", ":0"),
+        ])
         .await;
     });
 }
@@ -376,19 +354,16 @@ fn publishing_is_part_of_what_is_done() {
         let mut listener = bench.client().await;
         listener.call(&["SUBSCRIBE", "news"]).await;
         let mut c = bench.client().await;
-        dialogue(&mut c, &[("WATCH w", "+OK"), ("MULTI", "+OK"), ("PUBLISH news no", "+QUEUED")]).await;
+        c.dialogue(&[("WATCH w", "+OK"), ("MULTI", "+OK"), ("PUBLISH news no", "+QUEUED")]).await;
         bench.client().await.expect("SET w 1", "+OK").await;
         c.expect("EXEC", "nil").await;
-        dialogue(
-            &mut c,
-            &[
-                ("MULTI", "+OK"),
-                ("SET result 1", "+QUEUED"),
-                ("PUBLISH news yes", "+QUEUED"),
-                ("GET result", "+QUEUED"),
-                ("EXEC", "[+OK :1 1]"),
-            ],
-        )
+        c.dialogue(&[
+            ("MULTI", "+OK"),
+            ("SET result 1", "+QUEUED"),
+            ("PUBLISH news yes", "+QUEUED"),
+            ("GET result", "+QUEUED"),
+            ("EXEC", "[+OK :1 1]"),
+        ])
         .await;
         assert_eq!(show(&listener.next().await.unwrap()), "[message news yes]");
     });

@@ -69,7 +69,7 @@ impl Partition {
     pub(super) fn fill(
         &self,
         head: &mut Head,
-        records: &mut std::iter::Peekable<std::vec::IntoIter<(Move, Vec<u8>)>>,
+        records: &mut std::iter::Peekable<std::vec::IntoIter<(Move, &[u8])>>,
     ) -> (Vec<Move>, Vec<u8>, u64) {
         let layout = &self.layout;
         let begin = head.offset;
@@ -85,14 +85,15 @@ impl Partition {
                 break;
             }
             let kept = self.state.borrow().expiry_overrides.get(&moved.from).copied();
-            let (mut moved, mut record_bytes) = records.next().expect("just peeked");
-            moved.to = layout.location(head.segment, begin + bytes.len() as u64);
+            let (mut moved, record_bytes) = records.next().expect("just peeked");
+            let at = bytes.len();
+            moved.to = layout.location(head.segment, begin + at as u64);
             if let Some(kept) = kept {
                 (moved.header.expiry_ms, moved.header.version) = (kept.expiry_ms, kept.version);
                 moved.override_clock = kept.version.clock;
             }
-            record::relocate(&mut record_bytes, &moved.header, head.sequence, moved.to);
-            bytes.extend_from_slice(&record_bytes);
+            bytes.extend_from_slice(record_bytes);
+            record::relocate(&mut bytes[at..], &moved.header, head.sequence, moved.to);
             moves.push(moved);
         }
         bytes.resize(round_up(bytes.len() as u64, layout.block_bytes) as usize, 0);

@@ -10,8 +10,8 @@ use crate::partition::Partition;
 use crate::segments::{ReadGuard, Segment};
 use crate::walk::{read_segment, read_summary, record_locations};
 use futures_util::future::join_all;
+use plimsoll_kv::Slot;
 use plimsoll_kv::block::Origin;
-use plimsoll_kv::{Result, Slot};
 use plimsoll_reactor::Buf;
 
 /// A segment is read in pieces if they are less than this part of it together.
@@ -20,8 +20,9 @@ const PIECES_PART: u64 = 2;
 const GAP_BYTES: u64 = 32 << 10;
 /// Bytes of one read.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// A segment that cannot be read so many times in a row is damaged.
+/// A segment that cannot be read so many times in a row is damaged: what hinders may pass.
 const TRIES: usize = 3;
+const RETRY_DELAY_NS: u64 = 100_000_000;
 /// Reads at the device at a time.
 const READS_MAX: usize = 4;
 
@@ -34,7 +35,7 @@ pub(super) struct Victim {
     /// Runs of bytes, and where each begins in the segment, in order.
     pieces: Vec<(u64, Piece)>,
     /// The location of the segment's first byte.
-    first: u64,
+    pub(super) first: u64,
     /// What was read of it is what stands there.
     _guard: ReadGuard,
 }
@@ -65,27 +66,26 @@ impl Victim {
 }
 
 impl Partition {
-    /// Reads what may be live of a segment, several times if it has to; nothing if it cannot be read.
-    pub(super) async fn read_victim_patiently(&self, segment: u32) -> Option<Victim> {
-        for _ in 0..TRIES {
-            if let Ok(victim) = self.read_victim(segment).await {
-                return Some(victim);
-            }
-        }
-        None
-    }
-
-    /// Reads what may be live of a segment.
-    async fn read_victim(&self, segment: u32) -> Result<Victim> {
+    /// Reads what may be live of a segment; of one that the drive does not give, again and again, nothing.
+    pub(super) async fn read_victim(&self, segment: u32) -> Victim {
         let first = u64::from(segment) * self.layout.segment_units();
         let (info, guard) = {
             let state = self.state.borrow();
             (state.segments.get(segment).clone(), state.segments.guard(first))
         };
-        let read = self.read_live(segment, &info).await;
-        let (records, pieces) = read.map_err(|error| self.unreadable(first, &error.to_string()))?;
+        let (mut records, mut pieces) = Default::default();
+        for _ in 0..TRIES {
+            match self.read_live(segment, &info).await {
+                Ok(read) => {
+                    (records, pieces) = read;
+                    break;
+                }
+                Err(error) => drop(self.unreadable(first, &error.to_string())),
+            }
+            self.reactor.sleep_ns(RETRY_DELAY_NS).await;
+        }
         let Segment { kind, sequence, .. } = info;
-        Ok(Victim { kind, sequence, records, pieces, first, _guard: guard })
+        Victim { kind, sequence, records, pieces, first, _guard: guard }
     }
 
     /// Where the records are that may be live, and the bytes that hold them.

@@ -17,7 +17,7 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Delete,
-    /// It expires so many milliseconds after now; before, it is gone.
+    /// It expires so many milliseconds after now; before now, it is deleted.
     ExpireIn(i64),
     /// The same, if it expires.
     ExpireAnew(i64),

@@ -115,8 +115,8 @@ fn refused() -> Run {
 struct Step {
     change: Change,
     answers: Answers,
-    /// A key that is free is taken, until then; absent within if that is no time to take it for.
-    takes_until_ms: Option<Option<u64>>,
+    /// When a key that is free is taken, and until when, if that is a time.
+    takes_until_ms: Option<std::result::Result<u64, Reply>>,
     /// Who is told that it is done.
     channel: Option<Vec<u8>>,
 }
@@ -134,7 +134,7 @@ fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result
         (Script::Extend, [ms, ..]) => Ok(plain(Change::ExpireAnew(time(ms)?), INTEGERS)),
         (Script::Obtain(answers), [ms, ..]) => {
             let change = Change::ExpireIn(time(ms)?);
-            Ok(Step { takes_until_ms: Some(expires_at(connection, ms).ok()), ..plain(change, answers) })
+            Ok(Step { takes_until_ms: Some(expires_at(connection, ms)), ..plain(change, answers) })
         }
         _ => Err(refused()),
     }
@@ -164,22 +164,21 @@ fn one(connection: &Rc<Connection>, (key, token): (&[u8], &[u8]), step: Step) ->
 
 async fn done_to_one(keyspace: &Keyspace, place: Key, token: Comparison, step: Step) -> Result<Reply> {
     let answer = loop {
-        match (change(keyspace, &place, &token, step.change).await?, step.takes_until_ms) {
-            (Outcome::Done, _) => break step.answers.done,
-            (Outcome::Different, _) => break step.answers.different,
-            (Outcome::Absent, None) => break step.answers.absent,
-            (Outcome::Absent, Some(None)) => {
-                return Ok(Reply::error("ERR invalid expire time in 'set' command"));
-            }
-            (Outcome::Absent, Some(Some(at_ms))) => {
-                let op = store(place.clone(), &token.value, at_ms, Condition::MustNotExist);
-                match keyspace.execute(op).await {
-                    Ok(_) => break step.answers.done,
-                    // Somebody came between: look again.
-                    Err(Error::Exists) => {}
-                    Err(error) => return Err(error),
-                }
-            }
+        match change(keyspace, &place, &token, step.change).await? {
+            Outcome::Done => break step.answers.done,
+            Outcome::Different => break step.answers.different,
+            Outcome::Absent => {}
+        }
+        let at_ms = match step.takes_until_ms {
+            None => break step.answers.absent,
+            Some(Err(refusal)) => return Ok(refusal),
+            Some(Ok(at_ms)) => at_ms,
+        };
+        match keyspace.execute(store(place.clone(), &token.value, at_ms, Condition::MustNotExist)).await {
+            Ok(_) => break step.answers.done,
+            // Somebody came between: look again.
+            Err(Error::Exists) => {}
+            Err(error) => return Err(error),
         }
     };
     if let (Some(_), Some(channel)) = (answer, step.channel) {

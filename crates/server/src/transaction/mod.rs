@@ -167,10 +167,9 @@ impl Transaction {
                     self.failure.borrow_mut().get_or_insert(error.clone());
                     return Err(error);
                 }
-                let version = overlay.store(place.clone(), (value, form), expiry);
-                if self.is_past(expiry) {
-                    overlay.delete(place);
-                }
+                let gone = self.is_past(expiry).then(|| place.clone());
+                let version = overlay.store(place, (value, form), expiry);
+                gone.into_iter().for_each(|place| overlay.delete(place));
                 Ok(match edited {
                     Some(bytes) => Output::Edited { version, bytes },
                     None => Output::Stored { version, previous: None },

@@ -238,6 +238,13 @@ impl Client {
         let reply = self.call(&args).await;
         assert_eq!(show(&reply), expected, "{words}");
     }
+
+    /// Sends commands and expects these replies, in turn.
+    pub async fn dialogue(&mut self, lines: &[(&str, &str)]) {
+        for (words, expected) in lines {
+            self.expect(words, expected).await;
+        }
+    }
 }
 
 /// A reply on one line, near to how redis-cli shows it.
