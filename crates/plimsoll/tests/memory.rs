@@ -7,8 +7,8 @@ use process::{Client, PIPELINE_DEPTH, Server, cores, directory, plimsoll, told};
 use std::io::{Error, ErrorKind};
 
 /// Enough for some hundred thousand keys and a hundred clients of one core.
-const MEMORY: &str = "116MiB";
-const MEMORY_BYTES: u64 = 116 << 20;
+const MEMORY: &str = "124MiB";
+const MEMORY_BYTES: u64 = 124 << 20;
 /// More than that is for.
 const KEYS_MAX: usize = 1_000_000;
 
@@ -82,7 +82,7 @@ fn keys_end_where_the_memory_does() {
     assert_eq!(server.client().ask("GET another"), Reply::Bulk(b"v".to_vec()));
     server.stop();
 
-    let words = Server::refusal(&args(&["--memory", "113MiB", "--clients-max", "100"]));
+    let words = Server::refusal(&args(&["--memory", "121MiB", "--clients-max", "100"]));
     assert!(words.contains(&format!("the device holds {keys} objects")), "{words}");
     let refused = plimsoll(&[&["serve"], &args(&["--memory", MEMORY])[..]].concat());
     let words = told(&refused);
