@@ -276,7 +276,11 @@ fn command_tells_the_table() {
         c.expect("COMMAND GETKEYS PING", "-ERR The command has no key arguments").await;
         c.expect("COMMAND GETKEYS NOPE x", "-ERR Invalid command specified").await;
         c.expect("COMMAND GETKEYS GET", "-ERR Invalid number of arguments specified for command").await;
+        c.expect("COMMAND GETKEYS EVAL script 0 word", "[]").await;
         c.expect("COMMAND FOO", "-ERR unknown subcommand 'FOO'. Try COMMAND HELP.").await;
+        let wrong_use =
+            "-ERR unknown subcommand or wrong number of arguments for 'CHANNELS'. Try PUBSUB HELP.";
+        c.expect("PUBSUB CHANNELS a b", wrong_use).await;
         // Lines of HELP are simple strings, as in Redis: redis-cli shows bulk strings with their quotes.
         assert!(show(&c.call(&["COMMAND", "HELP"]).await).starts_with("[+COMMAND <subcommand>"));
         // Every command of the table is found by its name and refuses too few arguments.
@@ -431,4 +435,19 @@ fn the_pages_name_what_is_served() {
         let is_named = words.any(|word| word.trim_end_matches('.') == name);
         assert!(is_named, "CHANGELOG.md does not name {name}");
     }
+}
+
+#[test]
+fn a_restore_looks_for_the_key_before_its_time() {
+    run(Setup::default(), |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("SET a 1", "+OK").await;
+        for time in ["-5", "soon"] {
+            c.expect(&format!("RESTORE a {time} x"), "-BUSYKEY Target key name already exists.").await;
+        }
+        c.expect("RESTORE a -5 x REPLACE", "-ERR Invalid TTL value, must be >= 0").await;
+        c.expect("RESTORE b soon x", "-ERR value is not an integer or out of range").await;
+        c.expect("RESTORE b 5 x", "-ERR DUMP payload version or checksum are wrong").await;
+        c.expect("GET a", "1").await;
+    });
 }

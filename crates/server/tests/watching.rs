@@ -116,6 +116,19 @@ fn a_pause_holds_writes_or_all_on_every_core_until_its_end() {
 }
 
 #[test]
+fn a_pause_of_writes_holds_nothing_that_cannot_write() {
+    run(Setup::default(), |bench| async move {
+        let mut c = bench.client().await;
+        c.expect("CLIENT PAUSE 60000 WRITE", "+OK").await;
+        let start_ns = bench.reactor.now_ns();
+        c.expect("SCRIPT EXISTS abc", "[:0]").await;
+        c.expect("SET k", "-ERR wrong number of arguments for 'set' command").await;
+        assert!(bench.reactor.now_ns() - start_ns < 1_000_000_000);
+        c.expect("CLIENT UNPAUSE", "+OK").await;
+    });
+}
+
+#[test]
 fn inline_commands_and_long_values_are_held_and_shown_too() {
     let memory = MemoryOptions { value_bytes_max: 4096, part_bytes: 16 << 10, ..MemoryOptions::default() };
     run(Setup { cores: 2, memory, ..Setup::default() }, |bench| async move {

@@ -229,8 +229,8 @@ async fn whole(
 /// What the options of a RESTORE ask for.
 struct Options {
     replaces: bool,
-    /// When it expires; absent if never.
-    at_ms: Option<u64>,
+    /// When it expires, absent if never; or why that cannot be: told after the key was looked for.
+    at_ms: Result<Option<u64>, Reply>,
 }
 
 fn parse(wall_ms: u64, args: &Args<'_>) -> Result<Options, Reply> {
@@ -258,11 +258,15 @@ fn parse(wall_ms: u64, args: &Args<'_>) -> Result<Options, Reply> {
             return Err(syntax_error());
         }
     }
-    let ttl_ms = number::integer_or_error(&args[2])?;
-    let invalid = || Reply::error("ERR Invalid TTL value, must be >= 0");
-    let ttl_ms = u64::try_from(ttl_ms).map_err(|_| invalid())?;
     let base_ms = if is_absolute { 0 } else { wall_ms };
-    Ok(Options { replaces, at_ms: (ttl_ms > 0).then_some(ttl_ms.saturating_add(base_ms)) })
+    Ok(Options { replaces, at_ms: expiry_ms(&args[2], base_ms) })
+}
+
+/// When a time to live ends that begins at `base_ms`; absent for zero.
+fn expiry_ms(ttl: &[u8], base_ms: u64) -> Result<Option<u64>, Reply> {
+    let ttl_ms = u64::try_from(number::integer_or_error(ttl)?)
+        .map_err(|_| Reply::error("ERR Invalid TTL value, must be >= 0"))?;
+    Ok((ttl_ms > 0).then_some(ttl_ms.saturating_add(base_ms)))
 }
 
 pub(super) fn restore(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
@@ -282,16 +286,20 @@ pub(super) fn restore(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
                 Err(error) => return Reply::failed(&error),
             }
         }
+        let at_ms = match options.at_ms {
+            Ok(at_ms) => at_ms,
+            Err(reply) => return reply,
+        };
         let value = match decode(&payload) {
             Ok(value) => Value::from(value),
             Err(refusal) => return refusal.reply(),
         };
-        let is_past = options.at_ms.is_some_and(|at_ms| at_ms <= wall_ms);
+        let is_past = at_ms.is_some_and(|at_ms| at_ms <= wall_ms);
         let op = if is_past {
             Op::Delete { container, key, condition: Condition::None }
         } else {
             let condition = if options.replaces { Condition::None } else { Condition::MustNotExist };
-            let expiry = options.at_ms.map_or(Expiry::Never, Expiry::At);
+            let expiry = at_ms.map_or(Expiry::Never, Expiry::At);
             Op::Store {
                 container,
                 key,

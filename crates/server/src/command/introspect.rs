@@ -118,10 +118,11 @@ fn key_places(args: &Args<'_>) -> Result<(&'static Spec, Vec<usize>), Reply> {
     if !has_arity(spec.arity, command.len()) {
         return Err(Reply::error("ERR Invalid number of arguments specified for command"));
     }
-    let Some((places, step)) = places::key_arguments(spec, &command) else {
-        return Err(Reply::error("ERR Invalid arguments specified for command"));
-    };
-    Ok((spec, places.step_by(step).map(|place| 2 + place).collect()))
+    match places::key_arguments(spec, &command) {
+        Some((places, step)) => Ok((spec, places.step_by(step).map(|place| 2 + place).collect())),
+        None if spec.flags.contains(&"no_mandatory_keys") => Ok((spec, Vec::new())),
+        None => Err(Reply::error("ERR Invalid arguments specified for command")),
+    }
 }
 
 pub(super) fn getkeys(_: &Rc<Connection>, args: &Args<'_>) -> Run {

@@ -153,7 +153,7 @@ pub(crate) fn slot_of(command: usize) -> usize {
 }
 
 /// Commands beside those that write which a pause of writes holds, as in Redis.
-const HELD_WITH_WRITES: [&str; 4] = ["publish", "eval", "evalsha", "script"];
+const HELD_WITH_WRITES: [&str; 3] = ["publish", "eval", "evalsha"];
 
 /// Whether a pause of writes holds a command.
 pub(crate) fn may_write(name: &[u8]) -> bool {
@@ -161,13 +161,15 @@ pub(crate) fn may_write(name: &[u8]) -> bool {
     spec.is_some_and(|spec| spec.flags.contains(&"write") || HELD_WITH_WRITES.contains(&spec.name))
 }
 
+/// Whether a command has as many words as it takes: one that has not is refused, whatever it would do.
+pub(crate) fn is_complete(args: &Args<'_>) -> bool {
+    find(&args[0]).is_some_and(|index| has_arity(TABLE[index].arity, args.len()))
+}
+
 fn has_arity(arity: i32, args: usize) -> bool {
     let count = i32::try_from(args).unwrap_or(i32::MAX);
     if arity >= 0 { count == arity } else { count >= -arity }
 }
-
-/// Commands of a client that has not given the password yet.
-const BEFORE_AUTHENTICATION: [&str; 4] = ["auth", "hello", "quit", "reset"];
 
 /// Begins a command; the slot that is charged for it, if it is run.
 pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usize>, Run) {
@@ -226,7 +228,7 @@ fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usiz
         Ok((slot, _)) => *slot,
         Err(_) => return resolved,
     };
-    if !connection.authenticated.get() && !BEFORE_AUTHENTICATION.contains(&spec.name) {
+    if !connection.authenticated.get() && !spec.flags.contains(&"no_auth") {
         return Err((Some(slot), Reply::error("NOAUTH Authentication required.")));
     }
     pubsub::check_listening(connection, spec.name, &SLOTS[slot].name)
@@ -297,6 +299,14 @@ fn unknown_subcommand(spec: &Spec, name: &[u8]) -> Reply {
 fn wrong_arity(name: &str, subcommand: Option<&str>) -> Reply {
     let (bar, subcommand) = subcommand.map_or(("", ""), |subcommand| ("|", subcommand));
     Reply::error(format!("ERR wrong number of arguments for '{name}{bar}{subcommand}' command"))
+}
+
+/// The error for a subcommand with too many words that may have more than its least.
+fn wrong_use(args: &Args<'_>) -> Reply {
+    let (name, command) = (&args[1], args[0].to_ascii_uppercase());
+    let text: [&[u8]; 5] =
+        [b"ERR unknown subcommand or wrong number of arguments for '", name, b"'. Try ", &command, b" HELP."];
+    Reply::Error(text.concat())
 }
 
 fn syntax_error() -> Reply {

@@ -3,19 +3,12 @@
 //! Invariants: when PAUSE is answered every core pauses; what is said of tracking is true: no client is
 //! told of changed keys, and none is told that it will be.
 
-use super::{Run, number, syntax_error};
+use super::{Run, number, syntax_error, wrong_use};
 use crate::reply::Reply;
 use crate::session::{Connection, Replies};
 use crate::volume::Question;
 use plimsoll_resp::Args;
 use std::rc::Rc;
-
-fn wrong_count(args: &Args<'_>) -> Run {
-    let name: &[u8] = &args[1];
-    let text: [&[u8]; 3] =
-        [b"ERR unknown subcommand or wrong number of arguments for '", name, b"'. Try CLIENT HELP."];
-    Run::Now(Reply::Error(text.concat()))
-}
 
 fn ask_all(connection: &Rc<Connection>, question: Question) -> Run {
     let volume = connection.core.volume.clone();
@@ -27,7 +20,7 @@ fn ask_all(connection: &Rc<Connection>, question: Question) -> Run {
 
 pub(super) fn pause(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let holds_all = match args.get(3) {
-        _ if args.len() > 4 => return wrong_count(args),
+        _ if args.len() > 4 => return Run::Now(wrong_use(args)),
         None => true,
         Some(mode) if mode.eq_ignore_ascii_case(b"all") => true,
         Some(mode) if mode.eq_ignore_ascii_case(b"write") => false,
@@ -62,7 +55,7 @@ pub(super) fn reply(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 pub(super) fn unblock(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     let is_known = |word: &[u8]| word.eq_ignore_ascii_case(b"timeout") || word.eq_ignore_ascii_case(b"error");
     match args.get(3) {
-        _ if args.len() > 4 => return wrong_count(args),
+        _ if args.len() > 4 => return Run::Now(wrong_use(args)),
         Some(word) if !is_known(word) => {
             return Run::Now(Reply::error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
         }

@@ -87,7 +87,7 @@ pub(super) fn sum(answers: &[Vec<u8>]) -> i64 {
 pub(super) fn channels(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let (volume, pattern) = (connection.core.volume.clone(), args.get(2).map(<[u8]>::to_vec));
     if args.len() > 3 {
-        return Run::Now(super::wrong_arity("pubsub", Some("channels")));
+        return Run::Now(super::wrong_use(args));
     }
     Run::Alone(Box::pin(async move {
         let names = distinct_names(&volume, Kind::Channel).await;

@@ -22,13 +22,15 @@ const WRITE_FAST: &[&str] = &["write", "fast"];
 const WRITE_MEMORY: &[&str] = &["write", "denyoom"];
 const WRITE_MEMORY_FAST: &[&str] = &["write", "denyoom", "fast"];
 const CONNECTION: &[&str] = &["noscript", "loading", "stale", "fast"];
+const BEFORE_AUTH: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
 const PUBSUB_FLAGS: &[&str] = &["pubsub", "loading", "stale", "fast"];
 const PUBSUB_LISTEN: &[&str] = &["pubsub", "noscript", "loading", "stale"];
 const PUBSUB_CATEGORIES: &[&str] = &["@pubsub", "@slow"];
-const SCRIPTING: &[&str] = &["noscript", "movablekeys"];
+const SCRIPTING: &[&str] = &["noscript", "stale", "skip_monitor", "no_mandatory_keys", "movablekeys"];
 const SCRIPTING_CATEGORIES: &[&str] = &["@slow", "@scripting"];
 const ADMIN_SLOW: &[&str] = &["admin", "noscript"];
 const ADMIN_DANGEROUS: &[&str] = &["@admin", "@slow", "@dangerous"];
+const SHUTDOWN: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
 const TRANSACTION_FAST: &[&str] = &["noscript", "loading", "stale", "fast", "allow_busy"];
@@ -67,7 +69,7 @@ pub static TABLE: &[Spec] = &[
     spec!("acl", -2, ADMIN, ADMIN_DANGEROUS, NO_KEYS, only_subcommands, ACL),
     spec!("append", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::append),
     spec!("asking", 1, &["fast"], FAST_CONNECTION, NO_KEYS, absent::no_cluster),
-    spec!("auth", -2, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::auth),
+    spec!("auth", -2, BEFORE_AUTH, FAST_CONNECTION, NO_KEYS, connection::auth),
     spec!("bgsave", -1, ADMIN_SLOW, ADMIN_DANGEROUS, NO_KEYS, replication::bgsave),
     spec!("client", -2, CONNECTION, SLOW_CONNECTION, NO_KEYS, only_subcommands, CLIENT),
     spec!("cluster", -2, &[], &["@slow"], NO_KEYS, only_subcommands, CLUSTER),
@@ -99,7 +101,7 @@ pub static TABLE: &[Spec] = &[
     spec!("getex", -2, WRITE_FAST, STRING_WRITE_FAST, ONE_KEY, replace::getex),
     spec!("getrange", 4, &["readonly"], STRING_READ_SLOW, ONE_KEY, range::getrange),
     spec!("getset", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, replace::getset),
-    spec!("hello", -1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::hello),
+    spec!("hello", -1, BEFORE_AUTH, FAST_CONNECTION, NO_KEYS, connection::hello),
     spec!("incr", 2, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::incr),
     spec!("incrby", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::incrby),
     spec!("incrbyfloat", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, edit::incrbyfloat),
@@ -136,13 +138,13 @@ pub static TABLE: &[Spec] = &[
     spec!("publish", 3, PUBSUB_FLAGS, &["@pubsub", "@fast"], NO_KEYS, pubsub::publish),
     spec!("pubsub", -2, &[], &["@slow"], NO_KEYS, only_subcommands, PUBSUB),
     spec!("punsubscribe", -1, PUBSUB_LISTEN, PUBSUB_CATEGORIES, NO_KEYS, pubsub::punsubscribe),
-    spec!("quit", -1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::quit),
+    spec!("quit", -1, BEFORE_AUTH, FAST_CONNECTION, NO_KEYS, connection::quit),
     spec!("randomkey", 1, &["readonly"], &["@keyspace", "@read", "@slow"], NO_KEYS, scan::randomkey),
     spec!("readonly", 1, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, absent::no_cluster),
     spec!("readwrite", 1, &["loading", "stale", "fast"], FAST_CONNECTION, NO_KEYS, absent::no_cluster),
     spec!("rename", 3, &["write"], &["@keyspace", "@write", "@slow"], TWO_KEYS, rename::rename),
     spec!("renamenx", 3, WRITE_FAST, KEYSPACE_WRITE, TWO_KEYS, rename::renamenx),
-    spec!("reset", 1, CONNECTION, FAST_CONNECTION, NO_KEYS, connection::reset),
+    spec!("reset", 1, BEFORE_AUTH, FAST_CONNECTION, NO_KEYS, connection::reset),
     spec!(
         "restore",
         -4,
@@ -160,7 +162,7 @@ pub static TABLE: &[Spec] = &[
     spec!("setex", 4, WRITE_MEMORY, STRING_WRITE, ONE_KEY, replace::setex),
     spec!("setnx", 3, WRITE_MEMORY_FAST, STRING_WRITE_FAST, ONE_KEY, replace::setnx),
     spec!("setrange", 4, WRITE_MEMORY, STRING_WRITE, ONE_KEY, edit::setrange),
-    spec!("shutdown", -1, ADMIN, ADMIN_DANGEROUS, NO_KEYS, shutdown::shutdown),
+    spec!("shutdown", -1, SHUTDOWN, ADMIN_DANGEROUS, NO_KEYS, shutdown::shutdown),
     spec!("slowlog", -2, ADMIN, ADMIN_DANGEROUS, NO_KEYS, only_subcommands, SLOWLOG),
     spec!("strlen", 2, READ_FAST, STRING_READ, ONE_KEY, string::strlen),
     spec!("subscribe", -2, PUBSUB_LISTEN, PUBSUB_CATEGORIES, NO_KEYS, pubsub::subscribe),

@@ -161,6 +161,7 @@ impl Input {
         let step = self.parser.parse(&self.received.bytes()[self.start..]);
         if let Step::Command(parsed) = &step
             && connection.is_held(Some(&parsed.args[0]))
+            && (connection.is_held(None) || command::is_complete(&parsed.args))
         {
             // Nothing is taken: a parser between commands finds the same one again.
             return Parsed::Held(parsed.args[0].to_vec());
