@@ -96,7 +96,7 @@ async fn change(partition: &Rc<Partition>, keys: impl Iterator<Item = Vec<u8>>, 
         },
     });
     loop {
-        let batch: Vec<Op> = ops.by_ref().take(200).collect();
+        let batch: Vec<Op> = ops.by_ref().take(100).collect();
         if batch.is_empty() {
             return;
         }
@@ -213,6 +213,55 @@ fn damaged_runs_are_built_anew_from_the_records() {
         // Power was lost: what the checkpoint of the life before names is whole.
         let partition = open(&reactor, &block).await;
         expect_all(&partition, 0..24_000).await;
+        partition.check_accounts().expect("accounts");
+    });
+}
+
+/// Keys of 900 bytes.
+fn long_key(number: u64) -> Vec<u8> {
+    let mut long = key(number);
+    long.resize(900, b'x');
+    long
+}
+
+#[test]
+fn long_keys_that_are_gone_leave_their_room_on_a_device_that_is_nearly_full() {
+    let world = World::new(7, |_| "any");
+    world.add_disk("disk", 24 << 20);
+    live(&world, |reactor, block| async move {
+        let partition = open(&reactor, &block).await;
+        let values = |keys: std::ops::Range<u64>| {
+            let value = |n| Op::Store {
+                container: ContainerId(0),
+                key: key(n),
+                value: Value::from(vec![1; 16 << 10]),
+                condition: Condition::None,
+                expiry: Expiry::Never,
+                retain: false,
+                want_previous: false,
+                form: None,
+            };
+            keys.map(value).map(|op| partition.clone().execute(Request::new(Durability::Async, op)))
+        };
+        for stored in values(0..250) {
+            stored.await.expect("there is room for them");
+        }
+        // Their names, and that they are gone, take more than what is free: merged they take nothing.
+        change(&partition, (0..4500).map(long_key), false).await;
+        for key in (0..4500).map(long_key) {
+            let op = Op::Delete { container: ContainerId(0), key, condition: Condition::None };
+            let deleted = partition.clone().execute(Request::new(Durability::Async, op)).await;
+            deleted.expect("deletes go on when the device is full");
+        }
+        let full = partition.metrics();
+        reactor.sleep_ns(60_000_000_000).await;
+        let settled = partition.metrics();
+        println!("{} bytes of names, then {}: {settled:?}", full.key_run_bytes, settled.key_run_bytes);
+        assert!(settled.key_run_bytes < 1 << 20);
+        for stored in values(250..900) {
+            stored.await.expect("there is room");
+        }
+        partition.close().await.expect("close");
         partition.check_accounts().expect("accounts");
     });
 }

@@ -103,6 +103,12 @@ impl Socket {
         self.0.reactor.0.driver.borrow_mut().shutdown_socket(self.0.id);
     }
 
+    /// The same at once: what has not left is dropped, and a reset tells the peer when the socket is closed.
+    /// One that sends more than anybody takes would else wait until the kernel forgets the connection.
+    pub fn abort(&self) {
+        self.0.reactor.0.driver.borrow_mut().abort_socket(self.0.id);
+    }
+
     /// The peer's address, for CLIENT LIST and logs.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {

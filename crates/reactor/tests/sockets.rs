@@ -293,6 +293,34 @@ fn shutdown_ends_what_waits_and_closing_tells_the_peer(driver: DriverChoice) {
     });
 }
 
+fn a_peer_that_sends_what_nobody_takes_is_told_of_an_abort(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut peer = TcpStream::connect(listener.address()).unwrap();
+        peer.set_write_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        // More than the kernel keeps for both ends: it waits until somebody takes it.
+        let sending = std::thread::spawn(move || peer.write_all(&vec![0; 64 << 20]));
+        let server = listener.accept().await.unwrap();
+        let (mut taken, mut bytes) = (0, Vec::new());
+        while taken < 1 << 20 {
+            let (result, all) = server.receive(bytes, 64 << 10).await;
+            taken += result.unwrap();
+            bytes = all;
+            bytes.clear();
+        }
+        reactor.sleep_ns(50_000_000).await;
+        server.abort();
+        // What had come is taken, as by a session that learns of its end.
+        while server.receive(Vec::new(), 1 << 20).await.0.is_ok_and(|count| count > 0) {}
+        drop(server);
+        reactor.sleep_ns(50_000_000).await;
+        assert!(sending.is_finished(), "it waits though nobody listens");
+        let error = sending.join().unwrap().unwrap_err();
+        let told = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
+        assert!(told.contains(&error.kind()), "{error}");
+    });
+}
+
 fn stopping_with_thousands_of_waiting_connections_is_quick(driver: DriverChoice) {
     let (address, running, stop) = start_echo(driver, 1, 4096);
     let mut streams: Vec<_> = (0..1_000).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -419,6 +447,7 @@ on_every_driver! {
     accepts_that_nobody_waits_for_lose_no_listener,
     a_storm_of_short_connections,
     shutdown_ends_what_waits_and_closing_tells_the_peer,
+    a_peer_that_sends_what_nobody_takes_is_told_of_an_abort,
     what_came_before_the_end_is_received_after_it,
     a_peer_that_resets_ends_what_waits,
     an_urgent_byte_hides_nothing,

@@ -289,7 +289,7 @@ impl Core {
             of = self.held_bytes.get(),
             "clients hold too much memory: the connection that holds the most is cut"
         );
-        largest.die();
+        largest.cut();
     }
 
     /// True if clients hold less than half of what they may.

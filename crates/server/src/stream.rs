@@ -44,6 +44,11 @@ impl Stream {
         self.socket().shutdown();
     }
 
+    /// The same at once: the peer is told by a reset.
+    pub(crate) fn abort(&self) {
+        self.socket().abort();
+    }
+
     /// The peer's address.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.socket().peer()

@@ -23,7 +23,7 @@ pub(crate) const HEADER_BYTES: usize = 32;
 /// Bytes of a name: generation and key.
 pub(crate) const NAME_BYTES_MAX: usize = 4 + KEY_BYTES_MAX;
 /// Bytes that an entry takes at most besides its suffix: two varints, and two more in an index.
-const ENTRY_OVERHEAD_BYTES: usize = 4 * 5;
+pub(crate) const ENTRY_OVERHEAD_BYTES: usize = 4 * 5;
 const MAGIC: [u8; 4] = *b"PKEY";
 const NAME: &str = "key block";
 

@@ -6,8 +6,12 @@
 //!
 //! Invariants: only runs that are neighbours in age are merged, and the result takes their place;
 //! a delete is dropped only where nothing older is left that it could hide; memory is bounded.
+//!
+//! A merge needs room for all that it reads, for it may have to write it all. Where there is no such room,
+//! and many names are deletes, it reads first and only weighs what it would write: long keys that come and
+//! go on a device that is nearly full would else hold that room for good.
 
-use super::block::split_name;
+use super::block::{ENTRY_OVERHEAD_BYTES, split_name};
 use super::cursor::{Merged, RunCursor, Source};
 use super::run::Run;
 use super::table::{Table, TableCursor};
@@ -42,14 +46,16 @@ fn tier(bytes: u64) -> u32 {
     (bytes / SMALL_RUN_BYTES).max(1).ilog2() / 2
 }
 
-/// The runs to merge, oldest first, if there are any: four of a tier, or everything if a quarter of
-/// it is deletes.
-fn pick(runs: &[Weight]) -> Option<Range<usize>> {
+/// All runs, if there are few enough for one merge, and a quarter of their names are deletes.
+fn pick_all(runs: &[Weight]) -> Option<Range<usize>> {
     let deleted: u64 = runs.iter().map(|run| run.deleted).sum();
     let names: u64 = runs.iter().map(|run| run.names).sum();
-    if runs.len() > 1 && deleted >= DELETED_MIN && deleted * 4 > names {
-        return Some(0..runs.len().min(MERGE_RUNS_MAX));
-    }
+    let is_mostly_deleted = deleted >= DELETED_MIN && deleted * 4 > names;
+    ((2..=MERGE_RUNS_MAX).contains(&runs.len()) && is_mostly_deleted).then_some(0..runs.len())
+}
+
+/// Four runs of a tier, oldest first, if there are any.
+fn pick(runs: &[Weight]) -> Option<Range<usize>> {
     // A run that is older than a longer one belongs to that one's tier: neighbours merge.
     let mut end = runs.len();
     let mut level = 0;
@@ -99,7 +105,10 @@ impl Filter {
 pub(crate) struct Merge {
     inputs: Vec<Rc<Run>>,
     merged: Merged,
-    writer: RunWriter,
+    /// None if it only weighs.
+    writer: Option<RunWriter>,
+    /// Bytes of the names that it keeps, at most.
+    kept_bytes: u64,
     filter: Filter,
     name: Vec<u8>,
     begun: bool,
@@ -114,7 +123,8 @@ impl Merge {
         Merge {
             merged: Merged::new(sources),
             inputs,
-            writer: RunWriter::new(partition, table.is_some()),
+            writer: Some(RunWriter::new(partition, table.is_some())),
+            kept_bytes: 0,
             filter: Filter::new(bottom),
             name: Vec::new(),
             begun: false,
@@ -129,10 +139,21 @@ impl Merge {
         for _ in 0..NAMES_PER_STEP {
             let Some(deleted) = self.merged.next(&mut self.name).await? else { return Ok(false) };
             if self.filter.keeps(partition, &self.name, deleted) {
-                self.writer.push(partition, &self.name, deleted).await?;
+                self.kept_bytes += (self.name.len() + ENTRY_OVERHEAD_BYTES) as u64;
+                if let Some(writer) = &mut self.writer {
+                    writer.push(partition, &self.name, deleted).await?;
+                }
             }
         }
         Ok(true)
+    }
+
+    /// The run that was written; nothing if there is none, or it was only weighed.
+    async fn written(&mut self, partition: &Partition) -> Result<Option<Run>> {
+        match self.writer.take() {
+            Some(writer) => writer.finish(partition).await,
+            None => Ok(None),
+        }
     }
 
     /// True if this merge reads a run.
@@ -141,7 +162,37 @@ impl Merge {
     }
 }
 
+/// What merging the oldest runs would write.
+pub(crate) struct Weighed {
+    /// The last segment of each run with its sequence, which no other has: runs never change.
+    runs: Vec<Option<(u32, u64)>>,
+    /// How many deletes all runs had.
+    deleted: u64,
+    /// At most.
+    bytes: u64,
+}
+
+fn marks(runs: &[Rc<Run>]) -> Vec<Option<(u32, u64)>> {
+    runs.iter().map(|run| run.held.last()).collect()
+}
+
+fn deleted_names(runs: &[Rc<Run>]) -> u64 {
+    runs.iter().map(|run| run.deleted).sum()
+}
+
 impl Keys {
+    /// The oldest runs that were weighed, and what merging them would write, if they are still there.
+    fn weighed(&self, runs: &[Rc<Run>]) -> Option<(Range<usize>, u64)> {
+        let weighed = self.weighed.borrow();
+        let weighed = weighed.as_ref().filter(|weighed| marks(runs).starts_with(&weighed.runs))?;
+        Some((0..weighed.runs.len(), weighed.bytes))
+    }
+
+    /// Whether runs are worth being read to know what would be left: once for each quarter more of deletes.
+    fn is_worth_weighing(&self, runs: &[Rc<Run>]) -> bool {
+        self.weighed.borrow().as_ref().is_none_or(|weighed| deleted_names(runs) * 4 > weighed.deleted * 5)
+    }
+
     /// Puts the result of a merge in the place of what was merged, or at `at`. `older`: it belongs
     /// to what was before the start.
     fn install(&self, inputs: &[Rc<Run>], at: usize, result: Option<Run>, older: bool) {
@@ -188,7 +239,7 @@ impl Partition {
         while merge.step(self).await? {
             self.reactor.yield_now().await;
         }
-        let result = merge.writer.finish(self).await?;
+        let result = merge.written(self).await?;
         keys.install(&merge.inputs, at, result, older);
         Ok(())
     }
@@ -200,16 +251,30 @@ impl Partition {
         let runs = keys.runs.borrow();
         let weigh = |run: &Rc<Run>| Weight { bytes: run.bytes, names: run.names, deleted: run.deleted };
         let weights: Vec<Weight> = runs.iter().map(weigh).collect();
-        let mut picked = pick(&weights)?;
         let segments = |picked: &Range<usize>| -> u32 {
             keys.segments_of(runs[picked.clone()].iter().map(|run| run.bytes).sum())
         };
+        let merge =
+            |picked: Range<usize>| Merge::new(self, None, runs[picked.clone()].to_vec(), picked.start == 0);
         let free = self.state.borrow().segments.free_count();
         let room = free.saturating_sub(self.store_reserve());
-        if segments(&picked) > room && !keys.merge_given_up.get() {
-            keys.wanted_segments.set(segments(&picked));
+        let want = |picked: &Range<usize>| {
+            keys.wanted_segments.set(segments(picked));
             self.background.ring();
-            return None;
+            None
+        };
+        let mut due = pick_all(&weights);
+        if let Some(all) = due.take_if(|all| segments(all) > room) {
+            match keys.weighed(&runs) {
+                Some((weighed, bytes)) if keys.segments_of(bytes) <= room => return Some(merge(weighed)),
+                _ if keys.is_worth_weighing(&runs) => return Some(Merge { writer: None, ..merge(all) }),
+                _ if !keys.merge_given_up.get() => return want(&all),
+                _ => {}
+            }
+        }
+        let mut picked = due.or_else(|| pick(&weights))?;
+        if segments(&picked) > room && !keys.merge_given_up.get() {
+            return want(&picked);
         }
         // Where no more can be made free, at least the newest, with what stores leave to cleaning: else
         // runs pile up until nothing fits (seeds 613 and 843).
@@ -217,7 +282,7 @@ impl Partition {
         while picked.len() > 1 && segments(&picked) > room {
             picked.start += 1;
         }
-        (picked.len() > 1).then(|| Merge::new(self, None, runs[picked.clone()].to_vec(), picked.start == 0))
+        (picked.len() > 1).then(|| merge(picked))
     }
 
     /// Goes on with a merge; true if there may be more of it.
@@ -226,8 +291,17 @@ impl Partition {
     }
 
     /// Ends a merge of runs.
-    pub(crate) async fn end_merge(&self, merge: Merge) -> Result<()> {
-        let result = merge.writer.finish(self).await?;
+    pub(crate) async fn end_merge(&self, mut merge: Merge) -> Result<()> {
+        if merge.writer.is_none() {
+            let deleted = deleted_names(&self.keys.runs.borrow());
+            let weighed = Weighed { runs: marks(&merge.inputs), deleted, bytes: merge.kept_bytes };
+            self.keys.weighed.replace(Some(weighed));
+            return Ok(());
+        }
+        if merge.filter.bottom {
+            self.keys.weighed.take();
+        }
+        let result = merge.written(self).await?;
         self.keys.install(&merge.inputs, 0, result, false);
         add(&self.keys.merges, 1);
         Ok(())

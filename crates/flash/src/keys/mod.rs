@@ -42,6 +42,7 @@ use crate::metrics::PartitionMetrics;
 use crate::partition::Partition;
 use crate::segments::KEPT_MIN;
 use cursor::{Merged, RunCursor, Source};
+use merge::Weighed;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Error, Result};
 use plimsoll_reactor::sync::{Bell, WaitList};
@@ -96,6 +97,8 @@ pub(crate) struct Keys {
     checkpoint_waits: Cell<bool>,
     /// Segments that a merge waits for.
     wanted_segments: Cell<u32>,
+    /// What a merge that had no room would write.
+    weighed: RefCell<Option<Weighed>>,
     /// There is no way to make room for the merge that is due.
     merge_given_up: Cell<bool>,
     stopping: Cell<bool>,
@@ -135,6 +138,7 @@ impl Keys {
             failure: RefCell::default(),
             checkpoint_waits: Cell::new(false),
             wanted_segments: Cell::new(0),
+            weighed: RefCell::default(),
             merge_given_up: Cell::new(false),
             stopping: Cell::new(false),
             stopped: Cell::new(false),

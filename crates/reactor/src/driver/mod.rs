@@ -84,6 +84,7 @@ dispatch! {
     fn connect(&mut self, address: SocketAddr) -> io::Result<SocketId>;
     fn close_socket(&mut self, socket: SocketId);
     fn shutdown_socket(&mut self, socket: SocketId);
+    fn abort_socket(&mut self, socket: SocketId);
     fn peer(&mut self, socket: SocketId) -> Option<SocketAddr>;
     fn give_up(&mut self);
     fn in_flight(&mut self) -> usize;

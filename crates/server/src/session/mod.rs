@@ -217,6 +217,12 @@ impl Connection {
         self.ready.wake_all();
     }
 
+    /// Ends the connection of a client that may be sending: it is told at once.
+    pub(crate) fn cut(&self) {
+        self.stream.abort();
+        self.die();
+    }
+
     /// About how many bytes it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         self.standing_bytes.get()

@@ -277,6 +277,10 @@ impl Portable {
         self.network.close(socket);
     }
 
+    pub(crate) fn abort_socket(&mut self, socket: SocketId) {
+        self.network.abort(socket);
+    }
+
     pub(crate) fn shutdown_socket(&mut self, socket: SocketId) {
         self.network.shutdown(socket);
     }

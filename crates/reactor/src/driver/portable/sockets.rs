@@ -256,6 +256,10 @@ impl Network {
         self.sockets.close(socket);
     }
 
+    pub(super) fn abort(&mut self, socket: SocketId) {
+        self.sockets.abort(socket);
+    }
+
     pub(super) fn shutdown(&mut self, socket: SocketId) {
         self.sockets.shutdown(socket);
     }

@@ -221,6 +221,11 @@ impl SimDriver {
         self.shutdown_socket(socket);
     }
 
+    /// Nothing is ever left unsent here.
+    pub(crate) fn abort_socket(&mut self, socket: SocketId) {
+        self.shutdown_socket(socket);
+    }
+
     pub(crate) fn shutdown_socket(&mut self, socket: SocketId) {
         let mut state = self.state();
         let now_ns = state.now_ns;
