@@ -1,4 +1,4 @@
-//! Listing on a larger set: device reads of a page, memory, restarts, and damage.
+//! Listing on a larger set: device reads of a page, memory, restarts, damage, and room.
 
 mod list_support;
 
@@ -80,21 +80,25 @@ fn key(number: u64) -> Vec<u8> {
     format!("user:{scattered:013}:{number:07}").into_bytes()
 }
 
-async fn change(partition: &Rc<Partition>, keys: impl Iterator<Item = Vec<u8>>, delete: bool) {
-    let container = ContainerId(0);
-    let mut ops = keys.map(|key| match delete {
-        true => Op::Delete { container, key, condition: Condition::None },
-        false => Op::Store {
-            container,
-            key,
-            value: Value::from(vec![1; 10]),
-            condition: Condition::None,
-            expiry: Expiry::Never,
-            retain: false,
-            want_previous: false,
-            form: None,
-        },
-    });
+fn store(key: Vec<u8>, value: Vec<u8>) -> Op {
+    Op::Store {
+        container: ContainerId(0),
+        key,
+        value: Value::from(value),
+        condition: Condition::None,
+        expiry: Expiry::Never,
+        retain: false,
+        want_previous: false,
+        form: None,
+    }
+}
+
+fn delete(key: Vec<u8>) -> Op {
+    Op::Delete { container: ContainerId(0), key, condition: Condition::None }
+}
+
+async fn change(partition: &Rc<Partition>, keys: impl Iterator<Item = Vec<u8>>, deletes: bool) {
+    let mut ops = keys.map(|key| if deletes { delete(key) } else { store(key, vec![1; 10]) });
     loop {
         let batch: Vec<Op> = ops.by_ref().take(100).collect();
         if batch.is_empty() {
@@ -230,37 +234,23 @@ fn long_keys_that_are_gone_leave_their_room_on_a_device_that_is_nearly_full() {
     world.add_disk("disk", 24 << 20);
     live(&world, |reactor, block| async move {
         let partition = open(&reactor, &block).await;
-        let values = |keys: std::ops::Range<u64>| {
-            let value = |n| Op::Store {
-                container: ContainerId(0),
-                key: key(n),
-                value: Value::from(vec![1; 16 << 10]),
-                condition: Condition::None,
-                expiry: Expiry::Never,
-                retain: false,
-                want_previous: false,
-                form: None,
-            };
-            keys.map(value).map(|op| partition.clone().execute(Request::new(Durability::Async, op)))
+        let one_by_one = async |ops: Vec<Op>| {
+            for op in ops {
+                let done = partition.clone().execute(Request::new(Durability::Async, op)).await;
+                done.expect("there is room, and deletes need none");
+            }
         };
-        for stored in values(0..250) {
-            stored.await.expect("there is room for them");
-        }
+        let value = |number| store(key(number), vec![1; 16 << 10]);
+        one_by_one((0..250).map(value).collect()).await;
         // Their names, and that they are gone, take more than what is free: merged they take nothing.
         change(&partition, (0..4500).map(long_key), false).await;
-        for key in (0..4500).map(long_key) {
-            let op = Op::Delete { container: ContainerId(0), key, condition: Condition::None };
-            let deleted = partition.clone().execute(Request::new(Durability::Async, op)).await;
-            deleted.expect("deletes go on when the device is full");
-        }
+        one_by_one((0..4500).map(long_key).map(delete).collect()).await;
         let full = partition.metrics();
         reactor.sleep_ns(60_000_000_000).await;
         let settled = partition.metrics();
         println!("{} bytes of names, then {}: {settled:?}", full.key_run_bytes, settled.key_run_bytes);
         assert!(settled.key_run_bytes < 1 << 20);
-        for stored in values(250..900) {
-            stored.await.expect("there is room");
-        }
+        one_by_one((250..900).map(value).collect()).await;
         partition.close().await.expect("close");
         partition.check_accounts().expect("accounts");
     });

@@ -7,14 +7,14 @@
 //! Invariants: only runs that are neighbours in age are merged, and the result takes their place;
 //! a delete is dropped only where nothing older is left that it could hide; memory is bounded.
 //!
-//! A merge needs room for all that it reads, for it may have to write it all. Where there is no such room,
-//! and many names are deletes, it reads first and only weighs what it would write: long keys that come and
-//! go on a device that is nearly full would else hold that room for good.
+//! A merge needs room for all that it reads, for it may have to write it all, unless that was weighed
+//! before ([`super::weigh`]).
 
-use super::block::{ENTRY_OVERHEAD_BYTES, split_name};
+use super::block::split_name;
 use super::cursor::{Merged, RunCursor, Source};
 use super::run::Run;
 use super::table::{Table, TableCursor};
+use super::weigh::Weighed;
 use super::write::RunWriter;
 use super::{Keys, SMALL_RUN_BYTES};
 use crate::metrics::add;
@@ -101,34 +101,60 @@ impl Filter {
     }
 }
 
+/// What becomes of the names that a merge keeps.
+enum Output {
+    Run(Box<RunWriter>),
+    /// They are weighed, and nothing is written.
+    Weight(Weighed),
+}
+
+impl Output {
+    async fn push(&mut self, partition: &Partition, name: &[u8], deleted: bool) -> Result<()> {
+        match self {
+            Output::Run(writer) => writer.push(partition, name, deleted).await,
+            Output::Weight(weighed) => {
+                weighed.add(name);
+                Ok(())
+            }
+        }
+    }
+
+    /// The run; nothing if no name was kept, or the runs stay as they are, weighed.
+    async fn finish(self, partition: &Partition) -> Result<Option<Run>> {
+        match self {
+            Output::Run(writer) => writer.finish(partition).await,
+            Output::Weight(weighed) => {
+                partition.keys.weighed.set(Some(weighed));
+                Ok(None)
+            }
+        }
+    }
+}
+
 /// A merge that goes on step by step.
 pub(crate) struct Merge {
     inputs: Vec<Rc<Run>>,
     merged: Merged,
-    /// None if it only weighs.
-    writer: Option<RunWriter>,
-    /// Bytes of the names that it keeps, at most.
-    kept_bytes: u64,
+    output: Output,
     filter: Filter,
     name: Vec<u8>,
     begun: bool,
 }
 
 impl Merge {
-    fn new(partition: &Partition, table: Option<&Rc<Table>>, inputs: Vec<Rc<Run>>, bottom: bool) -> Merge {
+    fn new(
+        partition: &Partition,
+        table: Option<&Rc<Table>>,
+        inputs: Vec<Rc<Run>>,
+        bottom: bool,
+        output: Output,
+    ) -> Merge {
         let mut sources: Vec<Source> =
             table.map(|table| Source::Table(TableCursor::new(table.clone()))).into_iter().collect();
         let cursor = |run| Source::Run(RunCursor::new(&partition.keys.io, run, Origin::BACKGROUND, true));
         sources.extend(inputs.iter().rev().map(cursor));
-        Merge {
-            merged: Merged::new(sources),
-            inputs,
-            writer: Some(RunWriter::new(partition, table.is_some())),
-            kept_bytes: 0,
-            filter: Filter::new(bottom),
-            name: Vec::new(),
-            begun: false,
-        }
+        let merged = Merged::new(sources);
+        Merge { inputs, merged, output, filter: Filter::new(bottom), name: Vec::new(), begun: false }
     }
 
     /// Merges some names; true if there may be more.
@@ -139,21 +165,10 @@ impl Merge {
         for _ in 0..NAMES_PER_STEP {
             let Some(deleted) = self.merged.next(&mut self.name).await? else { return Ok(false) };
             if self.filter.keeps(partition, &self.name, deleted) {
-                self.kept_bytes += (self.name.len() + ENTRY_OVERHEAD_BYTES) as u64;
-                if let Some(writer) = &mut self.writer {
-                    writer.push(partition, &self.name, deleted).await?;
-                }
+                self.output.push(partition, &self.name, deleted).await?;
             }
         }
         Ok(true)
-    }
-
-    /// The run that was written; nothing if there is none, or it was only weighed.
-    async fn written(&mut self, partition: &Partition) -> Result<Option<Run>> {
-        match self.writer.take() {
-            Some(writer) => writer.finish(partition).await,
-            None => Ok(None),
-        }
     }
 
     /// True if this merge reads a run.
@@ -162,37 +177,7 @@ impl Merge {
     }
 }
 
-/// What merging the oldest runs would write.
-pub(crate) struct Weighed {
-    /// The last segment of each run with its sequence, which no other has: runs never change.
-    runs: Vec<Option<(u32, u64)>>,
-    /// How many deletes all runs had.
-    deleted: u64,
-    /// At most.
-    bytes: u64,
-}
-
-fn marks(runs: &[Rc<Run>]) -> Vec<Option<(u32, u64)>> {
-    runs.iter().map(|run| run.held.last()).collect()
-}
-
-fn deleted_names(runs: &[Rc<Run>]) -> u64 {
-    runs.iter().map(|run| run.deleted).sum()
-}
-
 impl Keys {
-    /// The oldest runs that were weighed, and what merging them would write, if they are still there.
-    fn weighed(&self, runs: &[Rc<Run>]) -> Option<(Range<usize>, u64)> {
-        let weighed = self.weighed.borrow();
-        let weighed = weighed.as_ref().filter(|weighed| marks(runs).starts_with(&weighed.runs))?;
-        Some((0..weighed.runs.len(), weighed.bytes))
-    }
-
-    /// Whether runs are worth being read to know what would be left: once for each quarter more of deletes.
-    fn is_worth_weighing(&self, runs: &[Rc<Run>]) -> bool {
-        self.weighed.borrow().as_ref().is_none_or(|weighed| deleted_names(runs) * 4 > weighed.deleted * 5)
-    }
-
     /// Puts the result of a merge in the place of what was merged, or at `at`. `older`: it belongs
     /// to what was before the start.
     fn install(&self, inputs: &[Rc<Run>], at: usize, result: Option<Run>, older: bool) {
@@ -235,11 +220,13 @@ impl Partition {
             .into_iter()
             .collect();
         let bottom = at == inputs.len() && (ready || older);
-        let mut merge = Merge::new(self, Some(table), inputs, bottom);
+        let mut merge =
+            Merge::new(self, Some(table), inputs, bottom, Output::Run(Box::new(RunWriter::new(self, true))));
         while merge.step(self).await? {
             self.reactor.yield_now().await;
         }
-        let result = merge.written(self).await?;
+        let result = merge.output.finish(self).await?;
+        add(&keys.flushed_bytes, result.as_ref().map_or(0, |run| run.bytes));
         keys.install(&merge.inputs, at, result, older);
         Ok(())
     }
@@ -251,30 +238,30 @@ impl Partition {
         let runs = keys.runs.borrow();
         let weigh = |run: &Rc<Run>| Weight { bytes: run.bytes, names: run.names, deleted: run.deleted };
         let weights: Vec<Weight> = runs.iter().map(weigh).collect();
-        let segments = |picked: &Range<usize>| -> u32 {
-            keys.segments_of(runs[picked.clone()].iter().map(|run| run.bytes).sum())
+        let bytes = |picked: &Range<usize>| -> u64 { runs[picked.clone()].iter().map(|run| run.bytes).sum() };
+        let merge = |picked: Range<usize>, output| {
+            Merge::new(self, None, runs[picked.clone()].to_vec(), picked.start == 0, output)
         };
-        let merge =
-            |picked: Range<usize>| Merge::new(self, None, runs[picked.clone()].to_vec(), picked.start == 0);
+        let write = |picked| Some(merge(picked, Output::Run(Box::new(RunWriter::new(self, false)))));
         let free = self.state.borrow().segments.free_count();
         let room = free.saturating_sub(self.store_reserve());
-        let want = |picked: &Range<usize>| {
-            keys.wanted_segments.set(segments(picked));
-            self.background.ring();
-            None
-        };
-        let mut due = pick_all(&weights);
-        if let Some(all) = due.take_if(|all| segments(all) > room) {
-            match keys.weighed(&runs) {
-                Some((weighed, bytes)) if keys.segments_of(bytes) <= room => return Some(merge(weighed)),
-                _ if keys.is_worth_weighing(&runs) => return Some(Merge { writer: None, ..merge(all) }),
-                _ if !keys.merge_given_up.get() => return want(&all),
-                _ => {}
+        if let Some(all) = pick_all(&weights) {
+            let read_bytes = bytes(&all);
+            let segments = keys.segments_of(keys.left_bytes_max(read_bytes));
+            if segments <= room {
+                return write(all);
+            }
+            if keys.is_worth_weighing() {
+                return Some(merge(all, Output::Weight(keys.begin_weighing(read_bytes))));
+            }
+            if !keys.merge_given_up.get() {
+                return self.want_segments(segments);
             }
         }
-        let mut picked = due.or_else(|| pick(&weights))?;
+        let mut picked = pick(&weights)?;
+        let segments = |picked: &Range<usize>| keys.segments_of(bytes(picked));
         if segments(&picked) > room && !keys.merge_given_up.get() {
-            return want(&picked);
+            return self.want_segments(segments(&picked));
         }
         // Where no more can be made free, at least the newest, with what stores leave to cleaning: else
         // runs pile up until nothing fits (seeds 613 and 843).
@@ -282,7 +269,14 @@ impl Partition {
         while picked.len() > 1 && segments(&picked) > room {
             picked.start += 1;
         }
-        (picked.len() > 1).then(|| merge(picked))
+        if picked.len() > 1 { write(picked) } else { None }
+    }
+
+    /// No merge begins before there are so many free segments.
+    fn want_segments(&self, segments: u32) -> Option<Merge> {
+        self.keys.wanted_segments.set(segments);
+        self.background.ring();
+        None
     }
 
     /// Goes on with a merge; true if there may be more of it.
@@ -291,19 +285,17 @@ impl Partition {
     }
 
     /// Ends a merge of runs.
-    pub(crate) async fn end_merge(&self, mut merge: Merge) -> Result<()> {
-        if merge.writer.is_none() {
-            let deleted = deleted_names(&self.keys.runs.borrow());
-            let weighed = Weighed { runs: marks(&merge.inputs), deleted, bytes: merge.kept_bytes };
-            self.keys.weighed.replace(Some(weighed));
-            return Ok(());
+    pub(crate) async fn end_merge(&self, merge: Merge) -> Result<()> {
+        let weighs = matches!(merge.output, Output::Weight(_));
+        let result = merge.output.finish(self).await?;
+        if !weighs {
+            if merge.filter.bottom {
+                // The runs are others now, and so is the point at which they are worth being read.
+                self.keys.weighed.set(None);
+            }
+            self.keys.install(&merge.inputs, 0, result, false);
+            add(&self.keys.merges, 1);
         }
-        if merge.filter.bottom {
-            self.keys.weighed.take();
-        }
-        let result = merge.written(self).await?;
-        self.keys.install(&merge.inputs, 0, result, false);
-        add(&self.keys.merges, 1);
         Ok(())
     }
 }

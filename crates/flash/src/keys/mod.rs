@@ -5,8 +5,8 @@
 //! here in the breath in which it is committed.
 //!
 //! A reader's order: `block` (bytes), `table` (memory), `sparse` and `run` (flash), `cursor`
-//! (reading), `write`, `merge` (picking and merging), `name` (in a checkpoint), `start` (after a
-//! restart), `task` (what runs when), `list`.
+//! (reading), `write`, `merge` (picking and merging), `weigh` (what a merge would leave), `name` (in a
+//! checkpoint), `start` (after a restart), `task` (what runs when), `list`.
 //!
 //! Sources, newest first: the table being filled, frozen tables, runs. The newest that has a name
 //! says whether its key exists. Tables are flushed as runs when they are full and at every
@@ -32,6 +32,7 @@ mod sparse;
 mod start;
 mod table;
 mod task;
+mod weigh;
 mod write;
 
 pub(crate) use start::KeysFound;
@@ -42,7 +43,6 @@ use crate::metrics::PartitionMetrics;
 use crate::partition::Partition;
 use crate::segments::KEPT_MIN;
 use cursor::{Merged, RunCursor, Source};
-use merge::Weighed;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Error, Result};
 use plimsoll_reactor::sync::{Bell, WaitList};
@@ -51,6 +51,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use table::{Table, TableCursor};
+use weigh::Weighed;
 
 /// Bytes of memory of all tables of a partition.
 const TABLES_BYTES_MAX: usize = 4 << 20;
@@ -97,8 +98,8 @@ pub(crate) struct Keys {
     checkpoint_waits: Cell<bool>,
     /// Segments that a merge waits for.
     wanted_segments: Cell<u32>,
-    /// What a merge that had no room would write.
-    weighed: RefCell<Option<Weighed>>,
+    /// What merging all runs would leave, if a merge that had no room was looked at.
+    weighed: Cell<Option<Weighed>>,
     /// There is no way to make room for the merge that is due.
     merge_given_up: Cell<bool>,
     stopping: Cell<bool>,
@@ -107,6 +108,8 @@ pub(crate) struct Keys {
     work: Bell,
     /// Wakes who waits for the task.
     changed: WaitList,
+    /// Bytes of runs that tables became.
+    flushed_bytes: Cell<u64>,
     /// Bytes of runs written, merges ended, and builds from the records.
     written_bytes: Cell<u64>,
     merges: Cell<u64>,
@@ -138,12 +141,13 @@ impl Keys {
             failure: RefCell::default(),
             checkpoint_waits: Cell::new(false),
             wanted_segments: Cell::new(0),
-            weighed: RefCell::default(),
+            weighed: Cell::new(None),
             merge_given_up: Cell::new(false),
             stopping: Cell::new(false),
             stopped: Cell::new(false),
             work: Bell::default(),
             changed: WaitList::default(),
+            flushed_bytes: Cell::new(0),
             written_bytes: Cell::new(0),
             merges: Cell::new(0),
             rebuilds: Cell::new(0),

@@ -79,6 +79,7 @@ impl Partition {
             self.recover_keys(found.as_ref()).await?;
             *found = None;
             keys.older.set(0);
+            keys.weighed.set(None);
             keys.failure.replace(None);
             add(&keys.recoveries, 1);
             keys.ready.set(true);

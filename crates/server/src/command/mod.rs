@@ -301,7 +301,7 @@ fn wrong_arity(name: &str, subcommand: Option<&str>) -> Reply {
     Reply::error(format!("ERR wrong number of arguments for '{name}{bar}{subcommand}' command"))
 }
 
-/// The error for a subcommand with too many words that may have more than its least.
+/// The error of a subcommand that takes optional words and got too many.
 fn wrong_use(args: &Args<'_>) -> Reply {
     let (name, command) = (&args[1], args[0].to_ascii_uppercase());
     let text: [&[u8]; 5] =

@@ -82,17 +82,17 @@ impl<S: Default> Sockets<S> {
         }
     }
 
-    /// The same, and closing it resets the connection.
+    /// Ends the connection: operations in flight complete.
+    pub(in crate::driver) fn shutdown(&mut self, socket: SocketId) {
+        self.0.get(socket.0).shutdown();
+    }
+
+    /// The same, and closing it will reset the connection.
     pub(in crate::driver) fn abort(&mut self, socket: SocketId) {
         let kept = self.0.get(socket.0);
         // Fails if the peer was faster, and then there is nothing left to end.
         let _ = rustix::net::sockopt::set_socket_linger(&kept.descriptor, Some(Duration::ZERO));
         kept.shutdown();
-    }
-
-    /// Ends the connection: operations in flight complete.
-    pub(in crate::driver) fn shutdown(&mut self, socket: SocketId) {
-        self.0.get(socket.0).shutdown();
     }
 
     pub(in crate::driver) fn peer(&mut self, socket: SocketId) -> Option<SocketAddr> {

@@ -277,12 +277,12 @@ impl Portable {
         self.network.close(socket);
     }
 
-    pub(crate) fn abort_socket(&mut self, socket: SocketId) {
-        self.network.abort(socket);
-    }
-
     pub(crate) fn shutdown_socket(&mut self, socket: SocketId) {
         self.network.shutdown(socket);
+    }
+
+    pub(crate) fn abort_socket(&mut self, socket: SocketId) {
+        self.network.abort(socket);
     }
 
     pub(crate) fn peer(&mut self, socket: SocketId) -> Option<SocketAddr> {

@@ -256,12 +256,12 @@ impl Network {
         self.sockets.close(socket);
     }
 
-    pub(super) fn abort(&mut self, socket: SocketId) {
-        self.sockets.abort(socket);
-    }
-
     pub(super) fn shutdown(&mut self, socket: SocketId) {
         self.sockets.shutdown(socket);
+    }
+
+    pub(super) fn abort(&mut self, socket: SocketId) {
+        self.sockets.abort(socket);
     }
 
     pub(super) fn peer(&mut self, socket: SocketId) -> Option<SocketAddr> {

@@ -221,7 +221,7 @@ impl SimDriver {
         self.shutdown_socket(socket);
     }
 
-    /// Nothing is ever left unsent here.
+    /// Peers see the end at once here.
     pub(crate) fn abort_socket(&mut self, socket: SocketId) {
         self.shutdown_socket(socket);
     }

@@ -445,12 +445,12 @@ impl Uring {
         self.sockets.close(socket);
     }
 
-    pub(crate) fn abort_socket(&mut self, socket: SocketId) {
-        self.sockets.abort(socket);
-    }
-
     pub(crate) fn shutdown_socket(&mut self, socket: SocketId) {
         self.sockets.shutdown(socket);
+    }
+
+    pub(crate) fn abort_socket(&mut self, socket: SocketId) {
+        self.sockets.abort(socket);
     }
 
     pub(crate) fn peer(&mut self, socket: SocketId) -> Option<SocketAddr> {
