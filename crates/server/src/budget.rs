@@ -10,7 +10,8 @@
 
 use crate::config::{Shares, Size};
 use crate::limits::{
-    CLIENT_BYTES_MAX, CONNECTION_BYTES, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, SLOWLOG_ENTRY_BYTES,
+    CLIENT_BYTES_MAX, CONNECTION_BYTES, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, QUERY_BUFFER_BYTES_MAX,
+    SLOWLOG_ENTRY_BYTES,
 };
 
 /// The program, its threads, and what the allocator keeps: an idle server has 29 MiB.
@@ -25,7 +26,7 @@ const SEGMENTS: u64 = 2;
 /// What the process takes for a byte that a client is reckoned to hold, in halves: buffers have spare
 /// room, and the allocator keeps what was given back for a while (1.3 was measured under attack).
 const CLIENT_HALVES: u64 = 3;
-/// The least that the clients of a core may hold: a command of 10 MiB while others go on.
+/// The least that the clients of a core may hold: a command of 6 MiB while others go on.
 const CLIENT_BYTES_MIN: u64 = 16 << 20;
 /// What a key costs at most: its index entry and its share of checkpoints under way (bar 2 in
 /// `docs/benchmarks.md`: 22.4 bytes of the whole process were measured).
@@ -151,6 +152,13 @@ impl Budget {
             client_bytes_max: clients as usize,
             objects_max: keys / OBJECT_BYTES / machine.partitions,
         })
+    }
+
+    /// Bytes of the longest command that is held in memory: one that comes in last, when clients hold half of
+    /// what they may ([`crate::core`]), fits with what came in above that meanwhile.
+    #[must_use]
+    pub fn command_bytes_max(&self) -> usize {
+        QUERY_BUFFER_BYTES_MAX.min(self.client_bytes_max / 8 * 3)
     }
 
     /// Looks whether the keys that are there have memory.

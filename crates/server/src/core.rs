@@ -11,6 +11,7 @@
 
 mod answer;
 mod handshakes;
+mod turns;
 
 use crate::channels::Channels;
 use crate::latency::Latency;
@@ -37,6 +38,8 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+pub(crate) use turns::Turn;
+use turns::Turns;
 
 /// Where a server listens: one address at least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +75,8 @@ pub struct Core {
     /// What all connections hold, and of that what those hold that were cut and have not ended yet.
     held_bytes: Cell<usize>,
     doomed_bytes: Cell<usize>,
+    /// Who may go on with a long command while that is much.
+    turns: Turns,
     /// Publishes the gauges of this core's devices.
     publisher: RefCell<Option<Rc<dyn Fn()>>>,
     /// Commands that took long.
@@ -123,6 +128,7 @@ pub fn serve_core(
         forgetting: Forgetting::default(),
         held_bytes: Cell::new(0),
         doomed_bytes: Cell::new(0),
+        turns: Turns::default(),
         publisher: RefCell::default(),
         slow_log: SlowLog::default(),
         latency: RefCell::default(),
@@ -275,8 +281,11 @@ impl Core {
     /// the other until it has ended.
     pub(crate) fn hold(&self, before: usize, now: usize) {
         self.set_held_bytes(self.held_bytes.get() - before + now);
-        let staying_bytes = self.held_bytes.get() - self.doomed_bytes.get();
-        if now <= before || staying_bytes <= self.shared.settings.budget.client_bytes_max {
+        if now <= before {
+            self.look_at_turns();
+            return;
+        }
+        if self.staying_bytes() <= self.shared.settings.budget.client_bytes_max {
             return;
         }
         let known = self.known_connections();
@@ -300,12 +309,19 @@ impl Core {
     /// A connection that holds so many bytes will end.
     pub(crate) fn doom(&self, bytes: usize) {
         self.doomed_bytes.set(self.doomed_bytes.get() + bytes);
+        self.look_at_turns();
+    }
+
+    /// Bytes that connections hold which were not cut.
+    fn staying_bytes(&self) -> usize {
+        self.held_bytes.get() - self.doomed_bytes.get()
     }
 
     /// What a doomed connection held is given back.
     pub(crate) fn give_back(&self, bytes: usize) {
         self.doomed_bytes.set(self.doomed_bytes.get() - bytes);
         self.set_held_bytes(self.held_bytes.get() - bytes);
+        self.look_at_turns();
     }
 
     fn set_held_bytes(&self, bytes: usize) {

@@ -60,21 +60,33 @@ pub const RECEIVE_BYTES_MAX: usize = 128 << 10;
 /// copies. Such a receive goes straight to where its bytes stay.
 pub const SHARED_TRANSFER_BYTES_MIN: usize = RECEIVE_DIRECT_BYTES_MIN;
 
-/// Bytes of an unfinished command from which on its buffer has room for the longest: it is not copied any
-/// more as it grows. What was not received yet is address space, not memory.
+/// Bytes of an unfinished command from which on its client is held back while clients hold much, and its
+/// buffer has room for the longest: it is not copied any more as it grows. What was not received yet is
+/// address space, not memory.
 pub const GROWING_BYTES_MAX: usize = 1 << 20;
 
 /// Capacity that a connection's buffers keep while it is idle.
 pub const BUFFER_BYTES_KEPT: usize = 32 << 10;
 
-/// Bytes of one command, values above a record's limit excluded.
+/// Bytes of one command, values above a record's limit excluded; `--memory` may allow less.
 pub const QUERY_BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes that all connections of one core hold: commands being received and under way, replies that
-/// wait, names that are listened to, keys that are watched; `--memory` may allow less. Above it the
-/// connection that holds the most is cut, so that no number of clients that send halves of commands or
-/// do not read can take the machine's memory.
+/// wait, names that are listened to, keys that are watched; `--memory` may allow less. From half of it on
+/// long commands come in one at a time. Above it the connection that holds the most is cut, so that
+/// no number of clients that send halves of commands or do not read can take the machine's memory.
 pub const CLIENT_BYTES_MAX: usize = 256 << 20;
+
+/// How long the client whose long command comes in may send nothing of it before the next one comes in too:
+/// longer than a lost packet takes to be sent again.
+pub const TURN_STALL_NS_MAX: u64 = 1_000_000_000;
+
+/// The same, however many wait.
+pub const TURN_STALL_NS_MIN: u64 = 100_000_000;
+
+/// How long a client is held back with a long command at most, whatever others do: clients wait for 5 s and
+/// more.
+pub const TURN_WAIT_NS_MAX: u64 = 3_000_000_000;
 
 /// Bytes that a connection takes beside what its client makes it hold (7 KiB were measured).
 pub const CONNECTION_BYTES: usize = 8 << 10;

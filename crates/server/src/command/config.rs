@@ -7,7 +7,7 @@ use super::{Run, number, syntax_error};
 use crate::config::DebugCommand;
 use crate::core::Core;
 use crate::glob;
-use crate::limits::{DATABASES, QUERY_BUFFER_BYTES_MAX};
+use crate::limits::DATABASES;
 use crate::parameters::{PARAMETERS, Parameter, Spec};
 use crate::reply::Reply;
 use crate::session::Connection;
@@ -57,7 +57,7 @@ fn fixed_parameters(core: &Core) -> Vec<(&'static str, String)> {
         ("maxmemory-policy", fixed(memory_policy(settings.on_full))),
         ("port", port(addresses.plain)),
         ("proto-max-bulk-len", plimsoll_kv::limits::VALUE_BYTES_MAX.to_string()),
-        ("client-query-buffer-limit", QUERY_BUFFER_BYTES_MAX.to_string()),
+        ("client-query-buffer-limit", settings.budget.command_bytes_max().to_string()),
         ("replica-read-only", fixed("yes")),
         ("save", String::new()),
         ("tcp-keepalive", fixed("300")),

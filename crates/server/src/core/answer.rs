@@ -20,7 +20,7 @@ impl Core {
             Question::Kill(filter) => {
                 let known = self.known_connections();
                 let meant = known.iter().filter(|c| c.id != filter.asker && c.is_meant(&filter));
-                number(meant.inspect(|connection| connection.die()).count())
+                number(meant.inspect(|connection| connection.cut()).count())
             }
             Question::Publish { channel, message } => self.publish(&channel, &message),
             Question::Channels(kind) => {

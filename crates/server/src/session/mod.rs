@@ -16,6 +16,7 @@
 mod account;
 mod ahead;
 mod filter;
+mod holding;
 mod modes;
 mod queue;
 mod reader;
@@ -26,9 +27,9 @@ mod writer;
 
 use crate::channels::Kind;
 use crate::command::{self, Multi, Run, Watched};
-use crate::core::Core;
+use crate::core::{Core, Turn};
 use crate::keyspace::Keyspace;
-use crate::limits::{LISTENER_BYTES_MAX, STANDING_NAME_BYTES};
+use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
 use crate::stream::Stream;
 use crate::transaction::Transaction;
@@ -104,8 +105,12 @@ pub struct Connection {
     sent_bytes: Cell<u64>,
     /// Bytes of the receive buffer.
     received_bytes: Cell<usize>,
-    /// Bytes of the commands under way.
+    /// Bytes of commands that come in, and that EXEC runs.
     request_bytes: Cell<usize>,
+    /// Bytes of the commands under way.
+    running_bytes: Cell<usize>,
+    /// Its place among those whose long commands come in, while clients hold much.
+    turn: RefCell<Option<Turn>>,
     /// What the core reckons that this connection holds.
     counted_bytes: Cell<usize>,
     /// No further command is begun.
@@ -158,6 +163,8 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         sent_bytes: Cell::new(0),
         received_bytes: Cell::new(0),
         request_bytes: Cell::new(0),
+        running_bytes: Cell::new(0),
+        turn: RefCell::default(),
         counted_bytes: Cell::new(0),
         closing: Cell::new(false),
         dead: Cell::new(false),
@@ -181,18 +188,6 @@ impl Connection {
     /// True while EXEC runs commands of this connection.
     pub(crate) fn in_transaction(&self) -> bool {
         self.transaction.borrow().is_some()
-    }
-
-    /// A command under way holds so many bytes more.
-    pub(crate) fn hold_more(&self, bytes: usize) {
-        self.request_bytes.set(self.request_bytes.get() + bytes);
-        self.recount();
-    }
-
-    /// And so many less.
-    pub(crate) fn hold_less(&self, bytes: usize) {
-        self.request_bytes.set(self.request_bytes.get() - bytes);
-        self.recount();
     }
 
     /// Takes no further command; ends when the replies to those begun have left.
@@ -223,48 +218,8 @@ impl Connection {
         self.die();
     }
 
-    /// About how many bytes it holds.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.standing_bytes.get()
-            + self.received_bytes.get()
-            + self.request_bytes.get()
-            + self.multi.borrow().as_ref().map_or(0, |multi| multi.bytes)
-            + self.sending_bytes.get()
-            + self.queue.borrow().ready_bytes()
-            + self.stream.held_bytes()
-    }
-
-    /// Names of so many bytes stand here until the client lets them go.
-    pub(crate) fn stands(&self, names: usize, bytes: usize) {
-        let more = names * STANDING_NAME_BYTES + bytes;
-        self.standing_bytes.set(self.standing_bytes.get() + more);
-        self.recount();
-    }
-
-    /// It let them go.
-    pub(crate) fn stands_no_more(&self, names: usize, bytes: usize) {
-        let less = names * STANDING_NAME_BYTES + bytes;
-        self.standing_bytes.set(self.standing_bytes.get() - less);
-        self.recount();
-    }
-
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.get()
-    }
-
-    /// Who is cut first when all hold too much: the largest, those who asked not to be last.
-    pub(crate) fn eviction_rank(&self) -> (bool, usize) {
-        (!self.no_evict.get(), self.counted_bytes.get())
-    }
-
-    /// Tells the core what it holds now.
-    fn recount(&self) {
-        if self.loops.get() == 0 || self.dead.get() {
-            return; // It has ended, or will: what it held is given back as a whole.
-        }
-        let now = self.held_bytes();
-        let before = self.counted_bytes.replace(now);
-        self.core.hold(before, now);
     }
 
     fn loop_ended(&self) {
@@ -377,7 +332,7 @@ impl Connection {
     /// The reply for a reserved place has come.
     fn fill(&self, place: u64, account: Option<Account>, device_ns: u64, reply: Reply) {
         if let Some(account) = &account {
-            self.request_bytes.set(self.request_bytes.get() - account.request_bytes);
+            self.running_bytes.set(self.running_bytes.get() - account.request_bytes);
         }
         self.charge(account, &reply, device_ns);
         let is_muted = self.queue.borrow().is_muted(place);
@@ -398,7 +353,7 @@ impl Connection {
         // Until its reply has come, what a command was given is held.
         let account = match run {
             Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } | Run::Many(_) => account.inspect(|account| {
-                self.request_bytes.set(self.request_bytes.get() + account.request_bytes);
+                self.running_bytes.set(self.running_bytes.get() + account.request_bytes);
             }),
             _ => account,
         };

@@ -6,15 +6,17 @@
 use super::received::Received;
 use super::{Account, Connection, ahead, modes, upload};
 use crate::command::{self, Run};
+use crate::core::Turn;
 use crate::limits::{
-    BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, LINGER_NS_MAX, LONG_COMMAND_BYTES, QUERY_BUFFER_BYTES_MAX,
-    RECEIVE_BYTES, RECEIVE_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN,
+    BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, LINGER_NS_MAX, LONG_COMMAND_BYTES, RECEIVE_BYTES,
+    RECEIVE_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN,
 };
 use crate::reply::Reply;
 use futures_util::future::{Either, select};
 use plimsoll_kv::Device;
 use plimsoll_reactor::limits::RECEIVE_DIRECT_BYTES_MIN;
 use plimsoll_resp::{Limits, Parser, ProtocolError, SHARED_BYTES_MIN, Step};
+use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -66,14 +68,20 @@ pub(super) async fn read(connection: Rc<Connection>) {
             }
         }
         let go_on = match input.parse(&connection) {
-            Parsed::Incomplete { wanted } => input.receive(&connection, wanted).await,
-            Parsed::Command(account, run) => connection.perform(account, run).await,
+            Parsed::Incomplete { wanted } => input.receive_more(&connection, wanted).await,
+            Parsed::Command(account, run) => {
+                input.let_go(&connection);
+                connection.perform(account, run).await
+            }
             Parsed::Held(name) => {
                 connection.wait_while_paused(Some(&name)).await;
                 true
             }
             Parsed::Large(head) => match upload::receive(&mut input, &connection, head).await {
-                Some((account, run)) => connection.perform(account, run).await,
+                Some((account, run)) => {
+                    input.let_go(&connection);
+                    connection.perform(account, run).await
+                }
                 None => false,
             },
             Parsed::Broken(error) => {
@@ -86,6 +94,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
         }
     }
     drop(input);
+    connection.turn.take();
     connection.received_bytes.set(0);
     connection.recount();
     connection.reader_rests.set(true);
@@ -108,6 +117,17 @@ impl Connection {
         }
     }
 
+    /// Waits until a long command may become longer. False if the connection was cut meanwhile.
+    pub(super) async fn wait_for_turn(&self) -> bool {
+        if self.turn.borrow().as_ref().is_some_and(Turn::goes_on) || self.core.holds_little() {
+            return true;
+        }
+        let place = self.core.line_up();
+        let has_come = rest(self, place.comes()).await.is_some();
+        self.turn.replace(Some(place));
+        has_come
+    }
+
     /// Answers a broken protocol.
     pub(super) fn refuse(&self, error: ProtocolError) {
         self.core.shared.core(self.core.reactor.core()).protocol_errors.add(1);
@@ -122,7 +142,7 @@ impl Input {
     fn new(connection: &Connection) -> Input {
         let limits = Limits {
             large_bulk_bytes_min: connection.core.volume.value_bytes_max() + 1,
-            query_buffer_bytes_max: QUERY_BUFFER_BYTES_MAX,
+            query_buffer_bytes_max: connection.core.shared.settings.budget.command_bytes_max(),
             ..Limits::DEFAULT
         };
         Input {
@@ -158,6 +178,7 @@ impl Input {
         }
         // Who has not given the password yet may not fill memory.
         self.parser.set_authenticated(connection.authenticated.get());
+        let lets_go = self.is_to_let_go();
         let step = self.parser.parse(&self.received.bytes()[self.start..]);
         if let Step::Command(parsed) = &step
             && connection.is_held(Some(&parsed.args[0]))
@@ -176,6 +197,10 @@ impl Input {
             Step::Command(mut parsed) => {
                 if let Some(shared) = self.received.shared() {
                     parsed.args = parsed.args.within(shared);
+                }
+                if lets_go {
+                    // It is the command's from here on, and counted once.
+                    connection.received_bytes.set(self.received.lent_bytes());
                 }
                 let (command, run) = command::begin(connection, &parsed.args);
                 let account = command.map(|command| {
@@ -216,6 +241,25 @@ impl Input {
         self.start += count;
     }
 
+    /// True if memory is given back before the next command is run.
+    fn is_to_let_go(&self) -> bool {
+        self.touched_bytes > GROWING_BYTES_MAX
+    }
+
+    /// A command is whole: others may come in, and where it was long, the memory that it came to is given
+    /// back before it is run.
+    fn let_go(&mut self, connection: &Connection) {
+        connection.turn.take();
+        if !self.is_to_let_go() {
+            return;
+        }
+        let (buffer, _) = self.received.drain(self.start);
+        (self.start, self.ahead) = (0, 0);
+        self.touched_bytes = buffer.len();
+        self.received.put(buffer.to_vec());
+        self.count(connection);
+    }
+
     /// Drops what is parsed and gives the buffer, with room for so many bytes if it is a long one.
     fn make_room(&mut self, bytes_max: usize) -> Vec<u8> {
         let (mut buffer, is_other) = self.received.drain(self.start);
@@ -234,7 +278,7 @@ impl Input {
         }
         if left + bytes_max > GROWING_BYTES_MAX {
             // Where so much address space is not to be had, it grows as it is filled.
-            let most = QUERY_BUFFER_BYTES_MAX + RECEIVE_BYTES_MAX;
+            let most = self.limits.query_buffer_bytes_max + RECEIVE_BYTES_MAX;
             let _ = buffer.try_reserve_exact(most.saturating_sub(left));
         } else if left >= RECEIVE_BYTES && buffer.capacity() - left < bytes_max {
             // A quarter more than there is: doubling would hold memory for nothing.
@@ -258,6 +302,12 @@ impl Input {
         if bytes != connection.received_bytes.replace(bytes) {
             connection.recount();
         }
+    }
+
+    /// Receives more of a command, in turn if it is a long one; false at the end of the stream.
+    pub(super) async fn receive_more(&mut self, connection: &Connection, wanted: usize) -> bool {
+        let is_long = self.pending().len() >= GROWING_BYTES_MAX;
+        (!is_long || connection.wait_for_turn().await) && self.receive(connection, wanted).await
     }
 
     /// Receives more; false at the end of the stream.
@@ -297,20 +347,27 @@ impl Input {
     }
 }
 
-/// Appends what comes to a buffer; whether the stream goes on. `None` if the connection was cut meanwhile.
-async fn append(connection: &Connection, buffer: Vec<u8>, bytes_max: usize) -> Option<(Vec<u8>, bool)> {
-    let before = buffer.len();
+/// What comes of something that a reader waits for with a command unfinished; `None` if the connection was
+/// cut meanwhile.
+async fn rest<T>(connection: &Connection, awaited: impl Future<Output = T>) -> Option<T> {
     connection.reader_rests.set(true);
     if connection.closing.get() {
         connection.ready.wake_all();
     }
     let ended = connection.end.wait_for(|| connection.dead.get().then_some(()));
-    let receive = connection.stream.receive(buffer, bytes_max);
-    let (result, buffer) = match select(pin!(receive), pin!(ended)).await {
-        Either::Left((received, _)) => received,
-        Either::Right(_) => return None,
-    };
-    connection.reader_rests.set(false);
+    match select(pin!(awaited), pin!(ended)).await {
+        Either::Left((come, _)) => {
+            connection.reader_rests.set(false);
+            Some(come)
+        }
+        Either::Right(_) => None,
+    }
+}
+
+/// Appends what comes to a buffer; whether the stream goes on. `None` if the connection was cut meanwhile.
+async fn append(connection: &Connection, buffer: Vec<u8>, bytes_max: usize) -> Option<(Vec<u8>, bool)> {
+    let before = buffer.len();
+    let (result, buffer) = rest(connection, connection.stream.receive(buffer, bytes_max)).await?;
     connection.last_ns.set(connection.core.reactor.now_ns());
     let received = buffer.len() - before;
     let counters = connection.core.shared.core(connection.core.reactor.core());

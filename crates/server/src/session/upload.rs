@@ -13,7 +13,7 @@ use super::reader::Input;
 use super::{Account, Connection};
 use crate::command::{self, Run};
 use crate::keyspace::Keyspace;
-use crate::limits::{QUERY_BUFFER_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN};
+use crate::limits::{GROWING_BYTES_MAX, RECEIVE_BYTES, RECEIVE_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN};
 use crate::reply::Reply;
 use crate::slow_log;
 use futures_util::future::join;
@@ -142,14 +142,14 @@ struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// So many more; false if that is too much.
-    fn add(&mut self, bytes: usize) -> bool {
-        if self.bytes + bytes > QUERY_BUFFER_BYTES_MAX {
-            return false;
-        }
+    fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.connection.hold_more(bytes);
-        true
+    }
+
+    /// True if so many more are not too much.
+    fn fits(&self, bytes: usize) -> bool {
+        self.bytes + bytes <= self.connection.core.shared.settings.budget.command_bytes_max()
     }
 }
 
@@ -193,6 +193,8 @@ pub(super) async fn receive(
             Rest::Broken => return None,
         }
     }
+    // It is the command's from here on.
+    drop(counted);
     let Some(index) = command::find(&name) else {
         let views: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         command::spoil(connection);
@@ -235,13 +237,26 @@ async fn keep(
     length: usize,
 ) -> Option<Fate> {
     let connection = counted.connection;
-    if connection.authenticated.get() && counted.add(length) {
-        args.push(part(input, connection, length).await?);
-        return Some(Fate::Kept);
+    if !connection.authenticated.get() || !counted.fits(length) {
+        skip(input, connection, length).await?;
+        args.push(Vec::new());
+        return Some(Fate::TooLong);
     }
-    skip(input, connection, length).await?;
-    args.push(Vec::new());
-    Some(Fate::TooLong)
+    let mut bytes = Vec::new();
+    while bytes.len() < length {
+        if counted.bytes >= GROWING_BYTES_MAX && !connection.wait_for_turn().await {
+            return None;
+        }
+        // What comes takes memory, not what is announced: there is room for as much again, and for all once
+        // much has come.
+        let next = (bytes.len() + bytes.len().clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX)).min(length);
+        let room = if bytes.len() < GROWING_BYTES_MAX { next } else { length };
+        let _ = bytes.try_reserve_exact(room - bytes.len());
+        counted.add(next - bytes.len());
+        bytes = fill(input, connection, bytes, next).await?;
+    }
+    args.push(bytes);
+    Some(Fate::Kept)
 }
 
 enum Rest {
@@ -275,7 +290,7 @@ async fn rest(input: &mut Input, connection: &Rc<Connection>, args: &mut Vec<Vec
         input.take(consumed);
         match outcome {
             Some(outcome) => return Some(outcome),
-            None if input.receive(connection, wanted).await => {}
+            None if input.receive_more(connection, wanted).await => {}
             None => return None,
         }
     }
@@ -334,8 +349,16 @@ async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], leng
 
 /// Receives one part.
 async fn part(input: &mut Input, connection: &Connection, length: usize) -> Option<Vec<u8>> {
-    // Its length is counted as held already.
-    let mut bytes = Vec::with_capacity(length);
+    fill(input, connection, Vec::with_capacity(length), length).await
+}
+
+/// Receives until there are so many bytes, which are counted as held already.
+async fn fill(
+    input: &mut Input,
+    connection: &Connection,
+    mut bytes: Vec<u8>,
+    length: usize,
+) -> Option<Vec<u8>> {
     loop {
         let count = input.pending().len().min(length - bytes.len());
         bytes.extend_from_slice(&input.pending()[..count]);

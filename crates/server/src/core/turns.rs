@@ -1,0 +1,161 @@
+//! Turns of long commands, while clients hold much.
+//!
+//! Role: holds senders back before any client is cut. Place on the path: before a receive that makes an
+//! unfinished command longer.
+//!
+//! Invariants:
+//! * while clients hold less than half of what they may, nobody waits;
+//! * above it long commands come in one at a time, and what is left is for the one whose turn it is: the
+//!   longest command fits it ([`crate::budget::Budget::command_bytes_max`]);
+//! * who sends nothing for [`TURN_STALL_NS_MAX`] keeps others waiting no longer, nor does anything else that
+//!   holds memory, and nobody waits for longer than [`TURN_WAIT_NS_MAX`]: then the next goes on, and if that
+//!   is too much the one that holds the most is cut.
+
+use super::Core;
+use crate::limits::{TURN_STALL_NS_MAX, TURN_STALL_NS_MIN, TURN_WAIT_NS_MAX};
+use futures_util::future::select;
+use plimsoll_reactor::sync::Bell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::rc::Rc;
+
+/// Who waits for a turn, and who has it.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// The first first, each with what wakes it.
+    line: RefCell<VecDeque<(u64, Rc<Bell>)>>,
+    numbers: Cell<u64>,
+    holder: Cell<Option<u64>>,
+    /// When the last turn began or ended, or who has it was about to receive something.
+    moved_ns: Cell<u64>,
+}
+
+impl Turns {
+    fn is_first(&self, number: u64) -> bool {
+        self.line.borrow().front().is_some_and(|(first, _)| *first == number)
+    }
+
+    /// Who has the turn may send nothing for so long: so that all in the line have theirs before they have
+    /// waited for too long.
+    fn stall_ns_max(&self) -> u64 {
+        let waiting = self.line.borrow().len().max(1) as u64;
+        (TURN_WAIT_NS_MAX / waiting).clamp(TURN_STALL_NS_MIN, TURN_STALL_NS_MAX)
+    }
+
+    fn wake_first(&self) {
+        if let Some((_, bell)) = self.line.borrow().front() {
+            bell.ring();
+        }
+    }
+
+    fn leave(&self, number: u64) {
+        if self.is_first(number) {
+            self.line.borrow_mut().pop_front();
+            self.wake_first();
+        } else {
+            self.line.borrow_mut().retain(|(waiting, _)| *waiting != number);
+        }
+    }
+}
+
+/// A connection's turn, or its place in the line. Dropping it gives it up.
+pub(crate) struct Turn {
+    core: Rc<Core>,
+    number: u64,
+    bell: Rc<Bell>,
+    begun_ns: u64,
+    /// When it was last about to receive something.
+    went_ns: Cell<u64>,
+    /// It has waited for long enough, and goes on beside whose turn it is.
+    is_late: Cell<bool>,
+}
+
+impl Core {
+    /// A place at the end of the line.
+    pub(crate) fn line_up(self: &Rc<Self>) -> Turn {
+        let (turns, bell) = (&self.turns, Rc::new(Bell::default()));
+        let number = turns.numbers.get();
+        turns.numbers.set(number + 1);
+        if turns.line.borrow().is_empty() && turns.holder.get().is_none() {
+            turns.moved_ns.set(self.reactor.now_ns());
+        }
+        turns.line.borrow_mut().push_back((number, bell.clone()));
+        let begun_ns = self.reactor.now_ns();
+        let (went_ns, is_late) = (Cell::new(begun_ns), Cell::new(false));
+        Turn { core: self.clone(), number, bell, begun_ns, went_ns, is_late }
+    }
+
+    /// True if the first in the line may go on.
+    fn has_turn(&self) -> bool {
+        let budget = &self.shared.settings.budget;
+        let fits = || self.staying_bytes() + budget.command_bytes_max() <= budget.client_bytes_max;
+        self.holds_little() || (self.turns.holder.get().is_none() && fits())
+    }
+
+    /// Clients hold less than before.
+    pub(super) fn look_at_turns(&self) {
+        if self.has_turn() {
+            self.turns.wake_first();
+        }
+    }
+}
+
+impl Turn {
+    /// Waits until it is its turn, or it may go on beside others.
+    pub(crate) async fn comes(&self) {
+        let (core, turns) = (&self.core, &self.core.turns);
+        let late_ns = self.begun_ns + TURN_WAIT_NS_MAX;
+        loop {
+            let (is_first, now_ns) = (turns.is_first(self.number), core.reactor.now_ns());
+            self.went_ns.set(now_ns);
+            let stalled_ns = turns.moved_ns.get() + turns.stall_ns_max();
+            if is_first && core.holds_little() {
+                return turns.leave(self.number);
+            }
+            if is_first && (core.has_turn() || now_ns >= stalled_ns) {
+                turns.holder.set(Some(self.number));
+                turns.moved_ns.set(now_ns);
+                return turns.leave(self.number);
+            }
+            if now_ns >= late_ns {
+                self.is_late.set(true);
+                return turns.leave(self.number);
+            }
+            let until_ns = if is_first { stalled_ns.min(late_ns) } else { late_ns };
+            select(pin!(self.bell.heard()), pin!(core.reactor.sleep_until(until_ns))).await;
+        }
+    }
+
+    fn is_its(&self) -> bool {
+        self.core.turns.holder.get() == Some(self.number)
+    }
+
+    /// Goes on, if it still may.
+    pub(crate) fn goes_on(&self) -> bool {
+        let now_ns = self.core.reactor.now_ns();
+        self.went_ns.set(now_ns);
+        if self.is_its() {
+            self.core.turns.moved_ns.set(now_ns);
+        }
+        self.is_its() || self.is_late.get()
+    }
+
+    /// Whether it goes on, where it may.
+    pub(crate) fn is_used(&self) -> Option<bool> {
+        let stalled_ns = self.went_ns.get() + TURN_STALL_NS_MAX;
+        (self.is_its() || self.is_late.get()).then(|| self.core.reactor.now_ns() < stalled_ns)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let turns = &self.core.turns;
+        turns.leave(self.number);
+        if self.is_its() {
+            turns.holder.set(None);
+            turns.moved_ns.set(self.core.reactor.now_ns());
+            self.core.look_at_turns();
+        }
+    }
+}

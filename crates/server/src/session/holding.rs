@@ -1,0 +1,71 @@
+//! What a connection holds of the clients' memory.
+//!
+//! Invariants: each byte is counted once, wherever it is on its way; a change is told the core at once; what
+//! a connection that is cut held is given back when it has ended, as a whole.
+
+use super::Connection;
+use crate::core::Turn;
+use crate::limits::STANDING_NAME_BYTES;
+
+impl Connection {
+    /// A command under way holds so many bytes more.
+    pub(crate) fn hold_more(&self, bytes: usize) {
+        self.request_bytes.set(self.request_bytes.get() + bytes);
+        self.recount();
+    }
+
+    /// And so many less.
+    pub(crate) fn hold_less(&self, bytes: usize) {
+        self.request_bytes.set(self.request_bytes.get() - bytes);
+        self.recount();
+    }
+
+    /// About how many bytes it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.standing_bytes.get()
+            + self.received_bytes.get()
+            + self.request_bytes.get()
+            + self.running_bytes.get()
+            + self.multi.borrow().as_ref().map_or(0, |multi| multi.bytes)
+            + self.sending_bytes.get()
+            + self.queue.borrow().ready_bytes()
+            + self.stream.held_bytes()
+    }
+
+    /// Names of so many bytes stand here until the client lets them go.
+    pub(crate) fn stands(&self, names: usize, bytes: usize) {
+        let more = names * STANDING_NAME_BYTES + bytes;
+        self.standing_bytes.set(self.standing_bytes.get() + more);
+        self.recount();
+    }
+
+    /// It let them go.
+    pub(crate) fn stands_no_more(&self, names: usize, bytes: usize) {
+        let less = names * STANDING_NAME_BYTES + bytes;
+        self.standing_bytes.set(self.standing_bytes.get() - less);
+        self.recount();
+    }
+
+    /// Who is cut first when all hold too much: who could go on with a long command and does not, and last
+    /// who does; of each the largest, without commands under way, whose memory a cut gives back no sooner.
+    /// After all others those who asked not to be.
+    pub(crate) fn eviction_rank(&self) -> (bool, u8, usize) {
+        let stalls = match self.turn.borrow().as_ref().and_then(Turn::is_used) {
+            Some(false) => 2,
+            None => 1,
+            Some(true) => 0,
+        };
+        let bytes = self.counted_bytes.get().saturating_sub(self.running_bytes.get());
+        (!self.no_evict.get(), stalls, bytes)
+    }
+
+    /// Tells the core what it holds now.
+    pub(super) fn recount(&self) {
+        if self.loops.get() == 0 || self.dead.get() {
+            return; // It has ended, or will: what it held is given back as a whole.
+        }
+        let now = self.held_bytes();
+        let before = self.counted_bytes.replace(now);
+        self.core.hold(before, now);
+    }
+}

@@ -1,0 +1,113 @@
+//! Long commands of many clients at once: senders are held back before any of them is cut.
+
+mod common;
+
+use common::{Bench, Client, Setup, encoded, run, send_in_background, show};
+use plimsoll_server::budget::Budget;
+
+/// What clients may hold; the longest command is three eighths of it.
+const BUDGET: Budget = Budget { client_bytes_max: 32 << 20, ..Budget::NOT_GIVEN };
+
+fn setup() -> Setup {
+    Setup { cores: 1, partitions: 1, budget: BUDGET, ..Setup::default() }
+}
+
+fn cut(bench: &Bench) -> u64 {
+    bench.shared.sum(|counters| counters.evicted.get())
+}
+
+fn held(bench: &Bench) -> u64 {
+    bench.shared.sum(|counters| counters.held_bytes.get())
+}
+
+/// Stores so many MiB with one command, in values of so many bytes.
+fn long_command(name: &str, mib: usize, value_bytes: usize) -> Vec<u8> {
+    let value = "v".repeat(value_bytes);
+    let keys: Vec<String> = (0..(mib << 20) / value_bytes).map(|number| format!("{name}:{number}")).collect();
+    let words = keys.iter().flat_map(|key| [key.as_str(), &value]);
+    encoded(&std::iter::once("MSET").chain(words).collect::<Vec<_>>())
+}
+
+async fn sends(bench: &Bench, bytes: Vec<u8>) -> Client {
+    let client = bench.client().await;
+    send_in_background(bench, &client, bytes);
+    client
+}
+
+/// Eight of 50 MiB within 256 MiB: three were cut, and told nothing.
+#[test]
+fn clients_that_send_long_commands_at_once_wait_for_each_other() {
+    for value_bytes in [10 << 20, 1 << 20, 60_000] {
+        run(setup(), move |bench| async move {
+            let mut clients = Vec::new();
+            for number in 0..8 {
+                let command = long_command(&number.to_string(), 10, value_bytes);
+                clients.push(sends(&bench, command).await);
+            }
+            for client in &mut clients {
+                assert_eq!(show(&client.next().await.unwrap()), "+OK", "values of {value_bytes} bytes");
+            }
+            assert_eq!(cut(&bench), 0);
+            bench.client().await.expect("EXISTS 0:0 7:0", ":2").await;
+            assert!(held(&bench) < 2 << 20, "{} bytes", held(&bench));
+        });
+    }
+}
+
+/// What was announced counted as held: a few bytes each had honest clients cut.
+#[test]
+fn who_announces_much_and_sends_nothing_keeps_nobody_out() {
+    run(setup(), |bench| async move {
+        let mut idle = Vec::new();
+        for _ in 0..60 {
+            idle.push(sends(&bench, b"*3\r\n$4\r\nMSET\r\n$1\r\na\r\n$12000000\r\n".to_vec()).await);
+        }
+        bench.pause_ms(100).await;
+        assert!(held(&bench) < 2 << 20, "{} bytes", held(&bench));
+        let begun_ns = bench.reactor.now_ns();
+        let mut honest = sends(&bench, long_command("k", 11, 11 << 20)).await;
+        assert_eq!(show(&honest.next().await.unwrap()), "+OK");
+        assert!(bench.reactor.now_ns() - begun_ns < 1_000_000_000, "it waited for them");
+        assert_eq!(cut(&bench), 0);
+        drop(idle);
+    });
+}
+
+/// Those that stop in the middle have their turns taken from them, and are cut for those that go on.
+#[test]
+fn who_stops_in_the_middle_of_a_long_command_keeps_others_waiting_for_a_while_only() {
+    for value_bytes in [10 << 20, 60_000] {
+        run(setup(), move |bench| async move {
+            let mut stuck = Vec::new();
+            for _ in 0..6 {
+                let mut half = long_command("stuck", 10, value_bytes);
+                half.truncate(9 << 20);
+                stuck.push(sends(&bench, half).await);
+            }
+            bench.pause_ms(100).await;
+            assert!(held(&bench) > 15 << 20, "they hold half of what clients may");
+            let begun_ns = bench.reactor.now_ns();
+            bench.client().await.expect("SET short v", "+OK").await;
+            assert!(bench.reactor.now_ns() - begun_ns < 100_000_000, "a short command waits for no turn");
+            let mut honest = sends(&bench, long_command("k", 10, value_bytes)).await;
+            assert_eq!(show(&honest.next().await.unwrap()), "+OK");
+            let waited_ns = bench.reactor.now_ns() - begun_ns;
+            assert!(waited_ns < 4_000_000_000, "it waited for {} ms", waited_ns / 1_000_000);
+            assert!(held(&bench) <= BUDGET.client_bytes_max as u64);
+            drop(stuck);
+        });
+    }
+}
+
+/// One that is too long for its share is refused in words, and its connection goes on.
+#[test]
+fn a_command_that_is_too_long_for_its_share_is_refused_in_words() {
+    run(setup(), |bench| async move {
+        let mut client = sends(&bench, long_command("k", 13, 13 << 20)).await;
+        assert_eq!(show(&client.next().await.unwrap()), "-ERR argument is too long");
+        client.expect("CONFIG GET client-query-buffer-limit", "[client-query-buffer-limit 12582912]").await;
+        let mut client = sends(&bench, long_command("k", 13, 60_000)).await;
+        assert_eq!(show(&client.next().await.unwrap()), "-ERR Protocol error: too big query buffer");
+        assert_eq!(cut(&bench), 0);
+    });
+}
