@@ -31,6 +31,7 @@ mod known;
 pub mod layout;
 mod load;
 pub mod log;
+mod looks;
 mod marks;
 mod metrics;
 mod open;

@@ -5,6 +5,7 @@ use crate::keys::Keys;
 use crate::known::Known;
 use crate::layout::Layout;
 use crate::log::Log;
+use crate::looks::Looks;
 use crate::marks::Marks;
 use crate::options::{OnFull, Options};
 use crate::partition::Partition;
@@ -107,6 +108,7 @@ impl Partition {
             version: Cell::new(recovered.version),
             clock: Rc::new(WallClock::new(reactor)),
             pins: RefCell::new(BTreeMap::new()),
+            looks: Looks::default(),
             space: WaitList::default(),
             background: Bell::default(),
             anchor: RefCell::new(recovered.anchor),

@@ -17,6 +17,7 @@ use crate::index::Entry;
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::log::Log;
+use crate::looks::Looks;
 use crate::metrics::{Counts, PartitionMetrics};
 use crate::options::Options;
 use crate::planted::{Bug, is_planted};
@@ -49,8 +50,9 @@ pub struct Partition {
     pub(crate) version: Cell<Version>,
     /// Time never runs backwards here.
     pub(crate) clock: Rc<WallClock>,
-    /// Readers of values in parts.
+    /// Readers of values in parts, and those that have not found theirs yet.
     pub(crate) pins: RefCell<BTreeMap<u64, u32>>,
+    pub(crate) looks: Looks,
     /// Tasks that wait for space.
     pub(crate) space: WaitList,
     /// Wakes the background task.

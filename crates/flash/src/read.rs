@@ -9,6 +9,7 @@
 use crate::format::record::{CHECKSUM_SPAN_BYTES, Manifest, verify_spans};
 use crate::format::{RecordKind, UNIT_BYTES};
 use crate::index::Entry;
+use crate::looks::Look;
 use crate::partition::{Extent, Found, Lookup, Partition, Place};
 use crate::planted::{Bug, is_planted};
 use plimsoll_kv::{ContainerId, Error, Item, Output, Result, Slot, Stats, UploadId};
@@ -49,14 +50,22 @@ impl Partition {
 
     /// The record of a key that is live when this begins: of two reads of which one began first, the second
     /// never sees a key that had expired for the first, whichever ends first.
-    async fn look_up(self: &Rc<Self>, container: ContainerId, key: &[u8], extent: Extent) -> Result<Found> {
+    /// What a value in parts was made of when this began stays until the look is dropped.
+    async fn look_up(
+        self: &Rc<Self>,
+        container: ContainerId,
+        key: &[u8],
+        extent: Extent,
+    ) -> Result<(Found, Look)> {
         let since_ms = self.now_ms();
         loop {
             let place = self.turn(container, key).await;
+            let look = Look::new(self);
             let found = match self.find(&place, key, extent).await? {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
                 Lookup::Found(found) if found.is_expired(since_ms) => {
+                    drop(look);
                     if !self.expire(&place, key).await? {
                         continue;
                     }
@@ -64,7 +73,7 @@ impl Partition {
                 }
                 Lookup::Found(found) => {
                     self.state.borrow().segments.marks.set(found.entry.location);
-                    Ok(found)
+                    Ok((found, look))
                 }
             };
             self.settle(&place).await?;
@@ -137,7 +146,7 @@ impl Partition {
         pin: bool,
     ) -> Result<Output> {
         loop {
-            let found = self.look_up(container, key, Extent::Whole).await?;
+            let (found, _look) = self.look_up(container, key, Extent::Whole).await?;
             if let Some(output) = self.found_output(&found, range, pin)? {
                 return Ok(output);
             }
@@ -209,7 +218,7 @@ impl Partition {
     }
 
     pub(crate) async fn exist(self: &Rc<Self>, container: ContainerId, key: &[u8]) -> Result<Output> {
-        let found = self.look_up(container, key, Extent::Head).await?;
+        let (found, _) = self.look_up(container, key, Extent::Head).await?;
         Ok(Output::Found(self.item(&found, Vec::new())?))
     }
 

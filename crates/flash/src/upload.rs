@@ -204,11 +204,12 @@ impl Partition {
         self.background.ring();
     }
 
-    /// Ends the doomed uploads that nobody reads; true if there was one.
+    /// Ends the doomed uploads that nobody reads or may come to read; true if there was one.
     pub(crate) async fn end_uploads(&self) -> Result<bool> {
         let ended: Vec<u64> = {
             let (state, pins) = (self.state.borrow(), self.pins.borrow());
-            state.uploads.doomed().iter().copied().filter(|id| !pins.contains_key(id)).take(64).collect()
+            let ends = |id: &u64| !pins.contains_key(id) && self.looks.lets_end(*id);
+            state.uploads.doomed().iter().copied().filter(ends).take(64).collect()
         };
         for upload in &ended {
             if let Err(Error::NoSpace) = self.reserve(note_bytes_max(1), 1) {

@@ -84,9 +84,12 @@ pub const TURN_STALL_NS_MAX: u64 = 1_000_000_000;
 /// The same, however many wait.
 pub const TURN_STALL_NS_MIN: u64 = 100_000_000;
 
-/// How long a client is held back with a long command at most, whatever others do: clients wait for 5 s and
-/// more.
+/// How long a client is held back with a long command at most, where no other command comes to its end:
+/// clients wait for 5 s and more.
 pub const TURN_WAIT_NS_MAX: u64 = 3_000_000_000;
+
+/// The same, whatever others do.
+pub const LINE_WAIT_NS_MAX: u64 = 30_000_000_000;
 
 /// Bytes that a connection takes beside what its client makes it hold (7 KiB were measured).
 pub const CONNECTION_BYTES: usize = 8 << 10;

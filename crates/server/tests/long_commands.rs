@@ -54,6 +54,25 @@ fn clients_that_send_long_commands_at_once_wait_for_each_other() {
     }
 }
 
+/// What each may send before it waits is more than clients may hold together.
+#[test]
+fn clients_that_are_many_wait_for_each_other_too() {
+    let budget = Budget { client_bytes_max: 16 << 20, ..Budget::NOT_GIVEN };
+    for value_bytes in [2 << 20, 60_000] {
+        run(Setup { budget, ..setup() }, move |bench| async move {
+            let mut clients = Vec::new();
+            for number in 0..60 {
+                let command = long_command(&number.to_string(), 2, value_bytes);
+                clients.push(sends(&bench, command).await);
+            }
+            for client in &mut clients {
+                assert_eq!(show(&client.next().await.unwrap()), "+OK", "values of {value_bytes} bytes");
+            }
+            assert_eq!(cut(&bench), 0);
+        });
+    }
+}
+
 /// What was announced counted as held: a few bytes each had honest clients cut.
 #[test]
 fn who_announces_much_and_sends_nothing_keeps_nobody_out() {

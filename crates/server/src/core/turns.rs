@@ -5,14 +5,17 @@
 //!
 //! Invariants:
 //! * while clients hold less than half of what they may, nobody waits;
-//! * above it long commands come in one at a time, and what is left is for the one whose turn it is: the
-//!   longest command fits it ([`crate::budget::Budget::command_bytes_max`]);
+//! * above it long commands come in one at a time, and where only the longest command would still fit
+//!   ([`crate::budget::Budget::command_bytes_max`]), all but short ones: that is for the one whose turn it is;
 //! * who sends nothing for [`TURN_STALL_NS_MAX`] keeps others waiting no longer, nor does anything else that
-//!   holds memory, and nobody waits for longer than [`TURN_WAIT_NS_MAX`]: then the next goes on, and if that
-//!   is too much the one that holds the most is cut.
+//!   holds memory; where no command comes to its end, nobody waits for longer than [`TURN_WAIT_NS_MAX`], and
+//!   nobody for longer than [`LINE_WAIT_NS_MAX`]: then the next goes on, and if that is too much one is cut.
 
 use super::Core;
-use crate::limits::{TURN_STALL_NS_MAX, TURN_STALL_NS_MIN, TURN_WAIT_NS_MAX};
+use crate::limits::{
+    BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, LINE_WAIT_NS_MAX, TURN_STALL_NS_MAX, TURN_STALL_NS_MIN,
+    TURN_WAIT_NS_MAX,
+};
 use futures_util::future::select;
 use plimsoll_reactor::sync::Bell;
 use std::cell::{Cell, RefCell};
@@ -29,6 +32,8 @@ pub(super) struct Turns {
     holder: Cell<Option<u64>>,
     /// When the last turn began or ended, or who has it was about to receive something.
     moved_ns: Cell<u64>,
+    /// When a command was whole whose turn it was.
+    completed_ns: Cell<u64>,
 }
 
 impl Turns {
@@ -72,8 +77,8 @@ pub(crate) struct Turn {
 }
 
 impl Core {
-    /// A place at the end of the line.
-    pub(crate) fn line_up(self: &Rc<Self>) -> Turn {
+    /// A place at the end of the line, for a command that waits since then if it waited before.
+    pub(crate) fn line_up(self: &Rc<Self>, since_ns: Option<u64>) -> Turn {
         let (turns, bell) = (&self.turns, Rc::new(Bell::default()));
         let number = turns.numbers.get();
         turns.numbers.set(number + 1);
@@ -81,16 +86,26 @@ impl Core {
             turns.moved_ns.set(self.reactor.now_ns());
         }
         turns.line.borrow_mut().push_back((number, bell.clone()));
-        let begun_ns = self.reactor.now_ns();
+        let begun_ns = since_ns.unwrap_or_else(|| self.reactor.now_ns());
         let (went_ns, is_late) = (Cell::new(begun_ns), Cell::new(false));
         Turn { core: self.clone(), number, bell, begun_ns, went_ns, is_late }
     }
 
+    /// True if the longest command fits beside what clients hold.
+    fn fits_one(&self) -> bool {
+        let budget = &self.shared.settings.budget;
+        self.staying_bytes() + budget.command_bytes_max() <= budget.client_bytes_max
+    }
+
+    /// True if an unfinished command does not become so long before its turn.
+    pub(crate) fn holds_back(&self, command_bytes: usize) -> bool {
+        let is_long = || command_bytes >= GROWING_BYTES_MAX;
+        command_bytes >= BUFFER_BYTES_KEPT && !self.holds_little() && (is_long() || !self.fits_one())
+    }
+
     /// True if the first in the line may go on.
     fn has_turn(&self) -> bool {
-        let budget = &self.shared.settings.budget;
-        let fits = || self.staying_bytes() + budget.command_bytes_max() <= budget.client_bytes_max;
-        self.holds_little() || (self.turns.holder.get().is_none() && fits())
+        self.holds_little() || (self.turns.holder.get().is_none() && self.fits_one())
     }
 
     /// Clients hold less than before.
@@ -105,9 +120,10 @@ impl Turn {
     /// Waits until it is its turn, or it may go on beside others.
     pub(crate) async fn comes(&self) {
         let (core, turns) = (&self.core, &self.core.turns);
-        let late_ns = self.begun_ns + TURN_WAIT_NS_MAX;
         loop {
             let (is_first, now_ns) = (turns.is_first(self.number), core.reactor.now_ns());
+            let late_ns = self.begun_ns.max(turns.completed_ns.get()) + TURN_WAIT_NS_MAX;
+            let late_ns = late_ns.min(self.begun_ns + LINE_WAIT_NS_MAX);
             self.went_ns.set(now_ns);
             let stalled_ns = turns.moved_ns.get() + turns.stall_ns_max();
             if is_first && core.holds_little() {
@@ -124,6 +140,18 @@ impl Turn {
             }
             let until_ns = if is_first { stalled_ns.min(late_ns) } else { late_ns };
             select(pin!(self.bell.heard()), pin!(core.reactor.sleep_until(until_ns))).await;
+        }
+    }
+
+    /// Since when its command waits, or waited.
+    pub(crate) fn begun_ns(&self) -> u64 {
+        self.begun_ns
+    }
+
+    /// Its command is whole.
+    pub(crate) fn complete(self) {
+        if self.is_its() {
+            self.core.turns.completed_ns.set(self.core.reactor.now_ns());
         }
     }
 

@@ -4,8 +4,9 @@
 //! a connection that is cut held is given back when it has ended, as a whole.
 
 use super::Connection;
+use super::account::Account;
 use crate::core::Turn;
-use crate::limits::STANDING_NAME_BYTES;
+use crate::limits::{GROWING_BYTES_MAX, LONG_COMMAND_BYTES, STANDING_NAME_BYTES};
 
 impl Connection {
     /// A command under way holds so many bytes more.
@@ -32,6 +33,14 @@ impl Connection {
             + self.stream.held_bytes()
     }
 
+    /// A command that was received is under way. What is short is told the core with what comes next.
+    pub(super) fn holds_while_running(&self, account: &Account) {
+        self.running_bytes.set(self.running_bytes.get() + account.request_bytes);
+        if account.request_bytes >= LONG_COMMAND_BYTES {
+            self.recount();
+        }
+    }
+
     /// Names of so many bytes stand here until the client lets them go.
     pub(crate) fn stands(&self, names: usize, bytes: usize) {
         let more = names * STANDING_NAME_BYTES + bytes;
@@ -47,16 +56,18 @@ impl Connection {
     }
 
     /// Who is cut first when all hold too much: who could go on with a long command and does not, and last
-    /// who does; of each the largest, without commands under way, whose memory a cut gives back no sooner.
-    /// After all others those who asked not to be.
-    pub(crate) fn eviction_rank(&self) -> (bool, u8, usize) {
+    /// who does; of each the largest, without commands under way, whose memory a cut gives back no sooner, as
+    /// long as there is any that holds much else. After all others those who asked not to be.
+    pub(crate) fn eviction_rank(&self) -> (bool, u8, bool, usize) {
         let stalls = match self.turn.borrow().as_ref().and_then(Turn::is_used) {
             Some(false) => 2,
             None => 1,
             Some(true) => 0,
         };
-        let bytes = self.counted_bytes.get().saturating_sub(self.running_bytes.get());
-        (!self.no_evict.get(), stalls, bytes)
+        let bytes = self.counted_bytes.get();
+        let other_bytes = bytes.saturating_sub(self.running_bytes.get());
+        let is_much = other_bytes >= GROWING_BYTES_MAX;
+        (!self.no_evict.get(), stalls, is_much, if is_much { other_bytes } else { bytes })
     }
 
     /// Tells the core what it holds now.

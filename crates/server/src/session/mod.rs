@@ -349,14 +349,14 @@ impl Connection {
 
     /// Runs a command to the point from which the next may begin; false to begin no more.
     async fn perform(self: &Rc<Self>, account: Option<Account>, run: Run) -> bool {
-        self.count_command().await;
         // Until its reply has come, what a command was given is held.
         let account = match run {
-            Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } | Run::Many(_) => account.inspect(|account| {
-                self.running_bytes.set(self.running_bytes.get() + account.request_bytes);
-            }),
+            Run::Overlap(_) | Run::Alone(_) | Run::Each { .. } | Run::Many(_) => {
+                account.inspect(|account| self.holds_while_running(account))
+            }
             _ => account,
         };
+        self.count_command().await;
         match run {
             Run::Now(reply) => self.reply(account, reply),
             Run::Overlap(future) => self.begin(account, None, future),

@@ -117,12 +117,13 @@ impl Connection {
         }
     }
 
-    /// Waits until a long command may become longer. False if the connection was cut meanwhile.
-    pub(super) async fn wait_for_turn(&self) -> bool {
-        if self.turn.borrow().as_ref().is_some_and(Turn::goes_on) || self.core.holds_little() {
+    /// Waits until an unfinished command may hold so many bytes. False if the connection was cut meanwhile.
+    pub(super) async fn wait_for_turn(&self, command_bytes: usize) -> bool {
+        if self.turn.borrow().as_ref().is_some_and(Turn::goes_on) || !self.core.holds_back(command_bytes) {
             return true;
         }
-        let place = self.core.line_up();
+        let since_ns = self.turn.borrow().as_ref().map(Turn::begun_ns);
+        let place = self.core.line_up(since_ns);
         let has_come = rest(self, place.comes()).await.is_some();
         self.turn.replace(Some(place));
         has_come
@@ -249,7 +250,7 @@ impl Input {
     /// A command is whole: others may come in, and where it was long, the memory that it came to is given
     /// back before it is run.
     fn let_go(&mut self, connection: &Connection) {
-        connection.turn.take();
+        connection.turn.take().map(Turn::complete);
         if !self.is_to_let_go() {
             return;
         }
@@ -304,10 +305,10 @@ impl Input {
         }
     }
 
-    /// Receives more of a command, in turn if it is a long one; false at the end of the stream.
+    /// Receives more of a command, in turn if it has to be; false at the end of the stream.
     pub(super) async fn receive_more(&mut self, connection: &Connection, wanted: usize) -> bool {
-        let is_long = self.pending().len() >= GROWING_BYTES_MAX;
-        (!is_long || connection.wait_for_turn().await) && self.receive(connection, wanted).await
+        let command_bytes = self.pending().len() + wanted.min(RECEIVE_BYTES_MAX);
+        connection.wait_for_turn(command_bytes).await && self.receive(connection, wanted).await
     }
 
     /// Receives more; false at the end of the stream.

@@ -244,14 +244,14 @@ async fn keep(
     }
     let mut bytes = Vec::new();
     while bytes.len() < length {
-        if counted.bytes >= GROWING_BYTES_MAX && !connection.wait_for_turn().await {
-            return None;
-        }
         // What comes takes memory, not what is announced: there is room for as much again, and for all once
         // much has come.
         let next = (bytes.len() + bytes.len().clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX)).min(length);
         let room = if bytes.len() < GROWING_BYTES_MAX { next } else { length };
         let _ = bytes.try_reserve_exact(room - bytes.len());
+        if !connection.wait_for_turn(counted.bytes + next - bytes.len()).await {
+            return None;
+        }
         counted.add(next - bytes.len());
         bytes = fill(input, connection, bytes, next).await?;
     }

@@ -1,0 +1,81 @@
+//! Operations that begin one after the other: each finds what those before it left, and nothing later.
+
+mod opening;
+
+use futures_util::future::join_all;
+use opening::{DISK_BYTES, live, open, run, world};
+use plimsoll_flash::Partition;
+use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, UploadId, Value};
+use std::rc::Rc;
+
+const DB: ContainerId = ContainerId(0);
+const KEYS: u8 = 8;
+
+fn name(number: u8) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+fn store(key: Vec<u8>, value: Value) -> Op {
+    Op::Store {
+        container: DB,
+        key,
+        value,
+        condition: Condition::None,
+        expiry: Expiry::Never,
+        retain: false,
+        want_previous: false,
+        form: None,
+    }
+}
+
+/// A value of three parts that is not its key's yet.
+async fn upload(partition: &Rc<Partition>, key: &[u8], byte: u8) -> UploadId {
+    let part = vec![byte; partition.part_bytes()];
+    let length = 3 * part.len() as u64;
+    let op = Op::UploadBegin { container: DB, key: key.to_vec(), length, shared_bytes: 0, form: None };
+    let Ok(Output::Upload(upload)) = run(partition, op).await else { panic!("an upload begins") };
+    for _ in 0..3 {
+        run(partition, Op::UploadPart { upload, key: key.to_vec(), bytes: part.clone() }).await.unwrap();
+    }
+    upload
+}
+
+/// Pipelined GETs before DEL had answered that the key is not there: its parts had ended, for the delete
+/// was applied while its record was read.
+#[test]
+fn a_read_finds_a_value_in_parts_that_a_later_write_takes_away() {
+    let changes: [fn(Vec<u8>, UploadId) -> Op; 3] = [
+        |key, _| Op::Delete { container: DB, key, condition: Condition::None },
+        |key, _| store(key, b"short".to_vec().into()),
+        |key, other| store(key, Value::Upload(other)),
+    ];
+    for change in changes {
+        let world = world(DISK_BYTES);
+        live(&world, move |reactor| async move {
+            let partition = open(&reactor).await;
+            let mut others = Vec::new();
+            for number in 0..KEYS {
+                let first = upload(&partition, &name(number), number).await;
+                run(&partition, store(name(number), Value::Upload(first))).await.unwrap();
+                others.push(upload(&partition, &name(number), 100).await);
+            }
+            let get = |key| Op::Retrieve { container: DB, key, range: None, pin: true };
+            let pairs = (0..KEYS).flat_map(|number| {
+                let other = others[usize::from(number)];
+                [get(name(number)), change(name(number), other)]
+            });
+            let outputs = join_all(pairs.map(|op| run(&partition, op))).await;
+            for (number, output) in (0..KEYS).zip(outputs.iter().step_by(2)) {
+                let Ok(Output::Found(item)) = output else { panic!("{number}: {output:?}") };
+                let (key, upload) = (name(number), item.upload.expect("the value in parts"));
+                let read = Op::RetrievePart { upload, key: key.clone(), part: 1, range: None };
+                let Ok(Output::Found(part)) = run(&partition, read).await else { panic!("it is pinned") };
+                assert!(part.bytes.iter().all(|byte| *byte == number));
+                run(&partition, Op::Unpin { upload, key: key.clone() }).await.unwrap();
+                reactor.sleep_ns(100_000_000).await;
+                let gone = run(&partition, Op::Pin { upload, key }).await;
+                assert_eq!(gone, Err(Error::Invalid("no such upload")), "nobody reads it any more");
+            }
+        });
+    }
+}
