@@ -6,7 +6,7 @@
 //! Invariants:
 //! * while clients hold less than half of what they may, nobody waits;
 //! * above it long commands come in one at a time, and where only the longest command would still fit
-//!   ([`crate::budget::Budget::command_bytes_max`]), all but short ones: that is for the one whose turn it is;
+//!   ([`crate::budget::Budget::command_bytes_max`]), all but short ones: that room is for whose turn it is;
 //! * who sends nothing for [`TURN_STALL_NS_MAX`] keeps others waiting no longer, nor does anything else that
 //!   holds memory; where no command comes to its end, nobody waits for longer than [`TURN_WAIT_NS_MAX`], and
 //!   nobody for longer than [`LINE_WAIT_NS_MAX`]: then the next goes on, and if that is too much one is cut.
