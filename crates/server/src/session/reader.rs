@@ -250,7 +250,9 @@ impl Input {
     /// A command is whole: others may come in, and where it was long, the memory that it came to is given
     /// back before it is run.
     fn let_go(&mut self, connection: &Connection) {
-        connection.turn.take().map(Turn::complete);
+        if let Some(turn) = connection.turn.take() {
+            turn.complete();
+        }
         if !self.is_to_let_go() {
             return;
         }
