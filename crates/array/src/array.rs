@@ -28,7 +28,7 @@ use crate::readers::Readers;
 use crate::roster::{MemberState, Roster};
 use crate::transaction::Transactions;
 use crate::upload::Uploads;
-use plimsoll_kv::key_locks::{KeyGuard, KeyId, KeyLocks};
+use plimsoll_kv::key_locks::{KeyGuard, KeyId, KeyLocks, ReadGuard};
 use plimsoll_kv::limits::KEY_BYTES_MAX;
 use plimsoll_kv::{
     Completion, ContainerId, Device, Error, Expiry, Form, LocalFuture, Op, Output, Request, Result, Slot,
@@ -320,9 +320,9 @@ impl Array {
         Ok(Place { container, key: key.to_vec(), primary, id })
     }
 
-    /// True if nobody writes a key, and its copies are known to be the same.
-    pub(crate) fn is_quiet(&self, place: &Place) -> bool {
-        self.locks.is_free(place.id.0, place.id.1) && !self.is_unsettled(place)
+    /// Reads a key, if nobody writes it and its copies are known to be the same: who writes it later waits.
+    pub(crate) fn read_quiet(&self, place: &Place) -> Option<ReadGuard> {
+        if self.is_unsettled(place) { None } else { self.locks.read(place.id.0, place.id.1) }
     }
 
     pub(crate) fn is_unsettled(&self, place: &Place) -> bool {

@@ -5,7 +5,8 @@
 //! written again in the background.
 //!
 //! Invariants:
-//! * what is given was on every member that is in, or will be: a read beside a write waits for it;
+//! * what is given was on every member that is in, or will be: a read waits for the writes that came before
+//!   it, and those that come later wait for the read;
 //! * an expired key is absent by the array's own clock, which no member's runs behind.
 
 use crate::array::{Array, Place};
@@ -33,22 +34,31 @@ impl Array {
         pin: bool,
         manner: &Manner,
     ) -> Result<Output> {
-        if self.is_quiet(place) {
+        // A write that comes later waits for this, so that who asks first finds what was there first.
+        if let Some(reading) = self.read_quiet(place) {
             let found = self.read(place, range, manner).await;
-            let in_parts = pin && found.as_ref().is_ok_and(|(item, _)| item.upload.is_some());
-            // Of shards, or a set, a write took some before they were read, and others after.
             let is_torn = self.forms.keeps() && matches!(found, Err(Error::Unreadable(_)));
-            // If a write is under way, a part of the members may have it.
-            if self.is_quiet(place) && !in_parts && !is_torn {
-                return found.map(|(item, _)| self.noted(item, range, manner));
+            if !self.is_unsettled(place) && !is_torn {
+                return self.answered(place, found?, (range, pin), manner).await;
             }
+            drop(reading);
         }
         let _guard = self.hold_full(place).await?;
         let read = self.read(place, range, manner).await;
         if let Err(Error::Unreadable(_)) = read {
             self.suspect(place);
         }
-        let (item, form) = read?;
+        self.answered(place, read?, (range, pin), manner).await
+    }
+
+    /// What is given of a key that nobody writes meanwhile.
+    async fn answered(
+        self: &Rc<Self>,
+        place: &Place,
+        (item, form): (Item, Form),
+        (range, pin): (Range, bool),
+        manner: &Manner,
+    ) -> Result<Output> {
         if pin && item.upload.is_some() {
             return self.pin_everywhere(place, (item, form), manner).await.map(Output::Found);
         }

@@ -2,13 +2,14 @@
 //!
 //! Role: a store that has to read before it writes holds its key from its first poll until its
 //! record has a place in the log; whoever comes later waits in order. A transaction holds many keys, or
-//! everything. Place on the path: the first step of every operation on a key in the engine.
+//! everything. Readers of a key that nobody holds share it. Place on the path: the first step of every operation on a key in the engine.
 //!
 //! Invariants:
 //! * the order in which keys are given out is the order of the first polls;
 //! * whoever wants several keys of a partition gets its places in all of their queues at one instant, so
 //!   that no two wait for each other;
-//! * who holds everything is alone: those who came before have ended, those who came later wait.
+//! * who holds everything is alone: those who came before have ended, those who came later wait;
+//! * a key is given out when those who read it have ended, who all came before.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -47,7 +48,9 @@ struct Sole {
 #[derive(Default)]
 struct Queues {
     keys: BTreeMap<KeyId, VecDeque<Place>>,
-    /// Places in `keys`.
+    /// Those who read keys that nobody held.
+    readers: BTreeMap<KeyId, usize>,
+    /// Places in `keys`, and readers.
     places: usize,
     everything: VecDeque<Sole>,
 }
@@ -67,6 +70,12 @@ pub struct KeyGuard {
     order: Order,
 }
 
+/// A key that is read; dropping ends that.
+pub struct ReadGuard {
+    locks: Rc<KeyLocks>,
+    key: KeyId,
+}
+
 /// Everything held; dropping gives it back.
 pub struct EverythingGuard {
     locks: Rc<KeyLocks>,
@@ -79,6 +88,18 @@ impl KeyLocks {
     pub fn is_free(&self, slot: u16, fingerprint: u64) -> bool {
         let queues = self.queues.borrow();
         queues.everything.is_empty() && !queues.keys.contains_key(&(slot, fingerprint))
+    }
+
+    /// Reads a key beside others, if nobody holds or waits for it: who comes later waits until it is read.
+    #[must_use]
+    pub fn read(self: &Rc<Self>, slot: u16, fingerprint: u64) -> Option<ReadGuard> {
+        if !self.is_free(slot, fingerprint) {
+            return None;
+        }
+        let (key, mut queues) = ((slot, fingerprint), self.queues.borrow_mut());
+        *queues.readers.entry(key).or_default() += 1;
+        queues.places += 1;
+        Some(ReadGuard { locks: self.clone(), key })
     }
 
     /// True if a transaction holds a key.
@@ -167,8 +188,9 @@ impl KeyGuard {
         // Those who want everything and came later wait for this one.
         let is_late = self.order == Order::Behind
             && queues.everything.front().is_some_and(|sole| sole.ticket < self.ticket);
+        let is_read = queues.readers.contains_key(&self.key);
         let queue = queues.keys.get_mut(&self.key).expect("a queue lives while a ticket is in it");
-        if !is_late && queue.front().is_some_and(|place| place.ticket == self.ticket) {
+        if !is_late && !is_read && queue.front().is_some_and(|place| place.ticket == self.ticket) {
             return Poll::Ready(());
         }
         let place = queue.iter_mut().find(|place| place.ticket == self.ticket);
@@ -195,6 +217,26 @@ impl Drop for KeyGuard {
         for sole in queues.everything.iter_mut().filter(|sole| sole.ticket > self.ticket) {
             sole.before -= 1;
         }
+        let alone = queues.everything.front_mut().filter(|sole| sole.before == 0);
+        let alone = alone.and_then(|sole| sole.waker.take());
+        next.into_iter().chain(alone).for_each(Waker::wake);
+    }
+}
+
+impl Drop for ReadGuard {
+    fn drop(&mut self) {
+        let mut queues = self.locks.queues.borrow_mut();
+        let queues = &mut *queues;
+        let readers = queues.readers.get_mut(&self.key).expect("a key is read until its guards are dropped");
+        *readers -= 1;
+        let mut next = None;
+        if *readers == 0 {
+            queues.readers.remove(&self.key);
+            next = queues.keys.get_mut(&self.key).and_then(|queue| queue.front_mut()?.waker.take());
+        }
+        queues.places -= 1;
+        // A key is not read any more once somebody wants everything: all of these came later.
+        queues.everything.iter_mut().for_each(|sole| sole.before -= 1);
         let alone = queues.everything.front_mut().filter(|sole| sole.before == 0);
         let alone = alone.and_then(|sole| sole.waker.take());
         next.into_iter().chain(alone).for_each(Waker::wake);
@@ -297,6 +339,27 @@ mod tests {
         assert!(ready(next.as_mut()).is_none(), "one that came before has not ended");
         drop(beside);
         assert!(ready(next.as_mut()).is_some());
+    }
+
+    #[test]
+    fn who_reads_a_key_holds_up_those_who_want_it_later() {
+        let locks = Rc::new(KeyLocks::default());
+        let readers = [locks.read(0, 1).unwrap(), locks.read(0, 1).unwrap()];
+        assert!(locks.is_free(0, 1) && ready(pin!(locks.lock(0, 2))).is_some());
+        let mut write = pin!(locks.lock(0, 1));
+        assert!(ready(write.as_mut()).is_none(), "it is read");
+        assert!(locks.read(0, 1).is_none(), "somebody waits for it");
+        let mut everything = pin!(locks.lock_everything());
+        assert!(ready(everything.as_mut()).is_none() && locks.read(0, 3).is_none());
+        let [first, second] = readers;
+        drop(first);
+        assert!(ready(write.as_mut()).is_none(), "one reads it still");
+        drop(second);
+        let written = ready(write.as_mut()).expect("it is read");
+        assert!(ready(everything.as_mut()).is_none());
+        drop(written);
+        assert!(ready(everything.as_mut()).is_some());
+        assert!(locks.queues.borrow().readers.is_empty() && locks.queues.borrow().places == 0);
     }
 
     #[test]

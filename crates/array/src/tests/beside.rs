@@ -66,6 +66,40 @@ fn copies_of_the_next_version_are_not_taken_for_shards() {
     });
 }
 
+/// Pipelined GETs before DEL were answered that the key is not there, and before SET what that stored: members
+/// had it before they were asked.
+#[test]
+fn a_read_finds_what_a_later_write_takes_away() {
+    run(async |reactor| {
+        for length in [90, 700] {
+            let bench = bench(&reactor, Mechanism::Replication { copies: 3 });
+            let (array, late) = slow::open(&reactor, &bench).await;
+            let old = long(length, 1);
+            set(&array, "k", &old).await.unwrap();
+            // Reads take longer than writes.
+            late.iter().enumerate().for_each(|(at, late)| late.late_ns.set(at as u64 * LATE_NS));
+            let (read, stored) = join(
+                execute(&array, retrieve_op(DB, "k")),
+                execute(&array, store_op("k", Value::from(long(80, 2)))),
+            )
+            .await;
+            stored.unwrap();
+            let Ok(Output::Found(item)) = read else { panic!("{read:?}") };
+            assert_eq!(item.bytes, old, "{length} bytes");
+            let delete = Op::Delete { container: DB, key: b"k".to_vec(), condition: Condition::None };
+            let exist = || Op::Exist { container: DB, key: b"k".to_vec() };
+            let looks = join(execute(&array, exist()), execute(&array, range_op(10)));
+            let ((seen, read), deleted) = join(looks, execute(&array, delete)).await;
+            deleted.unwrap();
+            let (Ok(Output::Found(seen)), Ok(Output::Found(read))) = (seen, read) else {
+                panic!("it is there")
+            };
+            assert_eq!((seen.length, &read.bytes[..]), (80, &long(80, 2)[..10]));
+            assert_eq!(execute(&array, exist()).await, Err(Error::NotFound));
+        }
+    });
+}
+
 /// A reader was told that not enough of the key is left. One member was asked what it has of the key after
 /// the end of its life, and the others before.
 #[test]
