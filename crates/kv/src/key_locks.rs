@@ -2,7 +2,8 @@
 //!
 //! Role: a store that has to read before it writes holds its key from its first poll until its
 //! record has a place in the log; whoever comes later waits in order. A transaction holds many keys, or
-//! everything. Readers of a key that nobody holds share it. Place on the path: the first step of every operation on a key in the engine.
+//! everything. Readers of a key that nobody holds share it. Place on the path: the first step of every
+//! operation on a key in the engine.
 //!
 //! Invariants:
 //! * the order in which keys are given out is the order of the first polls;

@@ -66,8 +66,8 @@ fn copies_of_the_next_version_are_not_taken_for_shards() {
     });
 }
 
-/// Pipelined GETs before DEL were answered that the key is not there, and before SET what that stored: members
-/// had it before they were asked.
+/// Pipelined GETs before DEL were answered that the key is not there, and before SET what that stored:
+/// members had it before they were asked.
 #[test]
 fn a_read_finds_what_a_later_write_takes_away() {
     run(async |reactor| {
