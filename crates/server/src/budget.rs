@@ -28,6 +28,10 @@ const SEGMENTS: u64 = 2;
 const CLIENT_HALVES: u64 = 3;
 /// The least that the clients of a core may hold: a command of 6 MiB while others go on.
 const CLIENT_BYTES_MIN: u64 = 16 << 20;
+const _: () = assert!(
+    (CLIENT_BYTES_MIN / 8 * 3) as usize > plimsoll_kv::limits::RECORD_VALUE_BYTES_MAX + (1 << 20),
+    "a value of one record is held with the command that it is in"
+);
 /// What a key costs at most: its index entry and its share of checkpoints under way (bar 2 in
 /// `docs/benchmarks.md`: 22.4 bytes of the whole process were measured).
 pub const OBJECT_BYTES: u64 = 24;
