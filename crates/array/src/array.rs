@@ -7,7 +7,7 @@
 //! Invariants:
 //! * one fenced writer: this core orders the writes of each key (`key_locks`) and gives each a version whose
 //!   epoch is durable on the members before it is used;
-//! * a read sees no write that is under way: it waits for it, or reads again;
+//! * a read sees no write that is under way: it waits for those that came before, and later ones for it;
 //! * a write is acknowledged when it is durable on every member that the roster calls in; members that are
 //!   out are called so durably before (`membership`);
 //! * keys that may differ between members are made whole before anybody reads or writes them (`reconcile`).

@@ -37,8 +37,9 @@ impl Array {
         // A write that comes later waits for this, so that who asks first finds what was there first.
         if let Some(reading) = self.read_quiet(place) {
             let found = self.read(place, range, manner).await;
-            let is_torn = self.forms.keeps() && matches!(found, Err(Error::Unreadable(_)));
-            if !self.is_unsettled(place) && !is_torn {
+            // Too few shards, or too little of a set: looked at once more with the key held.
+            let is_lost = self.forms.keeps() && matches!(found, Err(Error::Unreadable(_)));
+            if !self.is_unsettled(place) && !is_lost {
                 return self.answered(place, found?, (range, pin), manner).await;
             }
             drop(reading);

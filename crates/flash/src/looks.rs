@@ -2,7 +2,8 @@
 //!
 //! Role: keeps the parts of a value that was replaced or deleted until every read that began before has come
 //! to pin them: who asks first gets what was there first, however long the read of its record takes. Place
-//! on the path: around the look-up of a retrieve; asked before a doomed upload ends.
+//! on the path: around the look-up of a retrieve; asked before a doomed upload ends. Writers do not wait for
+//! readers here, as in an array (`KeyLocks::read`): a record that was replaced stays readable, but for parts.
 //!
 //! Invariants: an upload that is doomed does not end before the reads end that were under way when that was
 //! first seen; reads that begin later do not keep it, for they cannot find it.

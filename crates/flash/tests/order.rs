@@ -3,36 +3,22 @@
 mod opening;
 
 use futures_util::future::join_all;
-use opening::{DISK_BYTES, live, open, run, world};
+use opening::{DATABASE, DISK_BYTES, live, open, run, store, world};
 use plimsoll_flash::Partition;
-use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, UploadId, Value};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, UploadId, Value};
 use std::rc::Rc;
 
-const DB: ContainerId = ContainerId(0);
 const KEYS: u8 = 8;
 
 fn name(number: u8) -> Vec<u8> {
     format!("key {number}").into_bytes()
 }
 
-fn store(key: Vec<u8>, value: Value) -> Op {
-    Op::Store {
-        container: DB,
-        key,
-        value,
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-        form: None,
-    }
-}
-
 /// A value of three parts that is not its key's yet.
 async fn upload(partition: &Rc<Partition>, key: &[u8], byte: u8) -> UploadId {
     let part = vec![byte; partition.part_bytes()];
     let length = 3 * part.len() as u64;
-    let op = Op::UploadBegin { container: DB, key: key.to_vec(), length, shared_bytes: 0, form: None };
+    let op = Op::UploadBegin { container: DATABASE, key: key.to_vec(), length, shared_bytes: 0, form: None };
     let Ok(Output::Upload(upload)) = run(partition, op).await else { panic!("an upload begins") };
     for _ in 0..3 {
         run(partition, Op::UploadPart { upload, key: key.to_vec(), bytes: part.clone() }).await.unwrap();
@@ -45,9 +31,9 @@ async fn upload(partition: &Rc<Partition>, key: &[u8], byte: u8) -> UploadId {
 #[test]
 fn a_read_finds_a_value_in_parts_that_a_later_write_takes_away() {
     let changes: [fn(Vec<u8>, UploadId) -> Op; 3] = [
-        |key, _| Op::Delete { container: DB, key, condition: Condition::None },
-        |key, _| store(key, b"short".to_vec().into()),
-        |key, other| store(key, Value::Upload(other)),
+        |key, _| Op::Delete { container: DATABASE, key, condition: Condition::None },
+        |key, _| store(key, b"short".to_vec().into(), Expiry::Never),
+        |key, other| store(key, Value::Upload(other), Expiry::Never),
     ];
     for change in changes {
         let world = world(DISK_BYTES);
@@ -56,10 +42,11 @@ fn a_read_finds_a_value_in_parts_that_a_later_write_takes_away() {
             let mut others = Vec::new();
             for number in 0..KEYS {
                 let first = upload(&partition, &name(number), number).await;
-                run(&partition, store(name(number), Value::Upload(first))).await.unwrap();
+                let first = store(name(number), Value::Upload(first), Expiry::Never);
+                run(&partition, first).await.unwrap();
                 others.push(upload(&partition, &name(number), 100).await);
             }
-            let get = |key| Op::Retrieve { container: DB, key, range: None, pin: true };
+            let get = |key| Op::Retrieve { container: DATABASE, key, range: None, pin: true };
             let pairs = (0..KEYS).flat_map(|number| {
                 let other = others[usize::from(number)];
                 [get(name(number)), change(name(number), other)]

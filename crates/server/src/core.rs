@@ -276,9 +276,9 @@ impl Core {
         self.connections.borrow().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// A connection holds other bytes than before. If all together hold too many, the one that holds
-    /// the most is cut. What is about to be given back counts no more: one is cut for it, not one after
-    /// the other until it has ended.
+    /// A connection holds other bytes than before. If all together hold too many, one is cut
+    /// ([`Connection::eviction_rank`]). What is about to be given back counts no more: one is cut for it, not
+    /// one after the other until it has ended.
     pub(crate) fn hold(&self, before: usize, now: usize) {
         self.set_held_bytes(self.held_bytes.get() - before + now);
         if now <= before {
@@ -289,16 +289,16 @@ impl Core {
             return;
         }
         let known = self.known_connections();
-        let largest = known.iter().filter(|connection| !connection.is_dead());
-        let Some(largest) = largest.max_by_key(|connection| connection.eviction_rank()) else { return };
+        let living = known.iter().filter(|connection| !connection.is_dead());
+        let Some(first) = living.max_by_key(|connection| connection.eviction_rank()) else { return };
         self.shared.core(self.reactor.core()).evicted.add(1);
         tracing::warn!(
-            client = largest.id,
-            bytes = largest.held_bytes(),
+            client = first.id,
+            bytes = first.held_bytes(),
             of = self.held_bytes.get(),
-            "clients hold too much memory: the connection that holds the most is cut"
+            "clients hold too much memory: one of them is cut"
         );
-        largest.cut();
+        first.cut();
     }
 
     /// True if clients hold less than half of what they may.

@@ -73,7 +73,7 @@ pub const QUERY_BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes that all connections of one core hold: commands being received and under way, replies that
 /// wait, names that are listened to, keys that are watched; `--memory` may allow less. From half of it on
-/// long commands come in one at a time. Above it the connection that holds the most is cut, so that
+/// long commands come in one at a time. Above it one is cut, first who stopped in the middle, so that
 /// no number of clients that send halves of commands or do not read can take the machine's memory.
 pub const CLIENT_BYTES_MAX: usize = 256 << 20;
 

@@ -34,20 +34,24 @@ async fn sends(bench: &Bench, bytes: Vec<u8>) -> Client {
     client
 }
 
+/// So many clients send a command of so many MiB each at the same instant, in values of so many bytes.
+async fn all_are_answered(bench: &Bench, count: usize, (mib, value_bytes): (usize, usize)) {
+    let mut clients = Vec::new();
+    for number in 0..count {
+        clients.push(sends(bench, long_command(&number.to_string(), mib, value_bytes)).await);
+    }
+    for client in &mut clients {
+        assert_eq!(show(&client.next().await.unwrap()), "+OK", "values of {value_bytes} bytes");
+    }
+    assert_eq!(cut(bench), 0);
+}
+
 /// Eight of 50 MiB within 256 MiB: three were cut, and told nothing.
 #[test]
 fn clients_that_send_long_commands_at_once_wait_for_each_other() {
     for value_bytes in [10 << 20, 1 << 20, 60_000] {
         run(setup(), move |bench| async move {
-            let mut clients = Vec::new();
-            for number in 0..8 {
-                let command = long_command(&number.to_string(), 10, value_bytes);
-                clients.push(sends(&bench, command).await);
-            }
-            for client in &mut clients {
-                assert_eq!(show(&client.next().await.unwrap()), "+OK", "values of {value_bytes} bytes");
-            }
-            assert_eq!(cut(&bench), 0);
+            all_are_answered(&bench, 8, (10, value_bytes)).await;
             bench.client().await.expect("EXISTS 0:0 7:0", ":2").await;
             assert!(held(&bench) < 2 << 20, "{} bytes", held(&bench));
         });
@@ -60,15 +64,7 @@ fn clients_that_are_many_wait_for_each_other_too() {
     let budget = Budget { client_bytes_max: 16 << 20, ..Budget::NOT_GIVEN };
     for value_bytes in [2 << 20, 60_000] {
         run(Setup { budget, ..setup() }, move |bench| async move {
-            let mut clients = Vec::new();
-            for number in 0..60 {
-                let command = long_command(&number.to_string(), 2, value_bytes);
-                clients.push(sends(&bench, command).await);
-            }
-            for client in &mut clients {
-                assert_eq!(show(&client.next().await.unwrap()), "+OK", "values of {value_bytes} bytes");
-            }
-            assert_eq!(cut(&bench), 0);
+            all_are_answered(&bench, 60, (2, value_bytes)).await;
         });
     }
 }

@@ -134,10 +134,7 @@ fn names_that_stand_with_the_server_count_among_what_a_client_holds() {
             bench.pause_ms(100).await;
             hostile.push(client);
         }
-        assert!(
-            bench.shared.sum(|counters| counters.evicted.get()) >= 1,
-            "the one that holds the most is cut"
-        );
+        assert!(bench.shared.sum(|counters| counters.evicted.get()) >= 1, "one of them is cut");
         assert!(held(&bench) <= 8 << 20);
         honest.expect("GET k", "v").await;
         drop(hostile);

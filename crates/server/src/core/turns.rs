@@ -104,13 +104,13 @@ impl Core {
     }
 
     /// True if the first in the line may go on.
-    fn has_turn(&self) -> bool {
+    fn lets_first_go(&self) -> bool {
         self.holds_little() || (self.turns.holder.get().is_none() && self.fits_one())
     }
 
     /// Clients hold less than before.
     pub(super) fn look_at_turns(&self) {
-        if self.has_turn() {
+        if self.lets_first_go() {
             self.turns.wake_first();
         }
     }
@@ -129,7 +129,7 @@ impl Turn {
             if is_first && core.holds_little() {
                 return turns.leave(self.number);
             }
-            if is_first && (core.has_turn() || now_ns >= stalled_ns) {
+            if is_first && (core.lets_first_go() || now_ns >= stalled_ns) {
                 turns.holder.set(Some(self.number));
                 turns.moved_ns.set(now_ns);
                 return turns.leave(self.number);
