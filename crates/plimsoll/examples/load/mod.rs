@@ -112,7 +112,8 @@ impl Line {
                     ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp)),
                     _ => None,
                 });
-                self.arrived = SystemTime::UNIX_EPOCH + stamp.expect("the kernel stamps what comes");
+                // A kernel begins to stamp a moment after the first socket asks for it; to be seen is later.
+                self.arrived = stamp.map_or_else(SystemTime::now, |stamp| SystemTime::UNIX_EPOCH + stamp);
                 message.bytes
             }
             Err(nix::errno::Errno::EAGAIN) => return false,
