@@ -353,11 +353,12 @@ impl Array {
     }
 
     /// Does a request to its end, though whoever asked may go away: half of it may stand on some members, and
-    /// the journal's slot and the key are held until all of it does.
+    /// the journal's slot and the key are held until all of it does. It gets its place among those of its key
+    /// at once: who asks later, and only looks, needs no task and would come first.
     async fn see_through(self: &Rc<Self>, request: Request) -> Result<Output> {
         let done = Rc::new((RefCell::new(None), WaitList::default()));
         let (array, told) = (self.clone(), done.clone());
-        self.spawn(Work::Kv, async move {
+        self.spawn_now(Work::Kv, async move {
             let result = array.dispatch(request).await;
             *told.0.borrow_mut() = Some(result);
             told.1.wake_all();

@@ -6,9 +6,9 @@
 use crate::core::Core;
 use crate::reply::Pinned;
 use crate::session::Upload;
-use crate::transaction::Transaction;
+use crate::transaction::{self, Transaction};
 use futures_util::future::Either;
-use plimsoll_kv::{LocalFuture, Op, Output, Payload, Result, Value};
+use plimsoll_kv::{ContainerId, LocalFuture, Op, Output, Payload, Result, Stats, Value};
 use std::rc::Rc;
 
 /// Where operations go.
@@ -69,6 +69,17 @@ impl Keyspace {
                 let deadline_ns = if may_be_late { 0 } else { self.core.volume.deadline_ns() };
                 Either::Left(self.core.clone().execute(op, deadline_ns))
             }
+        }
+    }
+
+    /// What a database holds.
+    pub(crate) async fn count(&self, container: ContainerId) -> Result<Stats> {
+        if self.transaction.is_none() {
+            return Ok(transaction::count(&self.core, std::iter::once(container)).await?[0]);
+        }
+        match self.execute(Op::Stats { container }).await? {
+            Output::Stats(stats) => Ok(stats),
+            _ => unreachable!("counting gives counters"),
         }
     }
 

@@ -2,9 +2,10 @@
 //!
 //! Role: made once at start, handed to every core. Invariants: each counter block has one writing
 //! core; the few numbers that several cores write (connections, client ids) are touched when a
-//! connection opens or closes, never by a request.
+//! connection opens or closes, never by a request; but for the turns of transactions over several partitions
+//! and of counts.
 //!
-//! Never: anything that a request has to wait for.
+//! Never: anything that another request has to wait for.
 
 use crate::budget::Budget;
 use crate::command;
@@ -12,6 +13,7 @@ use crate::config::{DebugCommand, Password};
 use crate::counters::{CoreCounters, Gauges};
 use crate::parameters::{Parameter, Parameters, Spec, Values};
 use crate::tls::Tls;
+use crate::transaction::Phases;
 use crate::volume::Geometry;
 use plimsoll_array::Policy;
 use plimsoll_flash::OnFull;
@@ -115,6 +117,8 @@ pub struct Shared {
     pub monitors: AtomicU64,
     /// Scripts that clients have sent, by their digests.
     pub scripts: command::RememberedScripts,
+    /// Who applies transactions, and who counts.
+    pub(crate) phases: Phases,
     connections: AtomicU64,
     next_client: AtomicU64,
     next_slow: AtomicU64,
@@ -129,6 +133,7 @@ impl Shared {
             host: OnceLock::new(),
             monitors: AtomicU64::new(0),
             scripts: command::RememberedScripts::default(),
+            phases: Phases::new(geometry.partitions),
             settings,
             geometry,
             cores: (0..cores).map(|_| CoreCounters::new(command::SLOTS.len())).collect(),

@@ -100,6 +100,28 @@ fn a_read_finds_what_a_later_write_takes_away() {
     });
 }
 
+/// A pipelined EXISTS after SET was answered 0, and after DEL 1: who only looked was asked at once, and who
+/// writes in a task of its own, which had not begun.
+#[test]
+fn a_look_finds_what_an_earlier_write_leaves() {
+    run(async |reactor| {
+        for length in [90, 700] {
+            let bench = bench(&reactor, Mechanism::Replication { copies: 3 });
+            let (array, late) = slow::open(&reactor, &bench).await;
+            late.iter().for_each(|late| late.late_ns.set(LATE_NS));
+            let exist = || execute(&array, Op::Exist { container: DB, key: b"k".to_vec() });
+            let (stored, seen) = join(set(&array, "k", &long(length, 1)), exist()).await;
+            stored.unwrap();
+            let Ok(Output::Found(seen)) = seen else { panic!("{seen:?}") };
+            assert_eq!(seen.length, length as u64);
+            let delete = Op::Delete { container: DB, key: b"k".to_vec(), condition: Condition::None };
+            let (deleted, seen) = join(execute(&array, delete), exist()).await;
+            deleted.unwrap();
+            assert_eq!(seen, Err(Error::NotFound), "{length} bytes");
+        }
+    });
+}
+
 /// A reader was told that not enough of the key is left. One member was asked what it has of the key after
 /// the end of its life, and the others before.
 #[test]

@@ -15,8 +15,9 @@ use crate::parameters::Parameter;
 use crate::reply::Reply;
 use crate::session::Connection;
 use crate::shared::Shared;
+use crate::transaction;
 use crate::volume::Question;
-use plimsoll_kv::{ContainerId, Op, Output, Stats};
+use plimsoll_kv::{ContainerId, Stats};
 use plimsoll_resp::Args;
 use std::fmt::Write;
 use std::rc::Rc;
@@ -338,11 +339,8 @@ fn latencystats(text: &mut String, core: &Core, _: &Facts) {
 }
 
 async fn keyspace(text: &mut String, core: &Rc<Core>) -> plimsoll_kv::Result<()> {
-    for database in 0..DATABASES {
-        let op = Op::Stats { container: ContainerId(database) };
-        let Output::Stats(Stats { keys, expiring_keys, .. }) = core.clone().execute(op, 0).await? else {
-            unreachable!("counting gives counters");
-        };
+    let counted = transaction::count(core, (0..DATABASES).map(ContainerId)).await?;
+    for (database, Stats { keys, expiring_keys, .. }) in counted.into_iter().enumerate() {
         if keys > 0 {
             lines!(text, "db{}:keys={},expires={},avg_ttl=0", database, keys, expiring_keys;);
         }

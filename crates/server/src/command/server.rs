@@ -8,16 +8,15 @@ use crate::limits::DATABASES;
 use crate::reply::Reply;
 use crate::session::Connection;
 use plimsoll_kv::transaction::Held;
-use plimsoll_kv::{ContainerId, Op, Output};
+use plimsoll_kv::{ContainerId, Op};
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
 pub(super) fn dbsize(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
     let (keyspace, container) = (connection.keyspace(), connection.database.get());
     Run::Alone(Box::pin(async move {
-        match keyspace.execute(Op::Stats { container }).await {
-            Ok(Output::Stats(stats)) => Reply::Integer(stats.keys as i64),
-            Ok(_) => unreachable!("counting gives counters"),
+        match keyspace.count(container).await {
+            Ok(stats) => Reply::Integer(stats.keys as i64),
             Err(error) => Reply::failed(&error),
         }
     }))

@@ -6,6 +6,7 @@
 //!
 //! Invariants: either everything is committed or nothing; what is held is given back in either case.
 
+use super::phases::{Phase, Side};
 use super::{Key, Transaction, is_left_to_the_next_start};
 use crate::limits::STEP_RETRY_NS;
 use futures_util::future::join_all;
@@ -128,11 +129,17 @@ impl Transaction {
 
     /// Lets the participants apply what they prepared, and the others give back what they hold.
     async fn apply(&self, participants: Vec<u16>) {
+        let action = |partition: u16| match participants.contains(&partition) {
+            true => Action::Apply,
+            false => Action::Release,
+        };
+        let applying = Phase::enter(&self.core, Side::Applying).await;
         let held = std::mem::take(&mut *self.partitions.borrow_mut());
-        let each = held.into_iter().map(|partition| {
-            let applies = participants.contains(&partition);
-            self.finish(partition, if applies { Action::Apply } else { Action::Release })
-        });
+        let tried = join_all(held.iter().map(|partition| self.step(*partition, action(*partition)))).await;
+        // What has to be tried again keeps nobody from counting.
+        drop(applying);
+        let each = held.into_iter().zip(tried);
+        let each = each.map(|(partition, tried)| self.finish(partition, action(partition), tried));
         let applied = join_all(each).await.into_iter().all(|applied| applied);
         self.permit.borrow_mut().take();
         if applied && let Some(id) = self.id.get() {
@@ -140,9 +147,9 @@ impl Transaction {
         }
     }
 
-    /// Does the last step at a partition; false if that is left to the next start.
-    async fn finish(&self, partition: u16, action: Action) -> bool {
-        while let Err(error) = self.step(partition, action.clone()).await {
+    /// Does the last step at a partition, which was tried; false if that is left to the next start.
+    async fn finish(&self, partition: u16, action: Action, mut tried: Result<Output>) -> bool {
+        while let Err(error) = tried {
             if is_left_to_the_next_start(&error) {
                 // What it prepared is durable: the next start applies it.
                 tracing::warn!(partition, %error, "a committed transaction is not applied here yet");
@@ -150,6 +157,7 @@ impl Transaction {
             }
             tracing::error!(partition, %error, "a committed transaction is applied again");
             self.core.reactor.sleep_ns(STEP_RETRY_NS).await;
+            tried = self.step(partition, action.clone()).await;
         }
         true
     }

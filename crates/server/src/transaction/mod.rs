@@ -4,7 +4,8 @@
 //! Role: stands where the volume stands while EXEC, MSET and their kin run, so that commands do in it what
 //! they do elsewhere. What they write is kept in memory (`overlay`) until the end (`commit`). Place on the
 //! path: between a command and the volume. What has been applied is forgotten later (`forget`); what is left
-//! of transactions when the server dies is brought to its end at the next start (`resolve`).
+//! of transactions when the server dies is brought to its end at the next start (`resolve`). Who counts keys
+//! does so between transactions (`phases`).
 //!
 //! Invariants:
 //! * everything that is read or written is held, from before the first read until after the last write has
@@ -18,9 +19,11 @@ mod commit;
 mod database;
 mod forget;
 mod overlay;
+mod phases;
 mod resolve;
 
 pub(crate) use forget::{Forgetting, forget_applied};
+pub(crate) use phases::{Phases, count};
 pub(crate) use resolve::resolve;
 
 use crate::core::Core;

@@ -5,8 +5,10 @@
 //! nobody was told; it is given up. What has been applied is forgotten when nobody will ask any more.
 //!
 //! Invariants: presumed abort; nothing is forgotten before every participant has durably applied. Until a
-//! transaction is resolved its keys are held, and only they wait.
+//! transaction is resolved its keys are held, and only they wait; and who counts keys, until all that had
+//! prepared were looked at once.
 
+use super::phases::Phase;
 use crate::core::Core;
 use crate::limits::{STEP_RETRY_NS, STEPS_IN_FLIGHT_MAX};
 use futures_util::future::join_all;
@@ -19,12 +21,15 @@ const TOGETHER: usize = STEPS_IN_FLIGHT_MAX / 2;
 
 /// Brings the transactions of a partition to their ends.
 pub(crate) async fn resolve(core: Rc<Core>, partition: u16) {
+    let mut starting = Some(Phase::of_a_start(&core));
     loop {
-        match resolve_once(&core, partition).await {
+        match resolve_once(&core, partition, &mut starting).await {
             Ok(true) => return,
             Ok(false) => {}
             Err(error) => tracing::warn!(partition, %error, "asking for a transaction again"),
         }
+        // What has to be tried again keeps nobody from counting.
+        starting.take();
         if core.is_stopping() {
             return;
         }
@@ -32,13 +37,14 @@ pub(crate) async fn resolve(core: Rc<Core>, partition: u16) {
     }
 }
 
-/// True if nothing is left.
-async fn resolve_once(core: &Rc<Core>, partition: u16) -> Result<bool> {
+/// True if nothing is left. What was prepared is looked at first, and then the start is no phase any more.
+async fn resolve_once(core: &Rc<Core>, partition: u16, starting: &mut Option<Phase>) -> Result<bool> {
     let outstanding = match step(core, partition, None, Action::Outstanding).await? {
         Output::Outstanding(outstanding) => outstanding,
         _ => unreachable!("it was asked for what is outstanding"),
     };
-    in_turn(outstanding, async |known| resolve_one(core, partition, known).await).await
+    let one = async |known: &Outstanding| resolve_one(core, partition, known).await;
+    in_turn(outstanding, one, || drop(starting.take())).await
 }
 
 /// Does something with each transaction, several at a time; whether all are done with. Clients wait for the
@@ -46,12 +52,20 @@ async fn resolve_once(core: &Rc<Core>, partition: u16) -> Result<bool> {
 async fn in_turn(
     outstanding: Vec<Outstanding>,
     one: impl AsyncFn(&Outstanding) -> Result<bool>,
+    held_are_done: impl FnOnce(),
 ) -> Result<bool> {
     let (held, applied): (Vec<_>, Vec<_>) =
         outstanding.into_iter().partition(|known| known.status == Status::Prepared);
+    let of_held = several(&held, &one).await;
+    held_are_done();
+    let of_applied = several(&applied, &one).await;
+    of_held.and_then(|all| Ok(of_applied? && all))
+}
+
+/// One that cannot be resolved yet holds up no other.
+async fn several(known: &[Outstanding], one: &impl AsyncFn(&Outstanding) -> Result<bool>) -> Result<bool> {
     let mut resolved = Ok(true);
-    for some in held.chunks(TOGETHER).chain(applied.chunks(TOGETHER)) {
-        // One that cannot be resolved yet holds up no other.
+    for some in known.chunks(TOGETHER) {
         for done in join_all(some.iter().map(|known| one(known))).await {
             resolved = resolved.and_then(|all| Ok(done? && all));
         }
@@ -139,7 +153,7 @@ mod tests {
                 _ => Ok(true),
             }
         };
-        let mut done = Box::pin(in_turn(applied.chain(held).collect(), one));
+        let mut done = Box::pin(in_turn(applied.chain(held).collect(), one, || {}));
         let resolved = loop {
             if let Some(resolved) = done.as_mut().now_or_never() {
                 break resolved;
