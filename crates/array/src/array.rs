@@ -353,12 +353,11 @@ impl Array {
     }
 
     /// Does a request to its end, though whoever asked may go away: half of it may stand on some members, and
-    /// the journal's slot and the key are held until all of it does. It gets its place among those of its key
-    /// at once: who asks later, and only looks, needs no task and would come first.
+    /// the journal's slot and the key are held until all of it does. Tasks begin in the order of requests.
     async fn see_through(self: &Rc<Self>, request: Request) -> Result<Output> {
         let done = Rc::new((RefCell::new(None), WaitList::default()));
         let (array, told) = (self.clone(), done.clone());
-        self.spawn_now(Work::Kv, async move {
+        self.spawn(Work::Kv, async move {
             let result = array.dispatch(request).await;
             *told.0.borrow_mut() = Some(result);
             told.1.wake_all();
@@ -451,13 +450,10 @@ pub fn geometry(value_bytes_max: usize, part_bytes: usize) -> (usize, usize) {
     (value_bytes_max - HEADER_BYTES, shares / PART_ALIGN * PART_ALIGN)
 }
 
-/// True if nothing is half done when a request is given up.
+/// True if nothing is half done when a request is given up, and no key has its turn: what reads a key is
+/// begun in a task, as what writes it is, or it would come first.
 fn only_looks(op: &Op) -> bool {
-    match op {
-        Op::Retrieve { pin, .. } => !pin,
-        Op::Exist { .. } | Op::List { .. } | Op::Scan { .. } | Op::Stats { .. } | Op::Sync => true,
-        op => matches!(op, Op::RetrievePart { .. }),
-    }
+    matches!(op, Op::List { .. } | Op::Scan { .. } | Op::Stats { .. } | Op::Sync | Op::RetrievePart { .. })
 }
 
 /// What a store makes of the time at which its key expires.

@@ -10,24 +10,13 @@ use std::rc::Rc;
 impl Array {
     /// Starts a task that the array's end waits for.
     pub(crate) fn spawn(self: &Rc<Self>, work: Work, task: impl Future<Output = ()> + 'static) {
-        let counted = self.counted(task);
-        self.reactor.spawn(work, counted);
-    }
-
-    /// The same, begun within the task that calls.
-    pub(crate) fn spawn_now(self: &Rc<Self>, work: Work, task: impl Future<Output = ()> + 'static) {
-        let counted = self.counted(task);
-        self.reactor.spawn_now(work, counted);
-    }
-
-    fn counted<T: Future<Output = ()>>(self: &Rc<Self>, task: T) -> impl Future<Output = ()> + use<T> {
         let array = self.clone();
         self.tasks.set(self.tasks.get() + 1);
-        async move {
+        self.reactor.spawn(work, async move {
             task.await;
             array.tasks.set(array.tasks.get() - 1);
             array.tasks_ended.wake_all();
-        }
+        });
     }
 
     /// Sleeps until then, or until the array is to end.

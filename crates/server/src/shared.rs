@@ -2,10 +2,10 @@
 //!
 //! Role: made once at start, handed to every core. Invariants: each counter block has one writing
 //! core; the few numbers that several cores write (connections, client ids) are touched when a
-//! connection opens or closes, never by a request; but for the turns of transactions over several partitions
-//! and of counts.
+//! connection opens or closes, never by a request.
 //!
-//! Never: anything that another request has to wait for.
+//! Never: anything that a request has to wait for, but for the turns of transactions over several partitions
+//! and of counts.
 
 use crate::budget::Budget;
 use crate::command;

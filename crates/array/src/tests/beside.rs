@@ -100,8 +100,8 @@ fn a_read_finds_what_a_later_write_takes_away() {
     });
 }
 
-/// A pipelined EXISTS after SET was answered 0, and after DEL 1: who only looked was asked at once, and who
-/// writes in a task of its own, which had not begun.
+/// A pipelined EXISTS after SET was answered 0, and after DEL 1: who only looked began at once, and who
+/// writes in a task of its own, later.
 #[test]
 fn a_look_finds_what_an_earlier_write_leaves() {
     run(async |reactor| {

@@ -89,7 +89,6 @@ fn what_was_read_before_says_what_has_to_go() {
             let bench = members(&reactor, small, Some(large), true);
             let array = bench.open().await;
             set(&array, "k", &long(400, 1)).await.unwrap();
-            settled(&reactor).await; // What the opening began is done, too.
             bench.asked();
             set(&array, "k", &long(4, 2)).await.unwrap();
             let pieces = small.form().roles() as u64;
