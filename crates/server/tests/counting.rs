@@ -12,7 +12,7 @@ const SLOW: Delay = Delay { fixed_ns: 20_000, byte_ps: 0 };
 /// Times that the writers do their part.
 const ROUNDS: usize = 60;
 
-/// Stores and deletes twenty keys as one; renames a key of another database to and fro.
+/// Stores and deletes twenty keys as one.
 async fn write(bench: Bench, done: Rc<Cell<usize>>) {
     let mut c = bench.client().await;
     let keys: Vec<String> = (0..20).map(|number| format!("k{number}")).collect();
@@ -27,6 +27,7 @@ async fn write(bench: Bench, done: Rc<Cell<usize>>) {
     done.set(done.get() + 1);
 }
 
+/// Renames the one key of another database, round and round.
 async fn rename(bench: Bench, done: Rc<Cell<usize>>) {
     let mut c = bench.client().await;
     c.expect("SELECT 3", "+OK").await;

@@ -1,6 +1,6 @@
 //! Reads beside writes, and beside the end of a key's life, over members that take their time.
 
-use super::bench::{Bench, DB, bytes, execute, retrieve_op, run, set, store_op};
+use super::bench::{Bench, DB, bytes, del, execute, retrieve_op, run, set, store_op};
 use super::parts::long;
 use super::slow;
 use crate::placement;
@@ -86,10 +86,9 @@ fn a_read_finds_what_a_later_write_takes_away() {
             stored.unwrap();
             let Ok(Output::Found(item)) = read else { panic!("{read:?}") };
             assert_eq!(item.bytes, old, "{length} bytes");
-            let delete = Op::Delete { container: DB, key: b"k".to_vec(), condition: Condition::None };
             let exist = || Op::Exist { container: DB, key: b"k".to_vec() };
             let looks = join(execute(&array, exist()), execute(&array, range_op(10)));
-            let ((seen, read), deleted) = join(looks, execute(&array, delete)).await;
+            let ((seen, read), deleted) = join(looks, del(&array, "k")).await;
             deleted.unwrap();
             let (Ok(Output::Found(seen)), Ok(Output::Found(read))) = (seen, read) else {
                 panic!("it is there")
@@ -114,8 +113,7 @@ fn a_look_finds_what_an_earlier_write_leaves() {
             stored.unwrap();
             let Ok(Output::Found(seen)) = seen else { panic!("{seen:?}") };
             assert_eq!(seen.length, length as u64);
-            let delete = Op::Delete { container: DB, key: b"k".to_vec(), condition: Condition::None };
-            let (deleted, seen) = join(execute(&array, delete), exist()).await;
+            let (deleted, seen) = join(del(&array, "k"), exist()).await;
             deleted.unwrap();
             assert_eq!(seen, Err(Error::NotFound), "{length} bytes");
         }

@@ -112,7 +112,8 @@ impl Line {
                     ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp)),
                     _ => None,
                 });
-                // A kernel begins to stamp a moment after the first socket asks for it; to be seen is later.
+                // A kernel begins to stamp a moment after the first socket asks. Until then what counts is
+                // when this sees it, which is later.
                 self.arrived = stamp.map_or_else(SystemTime::now, |stamp| SystemTime::UNIX_EPOCH + stamp);
                 message.bytes
             }

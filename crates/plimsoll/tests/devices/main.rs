@@ -2,6 +2,7 @@
 //! the server is killed, and every acknowledged write is there.
 #![allow(clippy::disallowed_methods)] // A server in a process of its own lives in real time.
 
+mod counting;
 mod custom;
 mod load;
 mod packing;

@@ -5,6 +5,9 @@
 //! last step of a transaction of several partitions (`commit`), around what a start has to bring to its end
 //! (`resolve`), and around a count of whole databases.
 //!
+//! This is group mutual exclusion (Joung, PODC 1998) of two groups, as fair as phase-fair locks (Brandenburg
+//! and Anderson, ECRTS 2009).
+//!
 //! Invariants:
 //! * nobody counts while somebody applies;
 //! * neither side waits for more than one turn of the other: who comes while the other side waits does not
@@ -39,15 +42,15 @@ impl Side {
 }
 
 #[derive(Debug, Default)]
-struct Turns {
+struct State {
     inside: [usize; 2],
     waiting: [usize; 2],
     /// How often those who waited were let in.
     let_in: [u64; 2],
 }
 
-impl Turns {
-    /// Comes in: nothing; or what [`Turns::is_in`] is to be asked with.
+impl State {
+    /// Comes in: nothing; or what [`State::is_in`] is to be asked with.
     fn arrive(&mut self, side: Side) -> Option<u64> {
         let (own, other) = (side as usize, side.other() as usize);
         if self.inside[other] == 0 && self.waiting[other] == 0 {
@@ -82,15 +85,15 @@ impl Turns {
 
 /// The turns of a server.
 #[derive(Debug)]
-pub(crate) struct Phases(Mutex<Turns>);
+pub(crate) struct Phases(Mutex<State>);
 
 impl Phases {
     /// At the start, each partition has to bring to its end what a crash has left ([`Phase::of_a_start`]).
     pub(crate) fn new(partitions: u16) -> Phases {
-        Phases(Mutex::new(Turns { inside: [usize::from(partitions), 0], ..Turns::default() }))
+        Phases(Mutex::new(State { inside: [usize::from(partitions), 0], ..State::default() }))
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("nobody panics while holding it")
     }
 }
@@ -105,7 +108,7 @@ pub(crate) struct Phase {
 impl Phase {
     /// Waits for the turn of a side, and is part of it.
     pub(crate) async fn enter(core: &Core, side: Side) -> Phase {
-        let ticket = core.shared.phases.turns().arrive(side);
+        let ticket = core.shared.phases.state().arrive(side);
         let phase = Phase { shared: core.shared.clone(), side, ticket };
         while phase.waits() {
             core.reactor.sleep_ns(LOOK_NS).await;
@@ -119,13 +122,13 @@ impl Phase {
     }
 
     fn waits(&self) -> bool {
-        self.ticket.is_some_and(|ticket| !self.shared.phases.turns().is_in(self.side, ticket))
+        self.ticket.is_some_and(|ticket| !self.shared.phases.state().is_in(self.side, ticket))
     }
 }
 
 impl Drop for Phase {
     fn drop(&mut self) {
-        self.shared.phases.turns().leave(self.side, self.ticket);
+        self.shared.phases.state().leave(self.side, self.ticket);
     }
 }
 
@@ -165,43 +168,43 @@ mod tests {
 
     #[test]
     fn sides_take_turns_and_nobody_overtakes() {
-        let mut turns = Turns::default();
-        assert_eq!([turns.arrive(Applying), turns.arrive(Applying)], [None, None]);
-        let counts = turns.arrive(Counting).expect("somebody applies");
-        let applies = turns.arrive(Applying).expect("somebody waits to count");
-        turns.leave(Applying, None);
-        assert!(!turns.is_in(Counting, counts));
-        turns.leave(Applying, None);
-        assert!(turns.is_in(Counting, counts) && !turns.is_in(Applying, applies));
-        let later = turns.arrive(Counting).expect("somebody waits to apply");
-        turns.leave(Counting, Some(counts));
-        assert!(turns.is_in(Applying, applies) && !turns.is_in(Counting, later));
-        turns.leave(Applying, Some(applies));
-        assert!(turns.is_in(Counting, later));
-        turns.leave(Counting, Some(later));
-        assert_eq!((turns.inside, turns.waiting), ([0, 0], [0, 0]));
+        let mut state = State::default();
+        assert_eq!([state.arrive(Applying), state.arrive(Applying)], [None, None]);
+        let counts = state.arrive(Counting).expect("somebody applies");
+        let applies = state.arrive(Applying).expect("somebody waits to count");
+        state.leave(Applying, None);
+        assert!(!state.is_in(Counting, counts));
+        state.leave(Applying, None);
+        assert!(state.is_in(Counting, counts) && !state.is_in(Applying, applies));
+        let later = state.arrive(Counting).expect("somebody waits to apply");
+        state.leave(Counting, Some(counts));
+        assert!(state.is_in(Applying, applies) && !state.is_in(Counting, later));
+        state.leave(Applying, Some(applies));
+        assert!(state.is_in(Counting, later));
+        state.leave(Counting, Some(later));
+        assert_eq!((state.inside, state.waiting), ([0, 0], [0, 0]));
     }
 
     #[test]
     fn who_goes_before_its_turn_is_waited_for_no_more() {
-        let mut turns = Turns::default();
-        assert_eq!(turns.arrive(Counting), None);
-        let applies = turns.arrive(Applying);
-        let counts = turns.arrive(Counting);
-        turns.leave(Applying, applies);
-        turns.leave(Counting, None);
-        assert!(turns.is_in(Counting, counts.expect("somebody waited to apply")));
-        turns.leave(Counting, counts);
-        assert_eq!(turns.arrive(Applying), None);
+        let mut state = State::default();
+        assert_eq!(state.arrive(Counting), None);
+        let applies = state.arrive(Applying);
+        let counts = state.arrive(Counting);
+        state.leave(Applying, applies);
+        state.leave(Counting, None);
+        assert!(state.is_in(Counting, counts.expect("somebody waited to apply")));
+        state.leave(Counting, counts);
+        assert_eq!(state.arrive(Applying), None);
     }
 
     #[test]
     fn nobody_counts_before_all_partitions_of_a_start_are_done() {
         let phases = Phases::new(2);
-        let counts = phases.turns().arrive(Counting).expect("two have to be done");
-        phases.turns().leave(Applying, None);
-        assert!(!phases.turns().is_in(Counting, counts));
-        phases.turns().leave(Applying, None);
-        assert!(phases.turns().is_in(Counting, counts));
+        let counts = phases.state().arrive(Counting).expect("two have to be done");
+        phases.state().leave(Applying, None);
+        assert!(!phases.state().is_in(Counting, counts));
+        phases.state().leave(Applying, None);
+        assert!(phases.state().is_in(Counting, counts));
     }
 }

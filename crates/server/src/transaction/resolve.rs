@@ -47,7 +47,7 @@ async fn resolve_once(core: &Rc<Core>, partition: u16, starting: &mut Option<Pha
     in_turn(outstanding, one, || drop(starting.take())).await
 }
 
-/// Does something with each transaction, several at a time; whether all are done with. Clients wait for the
+/// Does something with each transaction; whether all are done with. Clients wait for the
 /// keys of those that were prepared, and for nothing of those that were applied: these come last.
 async fn in_turn(
     outstanding: Vec<Outstanding>,
@@ -56,14 +56,14 @@ async fn in_turn(
 ) -> Result<bool> {
     let (held, applied): (Vec<_>, Vec<_>) =
         outstanding.into_iter().partition(|known| known.status == Status::Prepared);
-    let of_held = several(&held, &one).await;
+    let of_held = each_of(&held, &one).await;
     held_are_done();
-    let of_applied = several(&applied, &one).await;
+    let of_applied = each_of(&applied, &one).await;
     of_held.and_then(|all| Ok(of_applied? && all))
 }
 
-/// One that cannot be resolved yet holds up no other.
-async fn several(known: &[Outstanding], one: &impl AsyncFn(&Outstanding) -> Result<bool>) -> Result<bool> {
+/// Several at a time. One that cannot be resolved yet holds up no other.
+async fn each_of(known: &[Outstanding], one: &impl AsyncFn(&Outstanding) -> Result<bool>) -> Result<bool> {
     let mut resolved = Ok(true);
     for some in known.chunks(TOGETHER) {
         for done in join_all(some.iter().map(|known| one(known))).await {
