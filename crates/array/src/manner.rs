@@ -4,7 +4,7 @@
 //! durability, of which class, within which transaction. Place on the path: every request to a member.
 //!
 //! Invariants: what the array writes is durable when it says so, on every member; what a transaction holds
-//! is asked for within it.
+//! is asked for within it, or by who changes nothing and waits for nobody.
 
 use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{Class, ContainerId, Durability, Op, Request, TransactionId};
@@ -13,9 +13,19 @@ use plimsoll_kv::{Class, ContainerId, Durability, Op, Request, TransactionId};
 #[derive(Clone)]
 pub(crate) struct Manner {
     request: Request,
-    /// The transaction that holds the keys: on the members, too.
-    within: Option<TransactionId>,
+    order: Order,
     partition: u16,
+}
+
+/// When keys are read that somebody may hold.
+#[derive(Clone, Copy)]
+enum Order {
+    /// After those who hold them.
+    InTurn,
+    /// By the transaction that holds them: on the members, too.
+    Within(TransactionId),
+    /// As they are now, whoever holds them.
+    Aside,
 }
 
 impl Manner {
@@ -24,12 +34,15 @@ impl Manner {
         let Request { tenant, class, deadline_ns: _, durability, lifetime, op: _ } = *request;
         // Members are waited for: a write that one refused because it is late others would have made.
         let request = Request { tenant, class, deadline_ns: 0, durability, lifetime, op: Op::Sync };
-        Manner { request, within: None, partition: 0 }
+        Manner { request, order: Order::InTurn, partition: 0 }
     }
 
     /// The transaction that asks, if one does.
     pub(crate) fn transaction(&self) -> Option<TransactionId> {
-        self.within
+        match self.order {
+            Order::Within(id) => Some(id),
+            Order::InTurn | Order::Aside => None,
+        }
     }
 
     /// What is promised of what is written.
@@ -39,7 +52,12 @@ impl Manner {
 
     /// The same, of a transaction.
     pub(crate) fn within(&self, partition: u16, id: TransactionId) -> Manner {
-        Manner { within: Some(id), partition, ..self.clone() }
+        Manner { order: Order::Within(id), partition, ..self.clone() }
+    }
+
+    /// The same for who waits for nobody's keys.
+    pub(crate) fn aside(&self, partition: u16) -> Manner {
+        Manner { order: Order::Aside, partition, ..self.clone() }
     }
 
     /// Whether somebody waits.
@@ -49,7 +67,7 @@ impl Manner {
 
     /// True for what a transaction asks.
     pub(crate) fn is_within(&self) -> bool {
-        self.within.is_some()
+        self.transaction().is_some()
     }
 
     /// Reads a key.
@@ -61,9 +79,11 @@ impl Manner {
         pin: bool,
     ) -> Request {
         let key = key.to_vec();
-        let Some(id) = self.within else { return self.request(Op::Retrieve { container, key, range, pin }) };
+        if let Order::InTurn = self.order {
+            return self.request(Op::Retrieve { container, key, range, pin });
+        }
         let action = Action::Retrieve { container, key, range, pin };
-        self.request(Op::Transaction { partition: self.partition, id: Some(id), action })
+        self.request(Op::Transaction { partition: self.partition, id: self.transaction(), action })
     }
 
     /// A request of the array's own, that nobody waits for.

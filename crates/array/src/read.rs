@@ -87,7 +87,7 @@ impl Array {
         manner: &Manner,
     ) -> Result<(Item, Form)> {
         let (roles, told) = match self.is_unsettled(place) {
-            true => self.newest_roles(place).await?,
+            true => self.newest_roles(place, manner).await?,
             false => (self.reading_order(place), None),
         };
         let is_look = range == Some((0, 0));
@@ -178,14 +178,19 @@ impl Array {
 
     /// A request to a member, which has to answer in time if others have what it holds.
     pub(crate) async fn in_time(&self, device: Rc<dyn Device>, request: Request) -> Result<Completion> {
-        let answered = device.execute(request);
+        let mut answered = device.execute(request);
         if self.roles == 1 {
             return answered.await;
         }
-        match select(answered, pin!(self.reactor.sleep_ns(STALL_NS))).await {
-            Either::Left((result, _)) => result,
-            Either::Right(_) => {
-                Err(Error::ReadOnly(format!("it has not answered for {} seconds", STALL_NS / 1_000_000_000)))
+        loop {
+            match select(&mut answered, pin!(self.reactor.sleep_ns(STALL_NS))).await {
+                Either::Left((result, _)) => return result,
+                // It may wait for one of these, and not for the member.
+                Either::Right(_) if !self.transactions.have_all_ended() => {}
+                Either::Right(_) => {
+                    let seconds = STALL_NS / 1_000_000_000;
+                    return Err(Error::ReadOnly(format!("it has not answered for {seconds} seconds")));
+                }
             }
         }
     }

@@ -195,8 +195,13 @@ impl Array {
 
     /// Who has the newest version that can be read of a held key that could not be made whole, and what that
     /// was made into; all, if none has any.
-    pub(crate) async fn newest_roles(self: &Rc<Self>, place: &Place) -> Result<(Vec<usize>, Option<Form>)> {
-        let told = self.ask_all(place, Proof::Record).await?;
+    pub(crate) async fn newest_roles(
+        self: &Rc<Self>,
+        place: &Place,
+        manner: &Manner,
+    ) -> Result<(Vec<usize>, Option<Form>)> {
+        // Who holds it on the members, too, asks as who holds it (seed 732).
+        let told = self.ask_all_in(place, Proof::Record, manner).await?;
         let roles = self.newest_whole(&told);
         let form = told.iter().find(|(role, _)| roles.contains(role)).and_then(|(_, told)| told.form());
         Ok(if roles.is_empty() { (self.all_roles(), None) } else { (roles, form) })

@@ -94,9 +94,19 @@ pub(crate) enum Proof {
 impl Array {
     /// What each member that is in has of a key, by role.
     pub(crate) async fn ask_all(self: &Rc<Self>, place: &Place, proof: Proof) -> Result<Vec<(usize, Told)>> {
+        self.ask_all_in(place, proof, &Manner::background()).await
+    }
+
+    /// The same in a manner.
+    pub(crate) async fn ask_all_in(
+        self: &Rc<Self>,
+        place: &Place,
+        proof: Proof,
+        manner: &Manner,
+    ) -> Result<Vec<(usize, Told)>> {
         let each = (0..self.roles).filter_map(|role| {
             let device = self.readable(self.member_of(place, role))?;
-            Some(async move { (role, self.ask(&device, place, role, proof).await) })
+            Some(async move { (role, self.ask_in(&device, (place, role), proof, manner).await) })
         });
         let told = join_all(each.collect::<Vec<_>>()).await;
         told.into_iter().map(|(role, told)| Ok((role, told?))).collect()
@@ -110,7 +120,16 @@ impl Array {
         role: usize,
         proof: Proof,
     ) -> Result<Told> {
-        let manner = Manner::background();
+        self.ask_in(device, (place, role), proof, &Manner::background()).await
+    }
+
+    async fn ask_in(
+        self: &Rc<Self>,
+        device: &Rc<dyn Device>,
+        (place, role): (&Place, usize),
+        proof: Proof,
+        manner: &Manner,
+    ) -> Result<Told> {
         let range = if proof == Proof::Start { Some((0, 0)) } else { None };
         let told = |result: Result<Option<Told>>| match result {
             // It went, or expired, since it was found.
@@ -120,13 +139,13 @@ impl Array {
         };
         loop {
             let found = async {
-                let piece = self.read_piece(device, place, role, range, &manner).await?;
+                let piece = self.read_piece(device, place, role, range, manner).await?;
                 let header = match piece.header {
                     _ if proof == Proof::All && piece.item.upload.is_some() => {
-                        Some(self.prove_in_parts(device, place, role, &manner).await?.0)
+                        Some(self.prove_in_parts(device, place, role, manner).await?.0)
                     }
                     Some(header) => Some(header),
-                    None => self.header_in_parts(device, place, role, &manner).await?,
+                    None => self.header_in_parts(device, place, role, manner).await?,
                 };
                 let expiry_ms = piece.item.expiry_ms;
                 Ok(header.map(|Header { version, form, is_stub, .. }| Told::Found {

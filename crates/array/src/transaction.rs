@@ -8,7 +8,7 @@
 //! * an intent names the members that have it, beside the partitions: after a crash those that are there find
 //!   out whether all of them had prepared (`resolve`);
 //! * what one member has applied all will;
-//! * a transaction of this partition alone is forgotten when every member has durably applied it.
+//! * what empties a container by itself is forgotten when every member has durably applied it.
 
 use crate::array::{Array, Place};
 use crate::manner::Manner;
@@ -52,9 +52,14 @@ impl Transactions {
         self.wake();
     }
 
+    /// True if none that was found at the start holds its keys any more.
+    pub(crate) fn have_all_ended(&self) -> bool {
+        self.unresolved.borrow().is_empty()
+    }
+
     /// Waits until all that were found have ended, or `gives_up` says so.
     pub(crate) async fn all_ended(&self, gives_up: impl Fn() -> bool) {
-        let done = || self.unresolved.borrow().is_empty() || gives_up();
+        let done = || self.have_all_ended() || gives_up();
         self.resolved.wait_for(|| done().then_some(())).await;
     }
 
@@ -92,7 +97,11 @@ impl Array {
             Action::Retrieve { container, key, range, pin } => {
                 self.retrieve_held(named?, &self.place(container, &key)?, range, pin, manner).await
             }
-            Action::Commit { writes } => self.commit(named?, writes, manner).await,
+            // Several devices do not write at one instant.
+            Action::Commit { writes } => {
+                self.prepare(named?, vec![self.partition], writes, manner).await?;
+                Ok(Output::Status(Status::Prepared))
+            }
             Action::Prepare { participants, writes } => {
                 self.prepare(named?, participants, writes, manner).await.map(|_| Output::Done)
             }
@@ -220,18 +229,6 @@ impl Array {
         Ok(Output::Found(item))
     }
 
-    /// Writes held keys on every member, all or none.
-    async fn commit(self: &Rc<Self>, id: TransactionId, writes: Vec<Op>, manner: &Manner) -> Result<Output> {
-        if writes.is_empty() {
-            return self.release(id, manner).await;
-        }
-        self.prepare(id, vec![self.partition], writes, manner).await?;
-        self.apply(id, manner).await?;
-        self.transactions.applied.borrow_mut().push(id);
-        self.forget_soon();
-        Ok(Output::Done)
-    }
-
     async fn prepare(
         self: &Rc<Self>,
         id: TransactionId,
@@ -272,11 +269,16 @@ impl Array {
         let Output::Held(id) = self.hold_for(None, Held::everything(), manner).await? else {
             return Err(WRONG_OUTPUT);
         };
-        let cleared = self.commit(id, vec![Op::Clear { container }], manner).await;
-        if cleared.is_err() {
+        if let Err(error) =
+            self.prepare(id, vec![self.partition], vec![Op::Clear { container }], manner).await
+        {
             let _ = self.release(id, manner).await;
+            return Err(error);
         }
-        cleared
+        self.apply(id, manner).await?;
+        self.transactions.applied.borrow_mut().push(id);
+        self.forget_soon();
+        Ok(Output::Done)
     }
 
     async fn apply(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {

@@ -6,7 +6,7 @@
 //! * every key is told once: by the member that holds its first copy, or, if that is not in, by the next that
 //!   holds one.
 
-use crate::array::Array;
+use crate::array::{Array, Place};
 use crate::manner::Manner;
 use crate::open::background;
 use crate::placement::{self, ARRAY_CONTAINERS};
@@ -14,10 +14,20 @@ use crate::read::WRONG_OUTPUT;
 use crate::told::{Proof, Told};
 use futures_util::future::try_join_all;
 use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, Stats};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Keys of a page.
 pub(crate) const PAGE_KEYS: usize = 256;
+
+/// Unsettled keys that a count looks at together.
+const LOOKS: usize = 32;
+
+/// An unsettled key, as members told it to who counts.
+struct Looked {
+    place: Place,
+    told: Vec<(usize, Told)>,
+}
 
 /// Where the keys of a primary are told: a member, and its container.
 pub(crate) struct Source {
@@ -160,17 +170,26 @@ impl Array {
         unsettled.iter().filter(|(of, _)| *of == container).map(|(_, key)| key.clone()).collect()
     }
 
-    /// The counters of a container: keys once, bytes of all their copies.
+    /// The counters of a container: keys once, bytes of all their copies. It waits for nobody's keys: who
+    /// holds some may wait for who counts.
     pub(crate) async fn stats(self: &Rc<Self>, container: ContainerId, manner: &Manner) -> Result<Output> {
+        let mut looked_at = BTreeMap::new();
         let mut sum = loop {
             let unsettled = self.unsettled_of(container);
-            let counted = self.count_keys(container, &unsettled, manner).await?;
-            // What was made whole meanwhile may be counted as what it was, or what it is.
-            if let Some(counted) = counted
-                && self.unsettled_of(container) == unsettled
-            {
+            let new = unsettled.iter().filter(|key| !looked_at.contains_key(*key));
+            let new: Vec<Vec<u8>> = new.take(LOOKS).cloned().collect();
+            if !new.is_empty() {
+                let looks = new.into_iter().map(|key| self.look_aside(container, key, manner));
+                looked_at.extend(try_join_all(looks).await?);
+                continue;
+            }
+            // What was made whole meanwhile is told as it is by now.
+            looked_at.retain(|key, _| unsettled.contains(key));
+            let counted = self.count_keys(container, &looked_at, manner).await?;
+            if let (Some(counted), true) = (counted, self.unsettled_of(container) == unsettled) {
                 break counted;
             }
+            looked_at.clear();
         };
         for member in 0..self.count() {
             let Some(device) = self.readable(member) else { continue };
@@ -181,12 +200,24 @@ impl Array {
         Ok(Output::Stats(sum))
     }
 
+    /// What members have of a key, whoever holds it.
+    async fn look_aside(
+        self: &Rc<Self>,
+        container: ContainerId,
+        key: Vec<u8>,
+        manner: &Manner,
+    ) -> Result<(Vec<u8>, Looked)> {
+        let (place, aside) = (self.place(container, &key)?, manner.aside(self.partition));
+        let told = self.ask_all_in(&place, Proof::Record, &aside).await?;
+        Ok((key, Looked { place, told }))
+    }
+
     /// Keys as they are told, with the unsettled ones as they should be told; nothing if others tell them by
     /// now.
     async fn count_keys(
         self: &Rc<Self>,
         container: ContainerId,
-        unsettled: &[Vec<u8>],
+        unsettled: &BTreeMap<Vec<u8>, Looked>,
         manner: &Manner,
     ) -> Result<Option<Stats>> {
         let (mut sum, mut tellers) = (Stats::default(), Vec::new());
@@ -198,14 +229,12 @@ impl Array {
             sum.expiring_keys += stats.expiring_keys;
             tellers.push(member);
         }
-        for key in unsettled {
-            let place = self.place(container, key)?;
-            let told = self.ask_all(&place, Proof::Record).await?;
-            let is_teller = |role: usize| self.member_of(&place, role) == tellers[place.primary];
+        for Looked { place, told } in unsettled.values() {
+            let is_teller = |role: usize| self.member_of(place, role) == tellers[place.primary];
             let Some((_, at_source)) = told.iter().find(|(role, _)| is_teller(*role)) else {
                 return Ok(None);
             };
-            let right = self.right(&told);
+            let right = self.right(told);
             let is_there = |told: &Told| u64::from(*told != Told::Absent);
             let expires = |told: &Told| u64::from(told.expiry_ms().is_some());
             let count = |right: u64, told: u64, sum: u64| (sum + right).saturating_sub(told);

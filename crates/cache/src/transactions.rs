@@ -16,7 +16,7 @@
 use crate::changes::Changing;
 use crate::device::Cache;
 use crate::planted::{Bug, is_planted};
-use plimsoll_kv::transaction::{Action, Held};
+use plimsoll_kv::transaction::{Action, Held, Status};
 use plimsoll_kv::{Completion, ContainerId, Op, Output, Request, Result, TransactionId};
 use std::rc::Rc;
 
@@ -81,14 +81,14 @@ impl Cache {
         result
     }
 
-    /// A step that ends a transaction here. What it held is free afterwards, also if this is given up
-    /// half-way: a later step of it is one of a transaction that was not seen to begin.
+    /// A step that ends a transaction here, unless it only prepares. What it held is free afterwards, also if
+    /// this is given up half-way: a later step of it is one of a transaction that was not seen to begin.
     async fn end(&self, id: TransactionId, holding: Option<Holding>, request: Request) -> Result<Completion> {
         let unknown = holding.is_none().then(|| self.begin_unknown_change());
         let result = self.below.clone().execute(request).await;
-        if result.is_err()
-            && let Some(holding) = holding
-        {
+        let has_ended =
+            !matches!(result, Err(_) | Ok(Completion { output: Output::Status(Status::Prepared), .. }));
+        if let (false, Some(holding)) = (has_ended, holding) {
             self.held.borrow_mut().insert(id, holding);
         }
         drop(unknown);

@@ -151,7 +151,7 @@ impl Partition {
             Action::Hold(held) => self.hold_for(id, &held).await,
             Action::Outstanding => self.outstanding().await,
             Action::Retrieve { container, key, range, pin } => {
-                self.retrieve_held(named?, container, &key, range, pin).await
+                self.retrieve_held(id, container, &key, range, pin).await
             }
             Action::Commit { writes } => self.commit_alone(named?, writes, lifetime, durability).await,
             Action::Prepare { participants, writes } => {
@@ -164,34 +164,39 @@ impl Partition {
         }
     }
 
-    /// Looks whether a transaction holds a key.
-    fn check_held(&self, id: TransactionId, container: ContainerId, key: &[u8]) -> Result<()> {
+    /// Looks whether a transaction holds a key, and since when.
+    fn check_held(&self, id: TransactionId, container: ContainerId, key: &[u8]) -> Result<u64> {
         let open = self.transactions.open.borrow();
         let holding = open.get(&id).ok_or(UNKNOWN)?;
         if holding.everything.is_some() || holding.ids.contains(&self.place(container, key).lock_id()) {
-            return Ok(());
+            return Ok(holding.since_ms);
         }
         Err(Error::Invalid("a key that the transaction does not hold"))
     }
 
+    /// Reads a key that a transaction holds; or, for nobody's, whoever holds it.
     async fn retrieve_held(
         self: &Rc<Self>,
-        id: TransactionId,
+        id: Option<TransactionId>,
         container: ContainerId,
         key: &[u8],
         range: Option<(u64, u64)>,
         pin: bool,
     ) -> Result<Output> {
-        self.check_held(id, container, key)?;
-        let since_ms = self.transactions.open.borrow().get(&id).map_or(0, |holding| holding.since_ms);
-        let place = self.place(container, key);
+        let since_ms = match id {
+            Some(id) => self.check_held(id, container, key)?,
+            None => self.now_ms(),
+        };
         let extent = if range == Some((0, 0)) { Extent::Head } else { Extent::Whole };
         loop {
+            let place = self.place(container, key);
             let found = match self.find(&place, key, extent).await? {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
                 Lookup::Found(found) if found.is_expired(since_ms) => {
-                    self.expire_held(&place, key).await?;
+                    if id.is_some() {
+                        self.expire_held(&place, key).await?;
+                    }
                     Err(Error::NotFound)
                 }
                 Lookup::Found(found) => {
@@ -259,8 +264,7 @@ impl Partition {
         }
         // Too much for one frame: what is durable before it begins is done to its end after a crash.
         self.prepare_intent(id, vec![self.layout.partition], clears, writes).await?;
-        self.apply_prepared(id).await?;
-        self.forget_applied(id).await
+        Ok(Output::Status(Status::Prepared))
     }
 
     async fn prepare_writes(

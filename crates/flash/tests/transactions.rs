@@ -197,7 +197,10 @@ async fn large_transaction(partition: &Rc<Partition>) {
     writes.extend((0..MANY).map(|number| put(&format!("k{number}"), &[number as u8; 500])));
     writes.push(store(OTHER, "long", Value::Upload(upload)));
     writes.push(store(OTHER, "after", Value::from(b"new".to_vec())));
-    step(partition, Some(id), Action::Commit { writes }).await.unwrap();
+    let prepared = step(partition, Some(id), Action::Commit { writes }).await;
+    assert_eq!(prepared, Ok(Output::Status(Status::Prepared)), "it takes several frames");
+    step(partition, Some(id), Action::Apply).await.unwrap();
+    step(partition, Some(id), Action::Forget).await.unwrap();
 }
 
 /// Looks whether all of it is there, or none; gives which.

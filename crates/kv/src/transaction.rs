@@ -52,7 +52,8 @@ pub enum Action {
     /// Holds keys, as soon as those who hold them have given them back. Gives
     /// [`Output::Held`](crate::Output::Held). The first partition is asked without an identity.
     Hold(Held),
-    /// Reads a held key, as [`Op::Retrieve`] does.
+    /// Reads a held key, as [`Op::Retrieve`] does. Without an identity it reads what is committed of any key,
+    /// and waits for nobody who holds it: a layer above counts so, while nobody applies.
     Retrieve {
         /// Where.
         container: ContainerId,
@@ -63,7 +64,9 @@ pub enum Action {
         /// If the value stands in parts, keep them until [`Op::Unpin`].
         pin: bool,
     },
-    /// Writes held keys, all or none, and gives back what is held: the transaction writes nowhere else.
+    /// Writes held keys, all or none, and gives back what is held: the transaction writes nowhere else. Where
+    /// that takes several writes to a device, or to several, it prepares, which commits it, and gives
+    /// [`Status::Prepared`]: [`Action::Apply`] does the writes then.
     /// Writes are stores of bytes or uploads, deletes, changes of expiry and clears, without conditions;
     /// clears come first, and a key stands in them once.
     Commit {

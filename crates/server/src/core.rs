@@ -245,6 +245,11 @@ impl Core {
         self.stopping.get()
     }
 
+    /// It stops, and no connection is left.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.is_stopping() && self.connections.borrow().is_empty()
+    }
+
     /// A connection has come to one of the addresses.
     fn open(self: &Rc<Self>, socket: Socket, local: SocketAddr, tls: Option<&Tls>) {
         let counters = self.shared.core(self.reactor.core());

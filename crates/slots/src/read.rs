@@ -89,6 +89,25 @@ impl Slots {
         }
     }
 
+    /// Reads a key as it is, whoever holds it.
+    pub(crate) async fn retrieve_aside(
+        &self,
+        (container, key): (ContainerId, &[u8]),
+        range: Range,
+        pin: bool,
+    ) -> Result<Output> {
+        loop {
+            let (of, live) = self.live(container, key, self.clock.now_ms())?;
+            if let Some(item) = self.read_live(&of, &live, range, pin).await? {
+                return Ok(Output::Found(item));
+            }
+            let (now_of, now_live) = self.live(container, key, self.clock.now_ms())?;
+            if now_of == of && now_live.sequence == live.sequence {
+                return Err(self.misplaced(&of, &live));
+            }
+        }
+    }
+
     /// Reads a key that a transaction holds.
     pub(crate) async fn retrieve_kept(
         &self,

@@ -270,9 +270,12 @@ impl Slots {
             Op::Transaction { partition, id, action: Action::Hold(held) } => {
                 self.hold(*partition, *id, held).await
             }
-            Op::Transaction { id, action: Action::Retrieve { container, key, range, pin }, .. } => {
-                self.retrieve_held(*id, *container, key, *range, *pin).await
+            Op::Transaction { id: None, action: Action::Retrieve { container, key, range, pin }, .. } => {
+                self.retrieve_aside((*container, key), *range, *pin).await
             }
+            Op::Transaction {
+                id: Some(id), action: Action::Retrieve { container, key, range, pin }, ..
+            } => self.retrieve_held(*id, *container, key, *range, *pin).await,
             _ => return None,
         })
     }

@@ -123,13 +123,13 @@ impl Slots {
 
     pub(crate) async fn retrieve_held(
         &self,
-        id: Option<TransactionId>,
+        id: TransactionId,
         container: ContainerId,
         key: &[u8],
         range: Option<(u64, u64)>,
         pin: bool,
     ) -> Result<Output> {
-        let since_ms = self.holding(id.ok_or(UNKNOWN)?, |holding| {
+        let since_ms = self.holding(id, |holding| {
             let holds = holding.everything.is_some() || holding.ids.contains(&Slots::lock_id(container, key));
             holds.then_some(holding.since_ms)
         })?;

@@ -4,7 +4,7 @@ use super::bench::{Bench, DB, bytes, execute, get, run, set, wish_op};
 use super::parts::{long, upload_as};
 use super::scripts::Step::{Delete, Set, Wish};
 use super::scripts::{Leavings, Script, crash, held, roles_of, settled};
-use super::together::{hold, step};
+use super::together::{commit, hold, step};
 use crate::{Array, Mechanism, MemberState, Policy, SizeRange};
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::transaction::Action;
@@ -83,7 +83,7 @@ fn what_the_array_does_not_have_is_refused_and_changes_nothing() {
         assert_eq!(execute(&array, wish("k", b"other", Form::Copies(4))).await, Err(refused.clone()));
         let id = hold(&array, &["k"]).await;
         let writes = vec![wish("k", b"other", Form::Shards { data: 2, parities: 1 })];
-        assert_eq!(step(&array, Some(id), Action::Commit { writes }).await, Err(refused));
+        assert_eq!(commit(&array, id, writes).await, Err(refused));
         step(&array, Some(id), Action::Release).await.unwrap();
         assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"value"[..]));
     });
@@ -97,7 +97,7 @@ fn transactions_store_what_is_wished_for() {
         for [a, b] in [[SPLIT, ONE], [ONE, SPLIT], [TWO, TWO], [ONE, ONE]] {
             let id = hold(&array, &["a", "b"]).await;
             let writes = vec![wish("a", &long(300, 1), a), wish("b", &long(4, 2), b)];
-            step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+            commit(&array, id, writes).await.unwrap();
             assert_eq!(bytes(&array, "a").await, Some(long(300, 1)));
             assert_eq!(bytes(&array, "b").await, Some(long(4, 2)));
             assert_eq!(roles_of(&bench, "a").await, (0..a.roles()).collect::<Vec<_>>());

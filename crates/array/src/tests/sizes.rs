@@ -4,11 +4,10 @@ use super::bench::{Bench, DB, bytes, del, execute, get, keys, run, set, store_op
 use super::parts::{long, pin, read, upload};
 use super::scripts::Step::{Delete, Set};
 use super::scripts::{Leavings, Script, crash, held, roles_of, settled};
-use super::together::{delete, hold, step, write};
+use super::together::{commit, delete, hold, write};
 use crate::placement;
 use crate::{Mechanism, MemberState, Policy, SizeRange};
 use futures_util::future::{join_all, select};
-use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{Condition, Expiry, Op, Output, Value};
 use plimsoll_reactor::Reactor;
 use std::pin::pin;
@@ -76,7 +75,7 @@ fn transactions_change_what_a_key_is_made_into() {
             let lengths = [[10, 200], [200, 10], [50, 50], [300, 300]][round];
             let id = hold(&array, &["a", "b"]).await;
             let writes = vec![write("a", &long(lengths[0], 1)), write("b", &long(lengths[1], 2))];
-            step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+            commit(&array, id, writes).await.unwrap();
             for (key, length) in ["a", "b"].into_iter().zip(lengths) {
                 let seed = if key == "a" { 1 } else { 2 };
                 assert_eq!(bytes(&array, key).await, Some(long(length, seed)));
@@ -96,7 +95,7 @@ fn transactions_change_what_a_key_is_made_into() {
         let held: Vec<&str> = names.iter().map(String::as_str).collect();
         let id = hold(&array, &held).await;
         let writes = held.iter().map(|name| write(name, &long(500, 6))).collect();
-        step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+        commit(&array, id, writes).await.unwrap();
         array.finish_all_kept().await;
         for name in held {
             assert_eq!(roles_of(&bench, name).await, [0, 1, 2, 3, 4]);
@@ -104,7 +103,7 @@ fn transactions_change_what_a_key_is_made_into() {
         }
         let id = hold(&array, &["a", "b"]).await;
         let writes = vec![delete("a"), write("b", b"small")];
-        step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+        commit(&array, id, writes).await.unwrap();
         settled(&reactor).await;
         assert_eq!(roles_of(&bench, "a").await, Vec::<usize>::new());
         assert_eq!(roles_of(&bench, "b").await, [0, 1]);

@@ -6,6 +6,7 @@ use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::transaction::{Action, Held, Status};
 use plimsoll_kv::{Condition, Error, Op, Output, Result, TransactionId, Value};
 use plimsoll_reactor::Work;
+use std::cell::Cell;
 use std::rc::Rc;
 
 pub(super) async fn step(array: &Rc<Array>, id: Option<TransactionId>, action: Action) -> Result<Output> {
@@ -18,6 +19,13 @@ pub(super) async fn hold(array: &Rc<Array>, keys: &[&str]) -> TransactionId {
         Ok(Output::Held(id)) => id,
         other => panic!("{other:?}"),
     }
+}
+
+/// Writes and gives back what is held.
+pub(super) async fn commit(array: &Rc<Array>, id: TransactionId, writes: Vec<Op>) -> Result<Output> {
+    let prepared = step(array, Some(id), Action::Commit { writes }).await?;
+    assert_eq!(prepared, Output::Status(Status::Prepared));
+    step(array, Some(id), Action::Apply).await
 }
 
 pub(super) fn write(key: &str, value: &[u8]) -> Op {
@@ -42,16 +50,35 @@ fn writes_of_a_transaction_happen_together_and_nobody_sees_them_before() {
         });
         reactor.sleep_ns(1_000_000).await;
         let writes = vec![delete("a"), write("b", b"2")];
-        assert_eq!(step(&array, Some(id), Action::Commit { writes }).await, Ok(Output::Done));
+        assert_eq!(commit(&array, id, writes).await, Ok(Output::Done));
         assert_eq!(bytes(&array, "b").await.as_deref(), Some(&b"2"[..]));
         reactor.sleep_ns(1_000_000).await;
         assert_eq!(bytes(&array, "a").await.as_deref(), Some(&b"later"[..]));
         let id = hold(&array, &["a"]).await;
         let writes = vec![write("b", b"3")];
-        assert!(matches!(step(&array, Some(id), Action::Commit { writes }).await, Err(Error::Invalid(_))));
+        assert!(matches!(commit(&array, id, writes).await, Err(Error::Invalid(_))));
         assert_eq!(step(&array, Some(id), Action::Release).await, Ok(Output::Done));
         assert!(matches!(step(&array, Some(id), Action::Release).await, Err(Error::Invalid(_))));
         set(&array, "a", b"free").await.unwrap();
+    });
+}
+
+/// Found by an audit: who counted waited for the keys of who waited until nobody counts.
+#[test]
+fn a_count_waits_for_nobodys_keys() {
+    run(async |reactor| {
+        let array = Bench::new(&reactor, 3, 2).open().await;
+        set(&array, "a", b"1").await.unwrap();
+        let id = hold(&array, &["a", "b"]).await;
+        for key in ["a", "b"] {
+            array.suspect(&array.place(DB, key.as_bytes()).unwrap());
+        }
+        assert_eq!(keys(&array).await, 1);
+        let writes = vec![write("a", b"2"), write("b", b"2")];
+        let prepared = step(&array, Some(id), Action::Commit { writes }).await;
+        assert_eq!((prepared, keys(&array).await), (Ok(Output::Status(Status::Prepared)), 1));
+        step(&array, Some(id), Action::Apply).await.unwrap();
+        assert_eq!(keys(&array).await, 2);
     });
 }
 
@@ -66,7 +93,7 @@ fn a_container_is_emptied_by_who_holds_everything() {
             panic!("held")
         };
         let writes = vec![Op::Clear { container: DB }, write("k", b"after")];
-        step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+        commit(&array, id, writes).await.unwrap();
         assert_eq!(keys(&array).await, 1);
         assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"after"[..]));
     });
@@ -80,7 +107,7 @@ fn a_member_that_fails_in_a_transaction_is_out_and_the_others_go_on() {
         let id = hold(&array, &["a", "b"]).await;
         bench.members[1].set_policy(FaultPolicy::From(1));
         let writes = vec![write("a", b"1"), write("b", b"2")];
-        step(&array, Some(id), Action::Commit { writes }).await.unwrap();
+        commit(&array, id, writes).await.unwrap();
         assert_eq!(array.status().members[1].state, MemberState::Out);
         assert_eq!(bytes(&array, "a").await.as_deref(), Some(&b"1"[..]));
         assert_eq!(bytes(&array, "b").await.as_deref(), Some(&b"2"[..]));
@@ -131,6 +158,42 @@ fn a_member_comes_in_after_the_transactions_that_were_found_have_ended() {
     });
 }
 
+/// Members were taken out, as if they did not answer, while a transaction waited for other partitions.
+#[test]
+fn who_waits_for_a_transaction_that_was_found_does_not_blame_the_members() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        set(&array, "k", b"old").await.unwrap();
+        let id = hold(&array, &["k"]).await;
+        let prepare = Action::Prepare { participants: vec![0, 1], writes: vec![write("k", b"new")] };
+        step(&array, Some(id), prepare).await.unwrap();
+        let array = bench.open().await;
+        let (reader, read) = (array.clone(), Rc::new(Cell::new(None)));
+        let told = read.clone();
+        reactor.spawn(Work::Kv, async move { told.set(bytes(&reader, "k").await) });
+        reactor.sleep_ns(60_000_000_000).await;
+        assert!(array.status().members.iter().all(|member| member.state == MemberState::In));
+        assert_eq!(read.take(), None);
+        step(&array, Some(id), Action::Apply).await.unwrap();
+        reactor.sleep_ns(1_000_000_000).await;
+        assert_eq!(read.take().as_deref(), Some(&b"new"[..]));
+    });
+}
+
+/// It asked as somebody else, and waited for itself, where members may differ (seed 732).
+#[test]
+fn a_transaction_reads_what_it_holds_though_members_may_differ() {
+    run(async |reactor| {
+        let array = Bench::new(&reactor, 3, 2).open().await;
+        set(&array, "a", b"1").await.unwrap();
+        let id = hold(&array, &["a"]).await;
+        array.suspect(&array.place(DB, b"a").unwrap());
+        let read = Action::Retrieve { container: DB, key: b"a".to_vec(), range: None, pin: false };
+        assert!(matches!(step(&array, Some(id), read).await, Ok(Output::Found(item)) if item.bytes == b"1"));
+    });
+}
+
 /// A transaction used to go on where fewer members took its shards than it takes to read them.
 #[test]
 fn a_transaction_without_enough_members_for_its_shards_is_refused() {
@@ -143,7 +206,7 @@ fn a_transaction_without_enough_members_for_its_shards_is_refused() {
             bench.members[member].set_policy(FaultPolicy::From(1));
         }
         let writes = vec![write("k", b"new")];
-        let refused = step(&array, Some(id), Action::Commit { writes }).await;
+        let refused = commit(&array, id, writes).await;
         assert!(
             matches!(&refused, Err(Error::ReadOnly(what)) if what.contains("fewer than 3")),
             "{refused:?}"

@@ -63,6 +63,9 @@ impl Memory {
         if action == Action::Outstanding {
             return Ok(Output::Outstanding(Vec::new())); // Nothing outlives the memory.
         }
+        if let (Action::Retrieve { container, key, range, pin }, None) = (&action, id) {
+            return state.retrieve(*container, key, *range, *pin);
+        }
         let id = id.ok_or(UNKNOWN)?;
         match action {
             Action::Retrieve { container, key, range, pin } => {

@@ -1,8 +1,9 @@
 //! The end of a transaction.
 //!
-//! With one partition to write at, one request does it. With several, all prepare; when all have, durably,
-//! the transaction is committed, the partitions apply what they prepared, and its client is told. When that
-//! is durable everywhere they forget it (`forget`).
+//! With one partition to write at, one request does it, if that is one write there. Otherwise each prepares;
+//! when all have, durably, the transaction is committed, they apply what they prepared, and its client is
+//! told. When that is durable everywhere they forget it (`forget`). Who counts keys sees nothing of it or all
+//! (`phases`): so one of several databases prepares, too.
 //!
 //! Invariants: either everything is committed or nothing; what is held is given back in either case.
 
@@ -10,7 +11,7 @@ use super::phases::{Phase, Side};
 use super::{Key, Transaction, is_left_to_the_next_start};
 use crate::limits::STEP_RETRY_NS;
 use futures_util::future::join_all;
-use plimsoll_kv::transaction::Action;
+use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{Form, Op, Output, Result, UploadId, Value};
 use std::collections::BTreeMap;
 
@@ -89,9 +90,10 @@ impl Transaction {
             writes.iter().filter_map(Op::upload).map(move |upload| (partition, upload)).collect::<Vec<_>>()
         };
         let stored: Vec<(u16, UploadId)> = writes.iter().flat_map(uploads_of).collect();
-        let committed = match writes.len() {
-            0 | 1 => self.commit_at_one(writes.into_iter().next()).await,
-            _ => self.commit_at_several(writes).await,
+        let committed = if writes.len() > 1 || is_of_several_databases(&writes) {
+            self.commit_at_several(writes).await
+        } else {
+            self.commit_at_one(writes.into_iter().next()).await
         };
         if committed.is_ok() {
             stored.iter().for_each(|upload| drop(self.uploads.borrow_mut().remove(upload)));
@@ -102,9 +104,13 @@ impl Transaction {
     async fn commit_at_one(&self, share: Option<(u16, Vec<Op>)>) -> Result<()> {
         let mut committed = Ok(());
         if let Some((partition, writes)) = share {
-            committed = self.step(partition, Action::Commit { writes }).await.map(|_| ());
-            if committed.is_ok() {
-                self.partitions.borrow_mut().retain(|held| *held != partition);
+            match self.step(partition, Action::Commit { writes }).await {
+                Ok(Output::Status(Status::Prepared)) => {
+                    self.apply(vec![partition]).await;
+                    return Ok(());
+                }
+                Ok(_) => self.partitions.borrow_mut().retain(|held| *held != partition),
+                Err(error) => committed = Err(error),
             }
         }
         self.release().await;
@@ -194,4 +200,14 @@ impl Transaction {
             tracing::debug!(%error, "an upload was given up already");
         }
     }
+}
+
+/// True if more than one database is written.
+fn is_of_several_databases(writes: &BTreeMap<u16, Vec<Op>>) -> bool {
+    let mut databases = writes.values().flatten().map(|write| match write {
+        Op::Clear { container } => *container,
+        write => write.place().expect("every other write has a key").0,
+    });
+    let first = databases.next();
+    databases.any(|database| Some(database) != first)
 }

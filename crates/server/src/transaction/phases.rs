@@ -1,8 +1,8 @@
-//! Who applies transactions over several partitions and who counts keys of one device, in turns: such a count
-//! sees each of these transactions at all of its partitions, or at none.
+//! Who applies transactions that take several writes and who counts keys, in turns: a count sees each of
+//! these transactions whole, or nothing of it.
 //!
-//! Role: what several partitions apply as one is not applied at one instant. Place on the path: around the
-//! last step of a transaction of several partitions (`commit`), around what a start has to bring to its end
+//! Role: what several partitions, or devices, apply as one is not applied at one instant. Place on the path:
+//! around the last step of such a transaction (`commit`), around what a start has to bring to its end
 //! (`resolve`), and around a count of whole databases.
 //!
 //! This is group mutual exclusion (Joung, PODC 1998) of two groups, as fair as phase-fair locks (Brandenburg
@@ -132,9 +132,7 @@ impl Drop for Phase {
     }
 }
 
-/// What databases hold. Of one device each transaction that it applies at several partitions is seen whole or
-/// not at all. An array looks at keys whose copies differ, which a transaction may hold: counting there is no
-/// turn, as it would wait for who waits for it.
+/// What databases hold: each transaction is seen whole or not at all.
 ///
 /// # Errors
 /// Those of a partition.
@@ -142,18 +140,10 @@ pub(crate) async fn count(
     core: &Rc<Core>,
     databases: impl Iterator<Item = ContainerId>,
 ) -> Result<Vec<Stats>> {
-    let ops = databases.map(|container| Op::Stats { container });
-    let mut counted = Vec::new();
-    if core.shared.settings.policy.is_some() {
-        for op in ops {
-            counted.push(core.clone().execute(op, 0).await);
-        }
-    } else {
-        let _counting = Phase::enter(core, Side::Counting).await;
-        let requests = ops.map(|op| Request::new(Durability::Async, op));
-        counted =
-            join_all(requests.map(|request| core.volume.clone().execute_for_transaction(request))).await;
-    }
+    let _counting = Phase::enter(core, Side::Counting).await;
+    let requests = databases.map(|container| Request::new(Durability::Async, Op::Stats { container }));
+    let counted =
+        join_all(requests.map(|request| core.volume.clone().execute_for_transaction(request))).await;
     let stats = counted.into_iter().map(|counted| match counted? {
         Output::Stats(stats) => Ok(stats),
         _ => unreachable!("counting gives counters"),

@@ -30,7 +30,8 @@ pub(crate) async fn resolve(core: Rc<Core>, partition: u16) {
         }
         // What has to be tried again keeps nobody from counting.
         starting.take();
-        if core.is_stopping() {
+        // Until the last client has gone, one may wait for what is held.
+        if core.has_stopped() {
             return;
         }
         core.reactor.sleep_ns(STEP_RETRY_NS).await;

@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pub(super) fills: bool,
     /// It makes room then.
     pub(super) evicts: bool,
+    /// What is committed is applied.
+    pub(super) applies: bool,
     /// Keys that were evicted.
     pub(super) evicted: Cell<u64>,
     /// One of them was not there to be evicted: what clients see proves nothing any more.
@@ -99,7 +101,7 @@ impl Client {
             (false, true) => 2,
             (false, false) => 0,
         };
-        let told = match self.below(16 + of_filling) {
+        let told = match self.below(20 + of_filling) {
             0..3 => self.blind(line).await,
             3 => self.watching(line).await,
             4 => self.single(line).await,
@@ -112,6 +114,9 @@ impl Client {
             11 => self.pair(line).await,
             12..15 => self.glance(line).await,
             15 => self.grow(line).await,
+            16 | 17 => self.count(line).await,
+            18 if !self.shared.evicts => self.crowd(line).await,
+            18 | 19 => self.move_between(line).await,
             _ => self.fill(line).await,
         };
         self.shared.answered.set(self.shared.answered.get() + 1);

@@ -4,31 +4,26 @@
 //! anywhere in the world is one too.
 
 use super::client::{Client, Shared};
-use super::evictions::Evictions;
+use super::devices::Devices;
 use super::graph;
 use super::history::History;
-use crate::fuzz::{cache_bytes, known_bytes};
+use super::shape::{HASH_SECRET, SEGMENT_BYTES, Shape, disk};
 use crate::panics::catch;
-use plimsoll_cache::Cache;
-use plimsoll_flash::{FormatOptions, OnFull, Options, Partition, Superblock, format, inspect};
-use plimsoll_kv::{Above, Block, Device, Durability};
+use plimsoll_flash::{FormatOptions, OnFull, Superblock, format};
+use plimsoll_kv::Above;
 use plimsoll_reactor::sim::{FaultRates, ProcessId, Random, World};
 use plimsoll_reactor::{FileOptions, Mesh, Port, Reactor, Work};
 use plimsoll_server::budget::Budget;
 use plimsoll_server::config::DebugCommand;
 use plimsoll_server::parameters::Values;
-use plimsoll_server::{Core, Geometry, Message, Settings, serve_core};
+use plimsoll_server::{Core, Message, Settings, serve_core};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 const SERVER: ProcessId = ProcessId(1);
 const CLIENTS: ProcessId = ProcessId(2);
-const DISK: &str = "disk";
-const SEGMENT_BYTES: u32 = 64 << 10;
-const HASH_SECRET: u64 = 99;
 /// Everything is answered within this time.
 const ANSWER_NS_MAX: u64 = 60_000_000_000;
 /// A life ends after so many transactions, about.
@@ -53,71 +48,6 @@ pub struct Report {
     pub has_lost_evidence: bool,
     /// What happened, if it was asked for.
     pub trace: Vec<String>,
-}
-
-/// What a seed decides.
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    partitions: u16,
-    segments: u32,
-    clients: u32,
-    durability: Durability,
-    fingerprint_bits: u32,
-    network_ns_max: u64,
-    /// Values of the token and of parts.
-    token_bytes: usize,
-    lives: u64,
-    rates: FaultRates,
-    fills: bool,
-    on_full: OnFull,
-    /// Bytes of each partition's cache; 0: there is none.
-    cache_bytes: usize,
-    /// Bytes of each partition's memory for keys that are known.
-    known_bytes: usize,
-}
-
-impl Shape {
-    fn of(seed: u64) -> Shape {
-        let mut random = Random::stream(seed, "shape of transactions");
-        let mut pick = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
-        let none = FaultRates::default();
-        let class = seed % 4;
-        let rates = match class {
-            1 => FaultRates { slow_ppm: pick(&[1000, 20_000]) as u32, ..none },
-            2 => FaultRates {
-                write_error_ppm: pick(&[0, 500, 3000]) as u32,
-                flush_error_ppm: pick(&[0, 1000]) as u32,
-                ..none
-            },
-            _ => none,
-        };
-        let evicts = class == 3 && Random::stream(seed, "evict").chance_ppm(500_000);
-        let partitions = pick(&[1, 2, 3, 5, 8]) as u16;
-        Shape {
-            // Few, so that they fill.
-            partitions: if evicts { 1 + partitions % 3 } else { partitions },
-            segments: if class == 3 { 26 } else { pick(&[30, 48]) as u32 },
-            clients: pick(&[2, 4, 7]) as u32,
-            durability: [Durability::Sync, Durability::Sync, Durability::Group][pick(&[0, 1, 2]) as usize],
-            fingerprint_bits: pick(&[40, 40, 4]) as u32,
-            network_ns_max: pick(&[60_000, 400_000]),
-            token_bytes: pick(&[100, 3000, 40_000]) as usize,
-            lives: pick(&[4, 6, 9]),
-            rates,
-            fills: class == 3,
-            on_full: if evicts { OnFull::Evict } else { OnFull::Error },
-            cache_bytes: cache_bytes(seed),
-            known_bytes: known_bytes(seed),
-        }
-    }
-
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            partitions: self.partitions,
-            value_bytes_max: (SEGMENT_BYTES / 4) as usize,
-            part_bytes: (SEGMENT_BYTES / 8) as usize,
-        }
-    }
 }
 
 fn address() -> SocketAddr {
@@ -168,7 +98,8 @@ impl Life {
         port: Port<Message>,
         shared: Arc<plimsoll_server::Shared>,
     ) {
-        let (partitions, devices) = match self.open(&reactor, &shared).await {
+        let numbers = shared.geometry.owned(reactor.core(), reactor.cores());
+        let devices = match Devices::open(&reactor, numbers, (self.shape, &self.told)).await {
             Ok(opened) => opened,
             Err(refusal) => {
                 self.refusal.borrow_mut().get_or_insert(refusal);
@@ -176,7 +107,8 @@ impl Life {
             }
         };
         let core = serve_core(&reactor, port, &shared, address()).expect("nobody else listens");
-        core.give(devices);
+        self.above.borrow_mut().extend(devices.above.iter().cloned());
+        core.give(devices.served.clone());
         core.serve_keys();
         self.kept.borrow_mut().push(core.clone());
         self.serving.set(self.serving.get() + 1);
@@ -188,49 +120,10 @@ impl Life {
         while self.stopped.get() < self.cores {
             reactor.sleep_ns(100_000).await;
         }
-        for partition in partitions {
-            // A device that fails keeps what was acknowledged all the same.
-            drop(partition.close().await);
-        }
+        devices.close().await;
         self.stopped.set(self.stopped.get() + 1);
     }
-
-    /// The partitions of a core, and each as requests come to it.
-    async fn open(&self, reactor: &Reactor, shared: &plimsoll_server::Shared) -> Result<Opened, String> {
-        let file = reactor.open_file(DISK, &FileOptions::default()).expect("the disk exists");
-        let block: Rc<dyn Block> = Rc::new(file);
-        let superblock = inspect(&*block).await.map_err(|error| error.to_string())?;
-        let options = Options {
-            fingerprint_bits: self.shape.fingerprint_bits,
-            checkpoint_transitions_min: 300,
-            known_bytes: self.shape.known_bytes,
-            on_full: self.shape.on_full,
-            ..Options::default()
-        };
-        let mut opened = Opened::default();
-        for number in shared.geometry.owned(reactor.core(), reactor.cores()) {
-            let partition = Partition::open(reactor, block.clone(), &superblock, number, options).await;
-            let partition = partition.map_err(|error| error.to_string())?;
-            partition.check_accounts()?;
-            opened.1.insert(number, self.serve(&partition));
-            opened.0.push(partition);
-        }
-        Ok(opened)
-    }
-
-    fn serve(&self, partition: &Rc<Partition>) -> Rc<dyn Device> {
-        let Shape { cache_bytes, .. } = self.shape;
-        let cache = (cache_bytes > 0)
-            .then(|| Cache::new(partition.clone(), partition.clock(), HASH_SECRET, cache_bytes));
-        let above: Rc<dyn Above> = Rc::new(Evictions { shared: self.told.clone(), cache: cache.clone() });
-        partition.tell(Rc::downgrade(&above));
-        self.above.borrow_mut().push(above);
-        assert_eq!(partition.metrics().evicted, 0, "every eviction is told of");
-        cache.map_or(partition.clone() as Rc<dyn Device>, |cache| cache)
-    }
 }
-
-type Opened = (Vec<Rc<Partition>>, BTreeMap<u16, Rc<dyn Device>>);
 
 /// A world of one seed.
 struct Run {
@@ -253,6 +146,7 @@ pub fn run_seed(seed: u64, traces: bool) -> Report {
         grown: RefCell::default(),
         fills: shape.fills,
         evicts: shape.on_full == OnFull::Evict,
+        applies: shape.applies(),
         evicted: Cell::new(0),
         has_lost_evidence: Cell::new(false),
         answered: Cell::new(0),
@@ -280,9 +174,9 @@ pub fn run_seed(seed: u64, traces: bool) -> Report {
 
 impl Run {
     fn run(&mut self) {
-        let data =
-            u64::from(self.shape.partitions) * u64::from(self.shape.segments) * u64::from(SEGMENT_BYTES);
-        self.world.add_disk(DISK, (data + (128 << 10) + (16 << 10)) as usize);
+        for member in 0..self.shape.members {
+            self.world.add_disk(&disk(member), self.shape.disk_bytes());
+        }
         self.world.set_network_delay_ns(self.shape.network_ns_max);
         self.format();
         let life = self.start();
@@ -305,27 +199,37 @@ impl Run {
         self.shared.violation.borrow().is_some() || self.shared.has_lost_evidence.get()
     }
 
+    fn set_rates(&self, rates: FaultRates) {
+        for member in 0..self.shape.members {
+            self.world.with_disk(&disk(member), |disk| disk.set_rates(rates));
+        }
+    }
+
     fn format(&self) {
-        let (formatted, told) = (Rc::new(Cell::new(false)), self.shape);
+        let (formatted, shape) = (Rc::new(Cell::new(0)), self.shape);
         let done = formatted.clone();
         self.world.start_process(SERVER, 1, move |reactor| {
-            let (file, done) = (reactor.open_file(DISK, &FileOptions::default()).unwrap(), done.clone());
-            reactor.spawn(Work::Control, async move {
-                let options = FormatOptions {
-                    partitions: told.partitions,
-                    segment_bytes: Some(SEGMENT_BYTES),
-                    force: false,
-                    written_ahead: true,
-                    device_id: [7; 16],
-                    hash_secret: HASH_SECRET,
-                    created_ms: 1,
-                };
-                let superblock: Superblock = format(&file, &options).await.expect("the disk is sound");
-                assert_eq!(superblock.partitions, told.partitions);
-                done.set(true);
-            });
+            for member in 0..shape.members {
+                let file = reactor.open_file(&disk(member), &FileOptions::default()).unwrap();
+                let done = done.clone();
+                reactor.spawn(Work::Control, async move {
+                    let options = FormatOptions {
+                        partitions: shape.partitions,
+                        segment_bytes: Some(SEGMENT_BYTES),
+                        force: false,
+                        written_ahead: true,
+                        device_id: [1 + member as u8; 16],
+                        hash_secret: HASH_SECRET,
+                        created_ms: 1,
+                    };
+                    let superblock: Superblock = format(&file, &options).await.expect("the disk is sound");
+                    assert_eq!(superblock.partitions, shape.partitions);
+                    done.set(done.get() + 1);
+                });
+            }
         });
-        assert!(self.world.run_until(self.world.now_ns() + ANSWER_NS_MAX, || formatted.get()));
+        let deadline_ns = self.world.now_ns() + ANSWER_NS_MAX;
+        assert!(self.world.run_until(deadline_ns, || formatted.get() == shape.members));
         self.world.kill(SERVER, false);
     }
 
@@ -337,7 +241,7 @@ impl Run {
             durability: self.shape.durability,
             on_full: self.shape.on_full,
             devices: Vec::new(),
-            policy: None,
+            policy: (self.shape.members > 1).then(|| self.shape.policy()),
             parameters: Values::default(),
             budget: Budget::NOT_GIVEN,
             debug_command: DebugCommand::No,
@@ -413,7 +317,7 @@ impl Run {
     /// One life with clients, to its end.
     fn live(&mut self) {
         let rates = self.shape.rates;
-        self.world.with_disk(DISK, |disk| disk.set_rates(rates));
+        self.set_rates(rates);
         let life = self.start();
         self.world.start_process(CLIENTS, 1, |reactor| {
             for number in 0..self.shape.clients {
@@ -429,7 +333,7 @@ impl Run {
             is_enough || self.is_over()
         });
         if let Some(refusal) = life.refusal.borrow().clone() {
-            if self.shape.rates.write_error_ppm == 0 && self.shape.rates.flush_error_ppm == 0 {
+            if self.shape.applies() {
                 self.shared.violate(format!("a partition does not open: {refusal}"));
             }
         } else if !reached && !dies_early {
@@ -457,7 +361,7 @@ impl Run {
 
     /// The last life, without faults: what there is, and the verdict.
     fn end(&mut self) {
-        self.world.with_disk(DISK, |disk| disk.set_rates(FaultRates::default()));
+        self.set_rates(FaultRates::default());
         let life = self.start();
         let lists = self.ask("the end", |client| async move { client.read_all().await }).flatten();
         if let Some(refusal) = life.refusal.borrow().clone() {
