@@ -15,7 +15,8 @@ use crate::header::{HEADER_BYTES, Header};
 use crate::manner::Manner;
 use crate::roster::MemberState;
 use futures_util::future::{Either, select};
-use plimsoll_kv::{Class, Completion, Device, Error, Form, Item, Output, Request, Result};
+use plimsoll_kv::transaction::Action;
+use plimsoll_kv::{Class, Completion, Device, Error, Form, Item, Op, Output, Request, Result};
 use plimsoll_reactor::Work;
 use std::pin::pin;
 use std::rc::Rc;
@@ -178,6 +179,7 @@ impl Array {
 
     /// A request to a member, which has to answer in time if others have what it holds.
     pub(crate) async fn in_time(&self, device: Rc<dyn Device>, request: Request) -> Result<Completion> {
+        let waits_for_keys = waits_for_keys(&request.op);
         let mut answered = device.execute(request);
         if self.roles == 1 {
             return answered.await;
@@ -185,8 +187,8 @@ impl Array {
         loop {
             match select(&mut answered, pin!(self.reactor.sleep_ns(STALL_NS))).await {
                 Either::Left((result, _)) => return result,
-                // It may wait for one of these, and not for the member.
-                Either::Right(_) if !self.transactions.have_all_ended() => {}
+                // It may wait for what was found at the start, and not for the member.
+                Either::Right(_) if waits_for_keys && !self.transactions.have_all_ended() => {}
                 Either::Right(_) => {
                     let seconds = STALL_NS / 1_000_000_000;
                     return Err(Error::ReadOnly(format!("it has not answered for {seconds} seconds")));
@@ -231,6 +233,14 @@ impl Array {
 }
 
 pub(crate) const WRONG_OUTPUT: Error = Error::Unsupported("a member gave the output of another operation");
+
+/// Whether a member does this after those who hold its keys. What ends a transaction waits for nobody.
+fn waits_for_keys(op: &Op) -> bool {
+    match op {
+        Op::Transaction { action, .. } => matches!(action, Action::Hold(_)),
+        op => op.key().is_some() || matches!(op, Op::Batch(_) | Op::Clear { .. }),
+    }
+}
 
 /// The range of a stored value or part, of one of the user's; what begins at 0 brings the header along.
 pub(crate) fn shifted(range: Range) -> Range {

@@ -2,8 +2,8 @@
 //!
 //! Place on the path: beside the operations on single keys; a coordinator above asks for one step after
 //! the other (`plimsoll_kv::transaction`). A transaction that writes here alone is one frame of the log
-//! (`write`). One that writes at several partitions prepares: its writes stand in the log as an intent, and
-//! it is applied when all participants have theirs. After a crash `recover` holds its keys again until it
+//! (`write`), if it fits one. Any other prepares: its writes stand in the log as an intent, and it is applied
+//! when all participants have theirs. After a crash `recover` holds its keys again until it
 //! is known what became of it.
 //!
 //! Invariants:

@@ -245,9 +245,9 @@ impl Core {
         self.stopping.get()
     }
 
-    /// It stops, and no connection is left.
+    /// It stops, and no connection is left, to any core.
     pub(crate) fn has_stopped(&self) -> bool {
-        self.is_stopping() && self.connections.borrow().is_empty()
+        self.is_stopping() && self.shared.connections() == 0
     }
 
     /// A connection has come to one of the addresses.

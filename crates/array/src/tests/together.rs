@@ -63,9 +63,10 @@ fn writes_of_a_transaction_happen_together_and_nobody_sees_them_before() {
     });
 }
 
-/// Found by an audit: who counted waited for the keys of who waited until nobody counts.
+/// Found by audits: who counted waited for the keys of who waited until nobody counts, and KEYS between MULTI
+/// and EXEC for its own.
 #[test]
-fn a_count_waits_for_nobodys_keys() {
+fn who_counts_or_lists_waits_for_nobodys_keys() {
     run(async |reactor| {
         let array = Bench::new(&reactor, 3, 2).open().await;
         set(&array, "a", b"1").await.unwrap();
@@ -74,6 +75,11 @@ fn a_count_waits_for_nobodys_keys() {
             array.suspect(&array.place(DB, key.as_bytes()).unwrap());
         }
         assert_eq!(keys(&array).await, 1);
+        let list = Op::List { container: DB, prefix: Vec::new(), after: None, limit: 10 };
+        assert!(matches!(execute(&array, list).await, Ok(Output::Listed(page)) if page.keys == [b"a"]));
+        let scan = Op::Scan { container: DB, cursor: 0, limit: 10 };
+        let Ok(Output::Scanned(page)) = execute(&array, scan).await else { panic!("a page") };
+        assert!(page.keys.contains(&b"a".to_vec()));
         let writes = vec![write("a", b"2"), write("b", b"2")];
         let prepared = step(&array, Some(id), Action::Commit { writes }).await;
         assert_eq!((prepared, keys(&array).await), (Ok(Output::Status(Status::Prepared)), 1));

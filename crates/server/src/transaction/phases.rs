@@ -22,7 +22,8 @@ use plimsoll_kv::{ContainerId, Durability, Op, Output, Request, Result, Stats};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Who waits for its turn looks for it so often. A turn lasts as long as a message to another core and back.
+/// Who waits for its turn looks for it so often. On one device a turn lasts as long as a message to another
+/// core and back; counting an array reads the keys whose copies differ.
 const LOOK_NS: u64 = 10_000;
 
 /// What is done in turns.

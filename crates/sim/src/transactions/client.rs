@@ -373,14 +373,15 @@ impl Client {
         let steps = vec![Step::Read { list: FLUSH_LIST, words: Vec::new() }];
         let number = self.shared.history.invoke(self.number, steps.clone());
         let mut commands = vec![Client::command_of(&steps[0])];
-        commands.extend(["SELECT 1", "MGET fresh1 fresh2", "DBSIZE", "SELECT 0"].map(words));
+        commands.extend(["SELECT 1", "MGET fresh1 fresh2", "DBSIZE", "KEYS *", "SELECT 0"].map(words));
         let reply = self.exec(line, commands).await?;
         if let Reply::Array(replies) = &reply
-            && let [list, _, Reply::Array(fresh), Reply::Integer(keys), _] = replies.as_slice()
+            && let [list, _, Reply::Array(fresh), Reply::Integer(keys), Reply::Array(listed), _] =
+                replies.as_slice()
         {
             let fails = fresh.iter().any(|reply| matches!(reply, Reply::Error(_)));
             let expected = if fresh[0] == Reply::Null { 0 } else { 2 };
-            if !fails && (fresh[0] != fresh[1] || *keys != expected) {
+            if !fails && (fresh[0] != fresh[1] || *keys != expected || listed.len() as i64 != expected) {
                 self.shared.violate(format!("a database is not as it was filled: {}", show(&reply)));
             }
             self.expect_last(list, &fresh[0], &reply);
