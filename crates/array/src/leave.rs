@@ -191,7 +191,7 @@ impl Array {
 
     /// The same, beside what names the keys that it may leave half done.
     pub(crate) async fn put_copies_named(self: &Rc<Self>, place: &Place, names: &[Op]) -> Result<()> {
-        let told = self.ask_all(place, Proof::Record).await?;
+        let told = self.ask_all(place, Proof::Record, &Manner::background()).await?;
         let stubs: Vec<usize> =
             told.iter().filter(|(_, told)| told.is_stub()).map(|(role, _)| *role).collect();
         if stubs.is_empty() {

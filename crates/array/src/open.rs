@@ -143,7 +143,7 @@ impl Array {
     /// Brings transactions that concern this partition alone to their ends, and gives up those that not every
     /// member had prepared. What other partitions take part in is left to them.
     async fn resolve(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
-        let (manner, mut over) = (Manner::background(), Vec::new());
+        let manner = Manner::background();
         for (known, members) in self.outstanding().await? {
             let alone = known.participants == [self.partition];
             let action = match known.status {
@@ -166,18 +166,7 @@ impl Array {
                 }
             }
             if alone && action == Action::Apply {
-                over.push((known.id, members));
-            }
-        }
-        if over.is_empty() {
-            return Ok(());
-        }
-        // They may be many: one flush does for all.
-        self.sync(&manner).await?;
-        for (id, members) in over {
-            for member in members.into_iter().filter(|member| *member < self.count()) {
-                let Some(device) = self.writable(member) else { continue };
-                device.execute(self.step(Some(id), Action::Forget, &manner)).await?;
+                self.forget_soon(known.id);
             }
         }
         Ok(())

@@ -68,7 +68,7 @@ impl Array {
     async fn version_held(self: &Rc<Self>, place: &Place) -> Result<Option<Version>> {
         for role in self.roles_of_newest(place) {
             let Some(device) = self.readable(self.member_of(place, role)) else { continue };
-            match self.ask(&device, place, role, Proof::Start).await? {
+            match self.ask(&device, (place, role), Proof::Start, &Manner::background()).await? {
                 Told::Unreadable => {}
                 told => return Ok(told.version()),
             }

@@ -13,6 +13,7 @@
 //! a time; here several.
 
 use crate::array::{Array, Place, Scrub};
+use crate::manner::Manner;
 use crate::member::Joining;
 use crate::open::background;
 use crate::pace::Pace;
@@ -329,11 +330,11 @@ impl Array {
         let Some((from, source)) = source else {
             return Err(Error::Unreadable("the devices that hold its keys are out".to_owned()));
         };
-        let mut right = self.ask(&source, place, from, Proof::Start).await?;
+        let mut right = self.ask(&source, (place, from), Proof::Start, &Manner::background()).await?;
         if right == Told::Unreadable {
             // Others have it, and it is written again where it is damaged.
             self.reconcile(place, Proof::Record).await?;
-            right = self.right(&self.ask_all(place, Proof::Record).await?);
+            right = self.right(&self.ask_all(place, Proof::Record, &Manner::background()).await?);
         }
         let right = right.in_role(role);
         match right.form() {
@@ -344,7 +345,8 @@ impl Array {
                         given => return given,
                     }
                 }
-                if self.ask(&target, place, role, Proof::Start).await?.is_as(&right) {
+                if self.ask(&target, (place, role), Proof::Start, &Manner::background()).await?.is_as(&right)
+                {
                     return Ok(0);
                 }
                 self.give(place, form, role, &others).await

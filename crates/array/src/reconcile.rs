@@ -60,7 +60,9 @@ impl Array {
         }
         match reconciled {
             Ok(_) if self.forms.are_mixed() => {
-                if let Some(form) = self.right(&self.ask_all(place, Proof::Record).await?).form() {
+                if let Some(form) =
+                    self.right(&self.ask_all(place, Proof::Record, &Manner::background()).await?).form()
+                {
                     self.clear_kept(place, (form, self.roles)).await?;
                 }
                 drop(self.take_kept(place));
@@ -105,7 +107,7 @@ impl Array {
     pub(crate) async fn reconcile(self: &Rc<Self>, place: &Place, proof: Proof) -> Result<u64> {
         let (mut put_back, mut proof) = (0, proof);
         for _ in 0..ROUNDS_MAX {
-            let told = self.ask_all(place, proof).await?;
+            let told = self.ask_all(place, proof, &Manner::background()).await?;
             let newest = told.iter().map(|(_, told)| told).max_by_key(|told| told.version());
             let newest = newest.cloned().unwrap_or(Told::Absent);
             let Some(form) = newest.form() else {
@@ -200,8 +202,7 @@ impl Array {
         place: &Place,
         manner: &Manner,
     ) -> Result<(Vec<usize>, Option<Form>)> {
-        // Who holds it on the members, too, asks as who holds it (seed 732).
-        let told = self.ask_all_in(place, Proof::Record, manner).await?;
+        let told = self.ask_all(place, Proof::Record, manner).await?;
         let roles = self.newest_whole(&told);
         let form = told.iter().find(|(role, _)| roles.contains(role)).and_then(|(_, told)| told.form());
         Ok(if roles.is_empty() { (self.all_roles(), None) } else { (roles, form) })
@@ -273,7 +274,7 @@ impl Array {
             let (member, right) = (self.member_of(place, role), right.in_role(role));
             let Some(device) = self.writable(member) else { continue };
             if self.state(member) != MemberState::Resyncing
-                || self.ask(&device, place, role, Proof::Start).await?.is_as(&right)
+                || self.ask(&device, (place, role), Proof::Start, &Manner::background()).await?.is_as(&right)
             {
                 continue;
             }
@@ -394,7 +395,7 @@ impl Array {
             return Ok(false); // Who refused is not relied on: those that took it are the array now.
         };
         let source = self.readable(self.member_of(place, from)).ok_or(Error::NotFound)?;
-        match self.ask(&source, place, from, Proof::Start).await? {
+        match self.ask(&source, (place, from), Proof::Start, &Manner::background()).await? {
             Told::Unreadable => Err(Error::Unreadable("the version before the write".to_owned())),
             right => {
                 for role in new {

@@ -1,7 +1,7 @@
 //! What members tell of a key: the version of the piece that each has, or that it has none.
 //!
 //! Role: asks members one by one, so that what they say may be compared. Place on the path: reconciling,
-//! rebuilding, scrubbing; listing keys that may differ.
+//! rebuilding, scrubbing; counting and listing keys that may differ.
 //!
 //! Never: it decides. What is right of what was told is for `reconcile`.
 
@@ -93,12 +93,7 @@ pub(crate) enum Proof {
 
 impl Array {
     /// What each member that is in has of a key, by role.
-    pub(crate) async fn ask_all(self: &Rc<Self>, place: &Place, proof: Proof) -> Result<Vec<(usize, Told)>> {
-        self.ask_all_in(place, proof, &Manner::background()).await
-    }
-
-    /// The same in a manner.
-    pub(crate) async fn ask_all_in(
+    pub(crate) async fn ask_all(
         self: &Rc<Self>,
         place: &Place,
         proof: Proof,
@@ -106,24 +101,15 @@ impl Array {
     ) -> Result<Vec<(usize, Told)>> {
         let each = (0..self.roles).filter_map(|role| {
             let device = self.readable(self.member_of(place, role))?;
-            Some(async move { (role, self.ask_in(&device, (place, role), proof, manner).await) })
+            Some(async move { (role, self.ask(&device, (place, role), proof, manner).await) })
         });
         let told = join_all(each.collect::<Vec<_>>()).await;
         told.into_iter().map(|(role, told)| Ok((role, told?))).collect()
     }
 
-    /// What a member has of a key, proved so far.
+    /// What a member has of a key, proved so far. Who holds the key on the members asks within its
+    /// transaction, or waits for itself.
     pub(crate) async fn ask(
-        self: &Rc<Self>,
-        device: &Rc<dyn Device>,
-        place: &Place,
-        role: usize,
-        proof: Proof,
-    ) -> Result<Told> {
-        self.ask_in(device, (place, role), proof, &Manner::background()).await
-    }
-
-    async fn ask_in(
         self: &Rc<Self>,
         device: &Rc<dyn Device>,
         (place, role): (&Place, usize),

@@ -8,7 +8,7 @@
 //! * an intent names the members that have it, beside the partitions: after a crash those that are there find
 //!   out whether all of them had prepared (`resolve`);
 //! * what one member has applied all will;
-//! * what empties a container by itself is forgotten when every member has durably applied it.
+//! * what nobody else forgets is forgotten when every member has durably applied it.
 
 use crate::array::{Array, Place};
 use crate::manner::Manner;
@@ -97,6 +97,7 @@ impl Array {
             Action::Retrieve { container, key, range, pin } => {
                 self.retrieve_held(named?, &self.place(container, &key)?, range, pin, manner).await
             }
+            Action::Commit { writes } if writes.is_empty() => self.release(named?, manner).await,
             // Several devices do not write at one instant.
             Action::Commit { writes } => {
                 self.prepare(named?, vec![self.partition], writes, manner).await?;
@@ -276,8 +277,7 @@ impl Array {
             return Err(error);
         }
         self.apply(id, manner).await?;
-        self.transactions.applied.borrow_mut().push(id);
-        self.forget_soon();
+        self.forget_soon(id);
         Ok(Output::Done)
     }
 
@@ -345,8 +345,9 @@ impl Array {
         sent.refused.map_or(Ok(Output::Done), Err)
     }
 
-    /// Forgets, a little later, what has been applied.
-    fn forget_soon(self: &Rc<Self>) {
+    /// Forgets what has been applied, a little later, together with others.
+    pub(crate) fn forget_soon(self: &Rc<Self>, id: TransactionId) {
+        self.transactions.applied.borrow_mut().push(id);
         if self.transactions.forgetting.replace(true) {
             return;
         }

@@ -20,14 +20,16 @@ use std::rc::Rc;
 /// Keys of a page.
 pub(crate) const PAGE_KEYS: usize = 256;
 
-/// Unsettled keys that a count looks at together.
+/// Unsettled keys that are looked at together.
 const LOOKS: usize = 32;
 
-/// An unsettled key, as members told it to who counts.
+/// An unsettled key, as members told it.
 struct Looked {
     place: Place,
     told: Vec<(usize, Told)>,
 }
+
+type LookedAt = BTreeMap<Vec<u8>, Looked>;
 
 /// Where the keys of a primary are told: a member, and its container.
 pub(crate) struct Source {
@@ -157,11 +159,10 @@ impl Array {
     /// asks may hold them itself.
     pub(crate) async fn unsettled_keys(self: &Rc<Self>, container: ContainerId) -> Result<Vec<Vec<u8>>> {
         let (manner, mut keys) = (Manner::background(), Vec::new());
-        for key in self.unsettled_of(container) {
-            let (key, Looked { told, .. }) = self.look_aside(container, key, &manner).await?;
-            if self.right(&told) != Told::Absent {
-                keys.push(key);
-            }
+        for some in self.unsettled_of(container).chunks(LOOKS) {
+            let looked_at = self.look_aside(container, some.iter(), &manner).await?;
+            let is_there = |(_, looked): &(_, Looked)| self.right(&looked.told) != Told::Absent;
+            keys.extend(looked_at.into_iter().filter(is_there).map(|(key, _)| key));
         }
         Ok(keys)
     }
@@ -174,23 +175,32 @@ impl Array {
     /// The counters of a container: keys once, bytes of all their copies. It waits for nobody's keys: who
     /// holds some may wait for who counts.
     pub(crate) async fn stats(self: &Rc<Self>, container: ContainerId, manner: &Manner) -> Result<Output> {
-        let mut looked_at = BTreeMap::new();
+        let mut looked_at = LookedAt::new();
         let mut sum = loop {
             let unsettled = self.unsettled_of(container);
-            let new = unsettled.iter().filter(|key| !looked_at.contains_key(*key));
-            let new: Vec<Vec<u8>> = new.take(LOOKS).cloned().collect();
+            let new = unsettled.iter().filter(|key| !looked_at.contains_key(*key)).take(LOOKS);
+            let new = self.look_aside(container, new, manner).await?;
             if !new.is_empty() {
-                let looks = new.into_iter().map(|key| self.look_aside(container, key, manner));
-                looked_at.extend(try_join_all(looks).await?);
+                looked_at.extend(new);
                 continue;
             }
             // What was made whole meanwhile is told as it is by now.
             looked_at.retain(|key, _| unsettled.contains(key));
-            let counted = self.count_keys(container, &looked_at, manner).await?;
-            if let (Some(counted), true) = (counted, self.unsettled_of(container) == unsettled) {
+            let Some(counted) = self.count_keys(container, &looked_at, manner).await? else {
+                looked_at.clear();
+                continue;
+            };
+            if self.unsettled_of(container) != unsettled {
+                continue;
+            }
+            // Who holds a key may be making it whole: it was counted as what it was, or what it is.
+            let is_held = |Looked { place, .. }: &Looked| !self.locks.is_free(place.id.0, place.id.1);
+            let held = looked_at.iter().filter(|(_, looked)| is_held(looked));
+            let again = self.look_aside(container, held.map(|(key, _)| key), manner).await?;
+            if again.iter().all(|(key, Looked { told, .. })| looked_at[key].told == *told) {
                 break counted;
             }
-            looked_at.clear();
+            looked_at.extend(again);
         };
         for member in 0..self.count() {
             let Some(device) = self.readable(member) else { continue };
@@ -201,16 +211,20 @@ impl Array {
         Ok(Output::Stats(sum))
     }
 
-    /// What members have of a key, whoever holds it.
+    /// What members have of some keys, whoever holds them.
     async fn look_aside(
         self: &Rc<Self>,
         container: ContainerId,
-        key: Vec<u8>,
+        keys: impl Iterator<Item = &Vec<u8>>,
         manner: &Manner,
-    ) -> Result<(Vec<u8>, Looked)> {
-        let (place, aside) = (self.place(container, &key)?, manner.aside(self.partition));
-        let told = self.ask_all_in(&place, Proof::Record, &aside).await?;
-        Ok((key, Looked { place, told }))
+    ) -> Result<LookedAt> {
+        let aside = manner.aside(self.partition);
+        let look = async |key: &Vec<u8>| -> Result<(Vec<u8>, Looked)> {
+            let place = self.place(container, key)?;
+            let told = self.ask_all(&place, Proof::Record, &aside).await?;
+            Ok((key.clone(), Looked { place, told }))
+        };
+        Ok(try_join_all(keys.map(look)).await?.into_iter().collect())
     }
 
     /// Keys as they are told, with the unsettled ones as they should be told; nothing if others tell them by
@@ -218,7 +232,7 @@ impl Array {
     async fn count_keys(
         self: &Rc<Self>,
         container: ContainerId,
-        unsettled: &BTreeMap<Vec<u8>, Looked>,
+        unsettled: &LookedAt,
         manner: &Manner,
     ) -> Result<Option<Stats>> {
         let (mut sum, mut tellers) = (Stats::default(), Vec::new());

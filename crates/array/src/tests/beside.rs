@@ -1,6 +1,6 @@
 //! Reads beside writes, and beside the end of a key's life, over members that take their time.
 
-use super::bench::{Bench, DB, bytes, del, execute, retrieve_op, run, set, store_op};
+use super::bench::{Bench, DB, bytes, del, execute, keys, retrieve_op, run, set, store_op};
 use super::parts::long;
 use super::slow;
 use crate::placement;
@@ -237,5 +237,34 @@ fn a_member_that_comes_in_meanwhile_tells_keys_in_the_place_of_one_that_fails() 
             join(execute(&array, Op::Scan { container: DB, cursor: 0, limit: 9 }), failure).await;
         let Ok(Output::Scanned(page)) = scanned else { panic!("{scanned:?}") };
         assert_eq!(page.keys, [b"k"]);
+    });
+}
+
+/// Found by an audit: a key was counted twice while it was made whole. It was looked at, and counted after
+/// the member that tells of it had got it, and before another had.
+#[test]
+fn a_key_that_is_made_whole_is_counted_once() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let (array, late) = slow::open(&reactor, &bench).await;
+        set(&array, "k", b"v").await.unwrap();
+        let place = array.place(DB, b"k").unwrap();
+        let [teller, lacks, has] = [0, 1, 2].map(|role| array.member_of(&place, role));
+        for (role, member) in [teller, lacks].into_iter().enumerate() {
+            let (container, key) = (placement::container(DB, role), b"k".to_vec());
+            let delete = Op::Delete { container, key, condition: Condition::None };
+            execute(&bench.below[member], delete).await.unwrap();
+        }
+        array.suspect(&place);
+        late[has].late_ns.set(LATE_NS);
+        late[has].late_to.set(|op| matches!(op, Op::Transaction { .. }));
+        late[lacks].late_ns.set(20 * LATE_NS);
+        late[lacks].late_to.set(|op| matches!(op, Op::Store { .. }));
+        let read = async {
+            reactor.sleep_ns(LATE_NS / 2).await;
+            bytes(&array, "k").await
+        };
+        let (counted, read) = join(keys(&array), read).await;
+        assert_eq!((counted, read.as_deref()), (1, Some(&b"v"[..])));
     });
 }

@@ -48,8 +48,8 @@ async fn resolve_once(core: &Rc<Core>, partition: u16, starting: &mut Option<Pha
     in_turn(outstanding, one, || drop(starting.take())).await
 }
 
-/// Does something with each transaction; whether all are done with. Clients wait for the
-/// keys of those that were prepared, and for nothing of those that were applied: these come last.
+/// Does something with each transaction; whether all are done with. Clients wait for the keys of those that
+/// were prepared, and for nothing of those that were applied: these come last.
 async fn in_turn(
     outstanding: Vec<Outstanding>,
     one: impl AsyncFn(&Outstanding) -> Result<bool>,

@@ -41,12 +41,9 @@ impl Client {
     async fn change(&self, line: &mut Line, mut commands: Vec<Words>) -> Told<()> {
         commands.push(words("SELECT 0"));
         let reply = self.exec(line, commands).await?;
-        if let Reply::Array(replies) = &reply {
-            replies.iter().filter(|reply| matches!(reply, Reply::Error(_))).for_each(|reply| {
-                self.outcome_of(reply);
-            });
-        } else {
-            self.outcome_of(&reply);
+        let replies = if let Reply::Array(replies) = &reply { replies } else { std::slice::from_ref(&reply) };
+        for reply in replies {
+            self.outcome_of(reply);
         }
         Ok(())
     }

@@ -210,7 +210,8 @@ impl Run {
         let done = formatted.clone();
         self.world.start_process(SERVER, 1, move |reactor| {
             for member in 0..shape.members {
-                let file = reactor.open_file(&disk(member), &FileOptions::default()).unwrap();
+                let file = reactor.open_file(&disk(member), &FileOptions::default());
+                let file = file.expect("the disk exists");
                 let done = done.clone();
                 reactor.spawn(Work::Control, async move {
                     let options = FormatOptions {
