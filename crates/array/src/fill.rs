@@ -13,6 +13,7 @@
 use crate::array::Array;
 use crate::leave::plain_store;
 use crate::manner::Manner;
+use crate::member::gives_nothing;
 use crate::open::background;
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
@@ -123,7 +124,7 @@ impl Array {
             match self.described(&device, container, *name).await {
                 Ok(set) => return Ok(Some((set, device))),
                 // Another has it, and writes it again.
-                Err(Error::NotFound | Error::Unreadable(_)) => {}
+                Err(error) if gives_nothing(&error) => {}
                 Err(error) => return Err(error),
             }
         }

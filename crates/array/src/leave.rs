@@ -15,6 +15,7 @@ use crate::array::{Array, Place};
 use crate::gather::Piece;
 use crate::header::{HEADER_BYTES, Header};
 use crate::manner::Manner;
+use crate::member::gives_nothing;
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::set::{Stub, decode_version, encode_version, ghost_key, lasting_key};
@@ -219,7 +220,8 @@ impl Array {
             let Some(device) = self.readable(self.member_of(place, role)) else { continue };
             match self.read_piece(&device, place, role, Some((0, 0)), &manner).await {
                 Ok(piece) if piece.item.upload.is_none() => pieces.push(piece),
-                Ok(_) | Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => {}
+                Ok(_) => {}
+                Err(error) if gives_nothing(&error) => {}
                 Err(error) => return Err(error),
             }
         }

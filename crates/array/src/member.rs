@@ -94,3 +94,9 @@ pub(crate) fn verdict(error: &Error) -> Verdict {
         _ => Verdict::Refused,
     }
 }
+
+/// Whether a member that gave this answer has not got what it was asked for, or cannot give it. That it fails
+/// is found out by what is sent to it next: nobody else fails for it.
+pub(crate) fn gives_nothing(error: &Error) -> bool {
+    *error == Error::NotFound || verdict(error) == Verdict::Broken
+}

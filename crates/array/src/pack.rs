@@ -20,6 +20,7 @@ use crate::header::Header;
 use crate::journal::Slot;
 use crate::leave::{Membership, plain_store};
 use crate::manner::Manner;
+use crate::member::gives_nothing;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::roster::MemberState;
 use crate::round::Rounds;
@@ -393,7 +394,7 @@ impl Array {
             return Ok(None);
         }
         let piece = match self.read_piece(&device, &place, 0, None, &manner).await {
-            Err(Error::NotFound | Error::Unreadable(_)) => return Ok(None),
+            Err(error) if gives_nothing(&error) => return Ok(None),
             piece => piece?,
         };
         let Piece { item, header: Some(header), .. } = piece else { return Ok(None) };

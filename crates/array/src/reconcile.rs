@@ -14,6 +14,7 @@
 
 use crate::array::{Array, Place};
 use crate::manner::Manner;
+use crate::member::gives_nothing;
 use crate::placement;
 use crate::recover::SetState;
 use crate::roster::MemberState;
@@ -184,7 +185,7 @@ impl Array {
             Err(lost)
         };
         match recovered.await {
-            Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => Ok(BySet::Lost),
+            Err(error) if gives_nothing(&error) => Ok(BySet::Lost),
             told => told,
         }
     }

@@ -13,6 +13,7 @@ use crate::gather::Piece;
 use crate::header::Header;
 use crate::leave::{Membership, ghost_of, is_no_set, no_set, plain_store};
 use crate::manner::Manner;
+use crate::member::gives_nothing;
 use crate::open::background;
 use crate::pace::Pace;
 use crate::placement::{self, ARRAY_CONTAINERS};
@@ -208,7 +209,7 @@ impl Array {
                     }
                     shards.push(Some(bytes));
                 }
-                Err(Error::NotFound | Error::Unreadable(_)) => {
+                Err(error) if gives_nothing(&error) => {
                     lost.push(at);
                     shards.push(None);
                 }
@@ -302,7 +303,8 @@ impl Array {
         let op = Op::Retrieve { container, key: key.to_vec(), range, pin: false };
         match background(device, op).await {
             Ok(Output::Found(item)) => Ok(decode_version(&item.bytes)),
-            Ok(_) | Err(Error::NotFound | Error::Unreadable(_)) => Ok(None),
+            Ok(_) => Ok(None),
+            Err(error) if gives_nothing(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -355,7 +357,8 @@ impl Array {
             let op = Op::Retrieve { container: of, key: key.clone(), range: None, pin: false };
             match background(&device, op).await {
                 Ok(Output::Found(item)) if item.bytes == expected => continue,
-                Ok(_) | Err(Error::NotFound | Error::Unreadable(_)) => {}
+                Ok(_) => {}
+                Err(error) if gives_nothing(&error) => {}
                 Err(error) => return Err(error),
             }
             let bytes = expected.len();
@@ -389,7 +392,7 @@ impl Array {
             let member = self.member_of(place, role);
             let Some(device) = self.writable(member) else { continue };
             let piece = match self.read_piece(&device, place, role, Some((0, 0)), &manner).await {
-                Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => continue,
+                Err(error) if gives_nothing(&error) => continue,
                 piece => piece?,
             };
             let Piece { item, header: Some(header), stub: None, .. } = piece else { continue };
@@ -415,7 +418,7 @@ impl Array {
             let Some(device) = self.readable((*holder).into()) else { continue };
             match self.described(&device, container, set.name).await {
                 Ok(_) => {}
-                Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => return Ok(false),
+                Err(error) if gives_nothing(&error) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }

@@ -114,6 +114,23 @@ fn packing_that_was_cut_short_leaves_no_key_to_a_set_that_another_is_not_in() {
     }
 }
 
+/// Who makes such a key whole, to write it, asks the member of the other one, which fails just then.
+#[test]
+fn a_write_looks_past_a_device_that_fails_while_its_key_leaves_an_unfinished_set() {
+    run(async |reactor| {
+        let bench = bench(&reactor, 4, 2, 1);
+        let names = cut_packing(&bench, &reactor).await;
+        let array = bench.open().await;
+        bench.members[3].set_policy(FaultPolicy::From(1));
+        // As a write does that comes before the start has been through all keys.
+        let place = array.place(DB, names[0].as_bytes()).unwrap();
+        drop(array.hold(&place).await.unwrap());
+        set(&array, &names[0], b"new").await.unwrap();
+        assert_eq!(bytes(&array, &names[0]).await, Some(b"new".to_vec()));
+        assert_eq!(bytes(&array, &names[1]).await, Some(value(21, 1)));
+    });
+}
+
 /// The server dies when one key stands as copies again, and the other one not yet (seed 7626).
 #[test]
 fn taking_apart_that_was_cut_short_leaves_no_key_to_a_set_that_another_has_left() {
