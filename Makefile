@@ -46,11 +46,12 @@ lint: ## Check layout and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
+# All crates are named each time: what is built for one of them alone has other features, and is built anew.
 unit: ## Run all tests
 	$(CARGO) test --workspace --locked
-	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --locked -p plimsoll \
+	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --workspace --locked \
 		--test binary --test device --test devices --test evict --test full --test operators --test overload --test resources --test tls
-	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --locked -p plimsoll --test clients -- \
+	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --workspace --locked --test clients -- \
 		matrix::redis_py redis_py_users redis_py_tests::redis_py_commands redis_cli like_redis
 	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted
 
@@ -68,7 +69,7 @@ bench-array: build ## Measure several devices as one over six slowed files, 20 m
 	python3 bench/several_devices $(RELEASED) --pages . $(BENCH)
 
 bench-test: ## Test what measures, and that the pages say what was measured
-	$(CARGO) build --locked --bin plimsoll
+	$(CARGO) test --workspace --locked --no-run
 	PLIMSOLL_BINARY=$${CARGO_TARGET_DIR:-target}/debug/plimsoll \
 		python3 -m unittest discover --start-directory bench --top-level-directory bench
 

@@ -131,7 +131,7 @@ def memory(run, paths, mechanism, records=None):
     keys = int((records or run.memory_records) * len(served) / PIECES[mechanism])
     # Known keys are a cache of bounded size: they are no part of what a key costs.
     server = server_of(run, served, mechanism, ['known-keys = "0B"'])
-    load.fill(run, server, keys, MEMORY_VALUE_BYTES)
+    server.store_scattered(keys, MEMORY_VALUE_BYTES)
     if mechanism == PACKING:
         packed(run, server, keys * MEMORY_VALUE_BYTES)
     told = {

@@ -4,14 +4,18 @@ Role: between the run and the process. Invariants: files were written once over 
 nothing is allocated while something is measured; each start finds them blank.
 """
 
+import hashlib
 import json
 import os
+import socket
 import time
 
 from side_by_side.children import Failed
 from side_by_side.servers import MIB, Ours, lay
 
 REBUILD_SECONDS_MAX = 300
+# Commands that are sent at once.
+KEYS_TOGETHER = 1000
 # What packs behind its stores is done when nothing has changed for so long: metrics are told once a second,
 # and packing that is hindered rests for one.
 STILL_SECONDS, PACKING_SECONDS_MAX = 3, 300
@@ -53,6 +57,23 @@ class Several(Ours):
         with open(config, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
         self.more = ["--config", config]
+
+    def store_scattered(self, keys, value_bytes):
+        """Stores so many keys whose names follow no order: numbered ones are spread over the slots of one
+        device more evenly than those that each of several gets of them, and their index has smaller gaps."""
+        value = b"x" * value_bytes
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            replies = connection.makefile("rb")
+            for first in range(0, keys, KEYS_TOGETHER):
+                some = range(first, min(first + KEYS_TOGETHER, keys))
+                names = (hashlib.sha256(b"%d" % number).hexdigest()[:16].encode() for number in some)
+                words = b"*3\r\n$3\r\nSET\r\n$16\r\n%b\r\n$%d\r\n%b\r\n"
+                sets = (words % (name, value_bytes, value) for name in names)
+                connection.sendall(b"".join(sets))
+                for _ in some:
+                    reply = replies.readline()
+                    if reply != b"+OK\r\n":
+                        raise Failed(f"{self.name}: SET answered {reply!r}")
 
     def packed(self):
         """Waits until packing rests: after how many seconds, keys that wait still, bytes that are kept."""

@@ -10,7 +10,7 @@ use crate::array::{Array, Place};
 use crate::manner::Manner;
 use crate::open::background;
 use crate::placement::{self, ARRAY_CONTAINERS};
-use crate::read::WRONG_OUTPUT;
+use crate::read::{STALL_NS, WRONG_OUTPUT};
 use crate::told::{Proof, Told};
 use futures_util::future::try_join_all;
 use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, Stats};
@@ -173,9 +173,10 @@ impl Array {
     }
 
     /// The counters of a container: keys once, bytes of all their copies. It waits for nobody's keys: who
-    /// holds some may wait for who counts.
+    /// holds some may wait for who counts. Where keys go on being found to differ it ends all the same, with
+    /// an error: who writes waits for who counts.
     pub(crate) async fn stats(self: &Rc<Self>, container: ContainerId, manner: &Manner) -> Result<Output> {
-        let mut looked_at = LookedAt::new();
+        let (mut looked_at, mut counts_since_ns) = (LookedAt::new(), None);
         let mut sum = loop {
             let unsettled = self.unsettled_of(container);
             let new = unsettled.iter().filter(|key| !looked_at.contains_key(*key)).take(LOOKS);
@@ -186,6 +187,10 @@ impl Array {
             }
             // What was made whole meanwhile is told as it is by now.
             looked_at.retain(|key, _| unsettled.contains(key));
+            let now_ns = self.reactor.now_ns();
+            if now_ns - *counts_since_ns.get_or_insert(now_ns) > STALL_NS {
+                return Err(Error::Overloaded);
+            }
             let Some(counted) = self.count_keys(container, &looked_at, manner).await? else {
                 looked_at.clear();
                 continue;

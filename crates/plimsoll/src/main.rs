@@ -8,7 +8,7 @@ mod cli;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: plimsoll_reactor::Allocator = plimsoll_reactor::Allocator;
 
 fn main() -> ExitCode {
     cli::main()

@@ -1,9 +1,12 @@
 //! `--memory`: what the server holds stays within it, and what it cannot hold it refuses in words.
 
+#![allow(clippy::disallowed_methods)] // What a process gives back takes real time.
+
 mod process;
 
 use plimsoll_resp::Reply;
 use process::{Client, PIPELINE_DEPTH, Server, cores, directory, plimsoll, told};
+use std::time::{Duration, Instant};
 
 /// Enough for some hundred thousand keys and a hundred clients of one core.
 const MEMORY: &str = "124MiB";
@@ -93,4 +96,38 @@ fn keys_end_where_the_memory_does() {
     let words = told(&refused);
     assert_eq!(refused.status.code(), Some(2), "{words}");
     assert!(words.contains(&format!("{MEMORY} are too few")) && words.contains("10000 clients"), "{words}");
+}
+
+/// A line of what the system tells of a process, in MiB.
+fn status_mib(process: u32, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// Without `--memory` clients hold 256 MiB on a core: what was freed stayed with the allocator beside that,
+/// and all of it until the next client came.
+#[test]
+fn what_clients_held_is_given_back_when_they_have_gone() {
+    let place = directory("given-back");
+    let path = place.join("device");
+    let (device, cores) = (path.to_str().unwrap(), cores(1));
+    let server = Server::start(&["--device", device, "--size", "256MiB", "--cores", &cores, "--cache", "0"]);
+    let process = server.child.id();
+    let half = [b"*2\r\n$4\r\nECHO\r\n$50000000\r\n", &vec![b'x'; 49_000_000][..]].concat();
+    let mut greedy: Vec<Client> = (0..16).map(|_| server.client()).collect();
+    for client in &mut greedy {
+        let _ = client.send(&half);
+    }
+    server.hear("clients hold too much memory: one of them is cut");
+    let peak = status_mib(process, "VmHWM");
+    println!("{peak} MiB at most");
+    assert!((256..400).contains(&peak), "{peak} MiB");
+    drop(greedy);
+    let patience = Instant::now() + Duration::from_secs(20);
+    while status_mib(process, "VmRSS") > 100 {
+        assert!(Instant::now() < patience, "{} MiB are kept", status_mib(process, "VmRSS"));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    server.stop();
 }

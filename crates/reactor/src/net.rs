@@ -5,6 +5,7 @@
 
 use crate::ops::{Op, OpFuture, SocketId};
 use crate::reactor::Reactor;
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,6 +13,13 @@ use std::rc::Rc;
 struct Handle {
     reactor: Reactor,
     id: SocketId,
+    sent_bytes: Cell<u64>,
+}
+
+impl Handle {
+    fn new(reactor: &Reactor, id: SocketId) -> Handle {
+        Handle { reactor: reactor.clone(), id, sent_bytes: Cell::new(0) }
+    }
 }
 
 impl Drop for Handle {
@@ -39,7 +47,7 @@ impl Reactor {
     /// As `bind(2)` and `listen(2)`.
     pub fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
         let (id, address) = self.0.driver.borrow_mut().listen(address)?;
-        Ok(Listener { handle: Handle { reactor: self.clone(), id }, address })
+        Ok(Listener { handle: Handle::new(self, id), address })
     }
 
     /// Connects to `address`. Blocks shortly in a server: for tools and tests.
@@ -48,7 +56,7 @@ impl Reactor {
     /// As `connect(2)`.
     pub fn connect(&self, address: SocketAddr) -> io::Result<Socket> {
         let id = self.0.driver.borrow_mut().connect(address)?;
-        Ok(Socket(Rc::new(Handle { reactor: self.clone(), id })))
+        Ok(Socket(Rc::new(Handle::new(self, id))))
     }
 }
 
@@ -67,7 +75,7 @@ impl Listener {
         let reactor = &self.handle.reactor;
         let (result, _) = OpFuture::new(reactor.clone(), Op::Accept { listener: self.handle.id }).await;
         let id = SocketId(u32::try_from(result?).expect("socket ids are 32-bit"));
-        Ok(Socket(Rc::new(Handle { reactor: reactor.clone(), id })))
+        Ok(Socket(Rc::new(Handle::new(reactor, id))))
     }
 }
 
@@ -91,11 +99,20 @@ impl Socket {
             bytes = returned;
             match result {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), bytes),
-                Ok(count) => from += count as usize,
+                Ok(count) => {
+                    from += count as usize;
+                    self.0.sent_bytes.set(self.0.sent_bytes.get() + count);
+                }
                 Err(error) => return (Err(error), bytes),
             }
         }
         (Ok(()), bytes)
+    }
+
+    /// Bytes that the kernel has taken so far, those of a send under way included.
+    #[must_use]
+    pub fn sent_bytes(&self) -> u64 {
+        self.0.sent_bytes.get()
     }
 
     /// Ends the connection in both directions: pending receives and sends complete.

@@ -15,7 +15,7 @@ mod turns;
 
 use crate::channels::Channels;
 use crate::latency::Latency;
-use crate::limits::{IDLE_LOOK_NS, STALL_LOOK_NS, STOP_NS_MAX};
+use crate::limits::{IDLE_LOOK_NS, SHRUNK_BYTES_MIN, SHRUNK_LOOKS, STALL_LOOK_NS, STOP_NS_MAX};
 use crate::monitors::Lines;
 use crate::parameters::Parameter;
 use crate::pause::{Pause, Pausing};
@@ -30,7 +30,7 @@ use futures_util::future::{Either, select};
 use handshakes::Handshakes;
 use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
 use plimsoll_reactor::sync::WaitList;
-use plimsoll_reactor::{Listener, Port, Reactor, Socket, Work};
+use plimsoll_reactor::{Listener, Port, Reactor, Socket, Work, give_back_kept_memory};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
@@ -75,6 +75,8 @@ pub struct Core {
     /// What all connections hold, and of that what those hold that were cut and have not ended yet.
     held_bytes: Cell<usize>,
     doomed_bytes: Cell<usize>,
+    /// The most since somebody last looked.
+    held_bytes_peak: Cell<usize>,
     /// Who may go on with a long command while that is much.
     turns: Turns,
     /// Publishes the gauges of this core's devices.
@@ -127,6 +129,7 @@ pub fn serve_core(
         channels: RefCell::default(),
         forgetting: Forgetting::default(),
         held_bytes: Cell::new(0),
+        held_bytes_peak: Cell::new(0),
         doomed_bytes: Cell::new(0),
         turns: Turns::default(),
         publisher: RefCell::default(),
@@ -176,13 +179,20 @@ async fn accept(core: Rc<Core>, listener: Listener, tls: Option<Arc<Tls>>) {
     }
 }
 
-/// Cuts connections that keep a value on the device and take none of it, and those that are idle for
-/// longer than they may.
+/// Cuts connections that take nothing of what they keep on the device or in memory, and those that are
+/// idle for longer than they may; and sees that memory which clients held goes back to the system.
 async fn watch(core: Rc<Core>) {
-    let mut stall_look_ns = core.reactor.now_ns() + STALL_LOOK_NS;
+    let (mut stall_look_ns, mut looks_shrunk) = (core.reactor.now_ns() + STALL_LOOK_NS, 0);
     while !core.stopping.get() {
         core.reactor.sleep_ns(IDLE_LOOK_NS).await;
         let now_ns = core.reactor.now_ns();
+        if core.has_shrunk() {
+            looks_shrunk = SHRUNK_LOOKS;
+        }
+        if looks_shrunk > 0 {
+            looks_shrunk -= 1;
+            give_back_kept_memory();
+        }
         if now_ns >= stall_look_ns {
             stall_look_ns = now_ns + STALL_LOOK_NS;
             core.known_connections().iter().for_each(|connection| connection.cut_if_stalled(now_ns));
@@ -296,19 +306,27 @@ impl Core {
         let known = self.known_connections();
         let living = known.iter().filter(|connection| !connection.is_dead());
         let Some(first) = living.max_by_key(|connection| connection.eviction_rank()) else { return };
+        self.evict(first, "clients hold too much memory: one of them is cut");
+    }
+
+    /// Cuts a client for the memory that it holds.
+    pub(crate) fn evict(&self, client: &Connection, why: &str) {
         self.shared.core(self.reactor.core()).evicted.add(1);
-        tracing::warn!(
-            client = first.id,
-            bytes = first.held_bytes(),
-            of = self.held_bytes.get(),
-            "clients hold too much memory: one of them is cut"
-        );
-        first.cut();
+        tracing::warn!(client = client.id, bytes = client.held_bytes(), of = self.held_bytes.get(), "{why}");
+        client.cut();
     }
 
     /// True if clients hold less than half of what they may.
     pub(crate) fn holds_little(&self) -> bool {
         self.held_bytes.get() < self.shared.settings.budget.client_bytes_max / 2
+    }
+
+    /// True if more may wait for a client that takes nothing and holds so many bytes: less than is left of
+    /// the half that nobody is held back for. So some is left for the next, however many there are; as with
+    /// the queues of a switch (Choudhury and Hahne, Dynamic queue length thresholds, 1998).
+    pub(crate) fn lets_wait(&self, bytes: usize) -> bool {
+        let half = self.shared.settings.budget.client_bytes_max / 2;
+        bytes < half.saturating_sub(self.held_bytes.get())
     }
 
     /// A connection that holds so many bytes will end.
@@ -329,8 +347,15 @@ impl Core {
         self.look_at_turns();
     }
 
+    /// Whether clients hold much less than they did since this was last asked.
+    fn has_shrunk(&self) -> bool {
+        let now = self.held_bytes.get();
+        self.held_bytes_peak.replace(now) - now >= SHRUNK_BYTES_MIN
+    }
+
     fn set_held_bytes(&self, bytes: usize) {
         self.held_bytes.set(bytes);
+        self.held_bytes_peak.set(self.held_bytes_peak.get().max(bytes));
         self.shared.core(self.reactor.core()).held_bytes.set(bytes as u64);
     }
 

@@ -40,6 +40,16 @@ pub const REPLIES_WAITING_MAX: usize = 1024;
 /// Bytes of replies that wait for a reader before no more commands of its connection are begun.
 pub const REPLY_BYTES_MAX: usize = 1 << 20;
 
+/// A client that has taken none of its replies for so long may be sending all of a pipeline first: its
+/// commands run ahead of what is sent, as long as others have room.
+pub const RUN_AHEAD_NS: u64 = 250_000_000;
+
+/// How often it is looked at whether they have again, at least.
+pub const RUN_AHEAD_REST_NS_MAX: u64 = 1_600_000_000;
+
+/// Places of replies whose memory an idle connection keeps.
+pub const REPLY_PLACES_KEPT: usize = 128;
+
 /// Bytes of a value in parts that are read, proved and sent at once. A core does nothing else meanwhile,
 /// and other requests wait behind them at the device: small enough that they do not feel it.
 pub const SLICE_BYTES: u64 = 128 << 10;
@@ -125,6 +135,12 @@ pub const DESCRIPTORS_BESIDE: u64 = 256;
 
 /// How often clients that are idle for too long are looked for.
 pub const IDLE_LOOK_NS: u64 = 1_000_000_000;
+
+/// Clients that hold so many bytes less than a look before have left memory that the allocator keeps.
+pub const SHRUNK_BYTES_MIN: usize = 8 << 20;
+
+/// So many looks later it has kept all of it for long enough to give it back.
+pub const SHRUNK_LOOKS: u32 = 3;
 
 /// How long DEBUG SLEEP lets its connection wait.
 pub const DEBUG_SLEEP_NS_MAX: u64 = 3_600_000_000_000;

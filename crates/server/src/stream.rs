@@ -49,6 +49,11 @@ impl Stream {
         self.socket().abort();
     }
 
+    /// Bytes that have left.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.socket().sent_bytes()
+    }
+
     /// The peer's address.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.socket().peer()

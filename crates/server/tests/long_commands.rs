@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Bench, Client, Setup, encoded, run, send_in_background, show};
+use plimsoll_reactor::Work;
 use plimsoll_server::budget::Budget;
 
 /// What clients may hold; the longest command is three eighths of it.
@@ -124,5 +125,37 @@ fn a_command_that_is_too_long_for_its_share_is_refused_in_words() {
         let mut client = sends(&bench, long_command("k", 13, 60_000)).await;
         assert_eq!(show(&client.next().await.unwrap()), "-ERR Protocol error: too big query buffer");
         assert_eq!(cut(&bench), 0);
+    });
+}
+
+/// Each of those whose turn has come sends on, and so is cut last: those who held nothing were cut before
+/// them.
+#[test]
+fn who_holds_little_is_cut_for_nobody() {
+    run(setup(), |bench| async move {
+        let mut idle = Vec::new();
+        for _ in 0..5 {
+            let mut client = bench.client().await;
+            client.expect("SUBSCRIBE news", "[subscribe news :1]").await;
+            idle.push(client);
+        }
+        let half = long_command("slow", 11, 11 << 20);
+        for _ in 0..12 {
+            let (client, mut half) = (bench.client().await, half.clone());
+            half.truncate(10 << 20);
+            let reactor = bench.reactor.clone();
+            bench.reactor.spawn(Work::Network, async move {
+                for some in half.chunks(100 << 10) {
+                    let _ = client.socket.send(some.to_vec()).await;
+                    reactor.sleep_ns(50_000_000).await;
+                }
+                reactor.sleep_ns(60_000_000_000).await;
+            });
+        }
+        bench.pause_ms(30_000).await;
+        assert!(cut(&bench) > 0, "they hold too much together");
+        let listening = show(&bench.client().await.call(&["PUBLISH", "news", "x"]).await);
+        assert_eq!(listening, ":5", "of those who hold nothing none is cut");
+        drop(idle);
     });
 }

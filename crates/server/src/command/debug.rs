@@ -43,7 +43,7 @@ pub(super) fn sleep(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 }
 
 pub(super) fn object(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    super::object::look(connection, &args[2], |found| match found {
+    super::object::look(connection, &args[2], super::object::Counts::No, |found| match found {
         None => Reply::error("ERR no such key"),
         Some(item) => {
             let encoding = super::object::encoding_of(&item);

@@ -186,7 +186,9 @@ pub(super) fn dump(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let (keyspace, container, key) = (connection.keyspace(), connection.database.get(), args[1].to_vec());
     Run::Alone(Box::pin(async move {
         let read = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
-        let item = match keyspace.execute(read).await {
+        let found = keyspace.execute(read).await;
+        super::string::count_hit(keyspace.core(), found.is_ok());
+        let item = match found {
             Ok(Output::Found(item)) => item,
             Ok(_) => unreachable!("a retrieve gives what it found"),
             Err(Error::NotFound) => return Reply::Null,

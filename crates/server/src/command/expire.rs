@@ -167,7 +167,7 @@ fn remaining(connection: &Rc<Connection>, args: &Args<'_>, round: fn(i64) -> i64
     let (key, connection) = (args[1].to_vec(), connection.clone());
     Run::Overlap(Box::pin(async move {
         let result = keyspace.execute(Op::Exist { container, key }).await;
-        super::string::count_hit(&connection, result.is_ok());
+        super::string::count_hit(&connection.core, result.is_ok());
         match result {
             Ok(Output::Found(Item { expiry_ms: Some(at_ms), .. })) => {
                 let left_ms = at_ms.saturating_sub(keyspace.core().reactor.wall_ms());

@@ -1,6 +1,7 @@
 //! DEL, UNLINK, EXISTS, TYPE; and looking at one key without its value.
 
 use super::Run;
+use super::string::count_hit;
 use crate::limits::KEYS_AT_ONCE_MAX;
 use crate::reply::Reply;
 use crate::session::Connection;
@@ -10,16 +11,21 @@ use plimsoll_resp::Args;
 use std::rc::Rc;
 
 pub(super) fn del(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    count(connection, args, |container, key| Op::Delete { container, key, condition: Condition::None })
+    count(connection, args, false, |container, key| Op::Delete { container, key, condition: Condition::None })
 }
 
 pub(super) fn exists(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    count(connection, args, |container, key| Op::Exist { container, key })
+    count(connection, args, true, |container, key| Op::Exist { container, key })
 }
 
 /// How many of the keys an operation finds. Few keys get their places at once; many are worked
 /// through in pieces, alone.
-fn count(connection: &Rc<Connection>, args: &Args<'_>, op: fn(ContainerId, Vec<u8>) -> Op) -> Run {
+fn count(
+    connection: &Rc<Connection>,
+    args: &Args<'_>,
+    only_looks: bool,
+    op: fn(ContainerId, Vec<u8>) -> Op,
+) -> Run {
     let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let keys: Vec<Vec<u8>> = args.iter().skip(1).map(<[u8]>::to_vec).collect();
     let keyspace = if keys.len() > 1 { keyspace.patient() } else { keyspace };
@@ -30,6 +36,9 @@ fn count(connection: &Rc<Connection>, args: &Args<'_>, op: fn(ContainerId, Vec<u
         while keys.peek().is_some() {
             let piece = keys.by_ref().take(KEYS_AT_ONCE_MAX);
             for result in join_all(piece.map(|key| keyspace.execute(op(container, key)))).await {
+                if only_looks {
+                    count_hit(keyspace.core(), result.is_ok());
+                }
                 match result {
                     Ok(_) => found += 1,
                     Err(Error::NotFound) => {}
@@ -52,7 +61,7 @@ pub(super) fn look(connection: &Rc<Connection>, args: &Args<'_>, reply: fn(Optio
     let (key, connection) = (args[1].to_vec(), connection.clone());
     Run::Overlap(Box::pin(async move {
         let result = keyspace.execute(Op::Exist { container, key }).await;
-        super::string::count_hit(&connection, result.is_ok());
+        count_hit(&connection.core, result.is_ok());
         match result {
             Ok(Output::Found(item)) => reply(Some(item)),
             Ok(_) => unreachable!("looking at a key gives what was found"),

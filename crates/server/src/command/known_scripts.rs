@@ -25,6 +25,7 @@ pub(super) struct Answers {
 
 pub(super) const INTEGERS: Answers = Answers { done: Some(1), different: Some(0), absent: Some(0) };
 pub(super) const BOOLEANS: Answers = Answers { done: Some(1), different: None, absent: None };
+const LESS_THAN_NONE: Answers = Answers { done: Some(1), different: Some(-1), absent: Some(-1) };
 const THREE: Answers = Answers { absent: Some(-1), ..INTEGERS };
 
 /// A script that is known. Those of a lock have the token as their first argument.
@@ -38,6 +39,8 @@ pub(super) enum Script {
     Extend,
     /// Sets its time.
     Renew(Answers),
+    /// The same, in seconds.
+    RenewSeconds(Answers),
     /// Sets its time, or takes it if it is free.
     Obtain(Answers),
     /// Takes all keys if all are free.
@@ -60,7 +63,7 @@ const DIGESTS: [(&str, Script); 3] = [
 ];
 
 /// Scripts as [`plain`] leaves them.
-const TEXTS: [(&str, Script); 16] = [
+const TEXTS: [(&str, Script); 18] = [
     // Redis' documentation.
     (
         r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("del",keys[1])elsereturn0end"#,
@@ -73,6 +76,15 @@ const TEXTS: [(&str, Script); 16] = [
     (
         r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("pexpire",keys[1],argv[2])elsereturn0end"#,
         Script::Renew(INTEGERS),
+    ),
+    // The same as people write them by hand.
+    (
+        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("expire",keys[1],argv[2])elsereturn0end"#,
+        Script::RenewSeconds(INTEGERS),
+    ),
+    (
+        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("del",keys[1])elsereturn-1end"#,
+        Script::Release(LESS_THAN_NONE),
     ),
     // go-redsync/redsync 4.
     (
@@ -180,22 +192,47 @@ fn digest_of(text: &[u8]) -> Digest {
     })
 }
 
-/// The script of a text.
+/// The script of a text. Two ways to write a known one are the same: the token before the key's value, and
+/// what else is given back behind the end of the condition, whose other branch returns.
 pub(super) fn by_text(text: &[u8]) -> Option<Script> {
-    let plain = plain(text)?;
-    TEXTS.iter().find(|(known, _)| known.as_bytes() == plain).map(|(_, script)| *script)
+    let mut plain = String::from_utf8(plain(text)?).ok()?;
+    if let Some(rest) = plain.strip_prefix(r#"ifargv[1]==redis.call("get",keys[1])then"#) {
+        plain = format!(r#"ifredis.call("get",keys[1])==argv[1]then{rest}"#);
+    }
+    if let Some((condition, other)) = plain.rsplit_once("endreturn") {
+        let with_else = format!("{condition}elsereturn{other}end");
+        if let Some(script) = exactly(&with_else) {
+            return Some(script);
+        }
+    }
+    exactly(&plain)
+}
+
+fn exactly(plain: &str) -> Option<Script> {
+    TEXTS.iter().find(|(known, _)| *known == plain).map(|(_, script)| *script)
 }
 
 /// A text without comments, blanks and semicolons, in lower case and with one kind of quotes. Nothing for
-/// what is too long, or has comments of several lines: what stands in one looks like a script.
+/// what is too long, what has comments of several lines, as what stands in one looks like a script, and what
+/// is none in Lua: names of keys and arguments in other letters, a semicolon behind none that it could end.
 fn plain(text: &[u8]) -> Option<Vec<u8>> {
     if text.len() > TEXT_BYTES_MAX || text.windows(3).any(|bytes| bytes == b"--[") {
         return None;
     }
     let code = |line: &[u8]| line.windows(2).position(|bytes| bytes == b"--").unwrap_or(line.len());
     let visible = text.split(|byte| *byte == b'\n').flat_map(|line| &line[..code(line)]);
-    let visible = visible.filter(|byte| !byte.is_ascii_whitespace() && **byte != b';');
-    Some(visible.map(|byte| if *byte == b'\'' { b'"' } else { byte.to_ascii_lowercase() }).collect())
+    let visible: Vec<u8> = visible.filter(|byte| !byte.is_ascii_whitespace()).copied().collect();
+    let has = |part: &[u8]| visible.windows(part.len()).any(|bytes| bytes == part);
+    let is_none = [&b";;"[..], b"then;", b"else;", b"do;"].iter().any(|part| has(part));
+    let folded = visible.to_ascii_lowercase();
+    let names = |of: &[u8], part: &[u8]| of.windows(part.len()).filter(|bytes| *bytes == part).count();
+    let is_other = names(&folded, b"keys[") != names(&visible, b"KEYS[")
+        || names(&folded, b"argv[") != names(&visible, b"ARGV[");
+    if is_none || is_other || visible.first() == Some(&b';') {
+        return None;
+    }
+    let folded = folded.into_iter().filter(|byte| *byte != b';');
+    Some(folded.map(|byte| if byte == b'\'' { b'"' } else { byte }).collect())
 }
 
 #[cfg(test)]
@@ -224,10 +261,35 @@ mod tests {
     }
 
     #[test]
+    fn a_script_is_known_however_its_condition_is_written() {
+        let get = r#"redis.call("get", KEYS[1])"#;
+        let del = r#"return redis.call("del", KEYS[1])"#;
+        for same in [
+            format!("if ARGV[1] == {get} then {del} else return 0 end"),
+            format!("if {get} == ARGV[1] then {del}; end; return 0;"),
+            format!("if ARGV[1] == {get} then {del} end return 0"),
+        ] {
+            assert_eq!(by_text(same.as_bytes()), Some(Script::Release(INTEGERS)), "{same}");
+        }
+        let less = format!("if {get} == ARGV[1] then {del} else return -1 end");
+        assert_eq!(by_text(less.as_bytes()), Some(Script::Release(LESS_THAN_NONE)));
+        for other in [
+            format!("if {get} == ARGV[1] then {del} end return 1"),
+            format!("if {get} ~= ARGV[1] then {del} end return 0"),
+            format!("if {get} == ARGV[1] then redis.call('del', KEYS[1]) end return 0"),
+            format!("{RELEASE};;"),
+            RELEASE.replace("KEYS", "keys"),
+            RELEASE.replace("then", "then;"),
+        ] {
+            assert_eq!(by_text(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
     fn digests_are_remembered_while_there_is_room() {
         let remembered = Remembered::default();
         for number in 0..REMEMBERED_MAX {
-            let text = format!("{RELEASE}{}", ";".repeat(number));
+            let text = format!("{RELEASE}{}", " ".repeat(number));
             let digest = remembered.remember(text.as_bytes(), Script::Add).unwrap();
             assert_eq!(remembered.by_digest(digest.to_uppercase().as_bytes()), Some(Script::Add));
             assert_eq!(remembered.remember(text.as_bytes(), Script::Add), Some(digest), "once");

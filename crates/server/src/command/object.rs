@@ -1,5 +1,6 @@
 //! OBJECT and MEMORY: what tools ask about one key.
 
+use super::string::count_hit;
 use super::{Run, number};
 use crate::reply::Reply;
 use crate::session::Connection;
@@ -14,7 +15,9 @@ const INDEX_BYTES: u64 = 16;
 
 /// OBJECT ENCODING: the name that Redis gives to a string of this kind.
 pub(super) fn encoding(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    look(connection, &args[2], |found| found.map_or(Reply::Null, |item| Reply::bulk(encoding_of(&item))))
+    look(connection, &args[2], Counts::Yes, |found| {
+        found.map_or(Reply::Null, |item| Reply::bulk(encoding_of(&item)))
+    })
 }
 
 /// The name that Redis gives to a string of this kind; the first bytes of its value have been read.
@@ -28,12 +31,12 @@ pub(super) fn encoding_of(item: &Item) -> &'static str {
 
 /// OBJECT REFCOUNT: a key has its value to itself.
 pub(super) fn refcount(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    look(connection, &args[2], |found| found.map_or(Reply::Null, |_| Reply::Integer(1)))
+    look(connection, &args[2], Counts::Yes, |found| found.map_or(Reply::Null, |_| Reply::Integer(1)))
 }
 
 /// OBJECT FREQ: refused in the words of a server that does not evict by use.
 pub(super) fn freq(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    look(connection, &args[2], |found| match found {
+    look(connection, &args[2], Counts::Yes, |found| match found {
         None => Reply::Null,
         Some(_) => Reply::error(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
@@ -44,7 +47,7 @@ pub(super) fn freq(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// OBJECT IDLETIME: refused in the words of a server that does not keep it.
 pub(super) fn idletime(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    look(connection, &args[2], |found| match found {
+    look(connection, &args[2], Counts::Yes, |found| match found {
         None => Reply::Null,
         Some(_) => Reply::error(
             "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching \
@@ -66,17 +69,33 @@ pub(super) fn usage(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         Ok(_) => return Run::Now(super::syntax_error()),
         Err(reply) => return Run::Now(reply),
     }
-    look(connection, &args[2], |found| {
+    look(connection, &args[2], Counts::No, |found| {
         found.map_or(Reply::Null, |item| Reply::Integer((item.stored_bytes + INDEX_BYTES) as i64))
     })
 }
 
+/// Whether a look at a key is a hit or a miss, as Redis counts them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counts {
+    Yes,
+    No,
+}
+
 /// A command that looks at a key and the beginning of its value.
-pub(super) fn look(connection: &Rc<Connection>, key: &[u8], reply: fn(Option<Item>) -> Reply) -> Run {
+pub(super) fn look(
+    connection: &Rc<Connection>,
+    key: &[u8],
+    counts: Counts,
+    reply: fn(Option<Item>) -> Reply,
+) -> Run {
     let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let op = Op::Retrieve { container, key: key.to_vec(), range: Some((0, 20)), pin: false };
     Run::Overlap(Box::pin(async move {
-        match keyspace.execute(op).await {
+        let found = keyspace.execute(op).await;
+        if counts == Counts::Yes {
+            count_hit(keyspace.core(), found.is_ok());
+        }
+        match found {
             Ok(Output::Found(item)) => reply(Some(item)),
             Ok(_) => unreachable!("a retrieve gives what it found"),
             Err(Error::NotFound) => reply(None),

@@ -33,7 +33,7 @@ async fn read(connection: Rc<Connection>, key: Vec<u8>, start: i64, end: i64) ->
         let count = end.saturating_sub(start).saturating_add(1).max(0) as u64;
         retrieve(&connection.keyspace(), container, &key, (start as u64, count)).await
     };
-    string::count_hit(&connection, found.is_ok());
+    string::count_hit(&connection.core, found.is_ok());
     match found {
         Ok(item) => {
             let (first, count) = bounds(start, end, item.length);

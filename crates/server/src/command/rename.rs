@@ -3,7 +3,7 @@
 //! Invariants: the value that is read is the one that is written, with its expiry time; both keys are held
 //! meanwhile. Of a long value one part is in memory at a time.
 
-use super::string::value_reply;
+use super::string::{count_hit, value_reply};
 use super::transaction::atomically;
 use super::{Run, number, places, syntax_error};
 use crate::keyspace::Keyspace;
@@ -95,7 +95,11 @@ fn run(connection: &Rc<Connection>, from: Key, to: Key, plan: Plan, reply: fn(Co
 
 async fn copied(keyspace: &Keyspace, from: Key, to: Key, plan: Plan) -> Result<Copied> {
     let read = Op::Retrieve { container: from.0, key: from.1.clone(), range: None, pin: true };
-    let item = match keyspace.execute(read).await {
+    let found = keyspace.execute(read).await;
+    if !plan.moves {
+        count_hit(keyspace.core(), found.is_ok());
+    }
+    let item = match found {
         Ok(Output::Found(item)) => item,
         Ok(_) => unreachable!("a retrieve gives what it found"),
         Err(Error::NotFound) => return Ok(Copied::Absent),

@@ -130,7 +130,7 @@ fn read_and(
         loop {
             let read = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
             let found = keyspace.execute(read).await;
-            string::count_hit(&connection, found.is_ok());
+            string::count_hit(&connection.core, found.is_ok());
             let (value, (version, expiry_ms)) = match found {
                 Ok(Output::Found(item)) => {
                     let stamps = (item.version, item.expiry_ms);

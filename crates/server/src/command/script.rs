@@ -130,6 +130,10 @@ fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result
             Ok(Step { channel: Some(channel.to_vec()), ..plain(Change::Delete, BOOLEANS) })
         }
         (Script::Renew(answers), [ms, ..]) => Ok(plain(Change::ExpireIn(time(ms)?), answers)),
+        (Script::RenewSeconds(answers), [seconds, ..]) => {
+            let ms = self::seconds(connection, seconds).map_err(Run::Now)?;
+            Ok(plain(Change::ExpireIn(ms), answers))
+        }
         (Script::Extend, [ms, b"0", ..]) => Ok(plain(Change::ExpireLater(time(ms)?), INTEGERS)),
         (Script::Extend, [ms, ..]) => Ok(plain(Change::ExpireAnew(time(ms)?), INTEGERS)),
         (Script::Obtain(answers), [ms, ..]) => {
@@ -142,10 +146,19 @@ fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result
 
 /// A time that PEXPIRE takes: one that is over before it begins takes the key away.
 fn milliseconds(connection: &Connection, word: &[u8]) -> std::result::Result<i64, Reply> {
-    let ms = number::integer_or_error(word)?;
+    let ms = in_reach(connection, number::integer_or_error(word)?);
+    ms.ok_or_else(|| Reply::error("ERR invalid expire time in 'pexpire' command"))
+}
+
+/// A time in seconds, as milliseconds.
+fn seconds(connection: &Connection, word: &[u8]) -> std::result::Result<i64, Reply> {
+    let ms = number::integer_or_error(word)?.checked_mul(1000).and_then(|ms| in_reach(connection, ms));
+    ms.ok_or_else(|| Reply::error("ERR invalid expire time in 'expire' command"))
+}
+
+fn in_reach(connection: &Connection, ms: i64) -> Option<i64> {
     let now_ms = i64::try_from(connection.core.reactor.wall_ms()).unwrap_or(i64::MAX);
-    let is_one = ms.checked_add(now_ms).is_some() && ms > i64::MIN / 2;
-    is_one.then_some(ms).ok_or_else(|| Reply::error("ERR invalid expire time in 'pexpire' command"))
+    (ms.checked_add(now_ms).is_some() && ms > i64::MIN / 2).then_some(ms)
 }
 
 fn expires_at(connection: &Connection, ms: &[u8]) -> std::result::Result<u64, Reply> {

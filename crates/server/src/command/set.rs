@@ -259,6 +259,7 @@ fn read_and_set(
             Ok(kept) => kept,
             Err(error) => return Reply::failed(&error),
         };
+        let mut is_counted = !options.get;
         loop {
             let read =
                 Op::Retrieve { container: place.container, key: place.key.clone(), range: None, pin: true };
@@ -271,6 +272,9 @@ fn read_and_set(
                 Err(Error::NotFound) => (Reply::Null, Condition::MustNotExist),
                 Err(error) => return Reply::failed(&error),
             };
+            if !std::mem::replace(&mut is_counted, true) {
+                super::string::count_hit(&connection.core, condition != Condition::MustNotExist);
+            }
             match options.allow(&keyspace, &old).await {
                 Ok(true) => {}
                 Ok(false) => return options.reply(old, false),

@@ -26,7 +26,7 @@ fn recall(connection: &Connection, key: &[u8]) -> Option<Reply> {
     let give = &mut |bytes: &[u8]| reply = Some(Reply::bulk(bytes));
     let found = connection.core.volume.recall(connection.database.get(), key, give);
     if found {
-        count_hit(connection, true);
+        count_hit(&connection.core, true);
     }
     reply
 }
@@ -45,7 +45,7 @@ fn get_from(connection: &Rc<Connection>, keyspace: Keyspace, key: Vec<u8>) -> Lo
     Box::pin(async move {
         let op = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
         let result = keyspace.execute(op).await;
-        count_hit(&connection, result.is_ok());
+        count_hit(&connection.core, result.is_ok());
         match result {
             Ok(Output::Found(item)) => value_reply(&connection.core, key, item),
             Ok(_) => unreachable!("a retrieve gives what it found"),
@@ -79,8 +79,9 @@ pub(super) fn range_reply(core: &Rc<Core>, key: Vec<u8>, item: Item, first: u64,
     if length == 0 { Reply::Bulk(Vec::new()) } else { Reply::Parts(Box::new(pinned)) }
 }
 
-pub(super) fn count_hit(connection: &Connection, hit: bool) {
-    let counters = connection.core.shared.core(connection.core.reactor.core());
+/// A command has looked for a key, of those that Redis counts.
+pub(super) fn count_hit(core: &Core, hit: bool) {
+    let counters = core.shared.core(core.reactor.core());
     if hit { counters.hits.add(1) } else { counters.misses.add(1) }
 }
 

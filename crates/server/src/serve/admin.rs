@@ -88,7 +88,7 @@ async fn metrics_text(State(shown): State<Shown>) -> impl IntoResponse {
 }
 
 async fn page(State(Shown { shared, .. }): State<Shown>) -> Html<String> {
-    let objects: u64 = metrics::gauge_sum(&shared, "objects");
+    let records: u64 = metrics::gauge_sum(&shared, "objects");
     let (live, capacity) =
         (metrics::gauge_sum(&shared, "live_bytes"), metrics::gauge_sum(&shared, "capacity_bytes"));
     Html(format!(
@@ -96,7 +96,7 @@ async fn page(State(Shown { shared, .. }): State<Shown>) -> Html<String> {
          <style>body{{font:16px sans-serif;margin:2em}}td{{padding:.2em 1em}}</style>\
          <h1>Plimsoll {version}</h1><table>\
          <tr><td>cores<td>{cores}<tr><td>partitions<td>{partitions}<tr><td>connections<td>{connections}\
-         <tr><td>commands<td>{commands}<tr><td>objects<td>{objects}\
+         <tr><td>commands<td>{commands}<tr><td>records on devices<td>{records}\
          <tr><td>live bytes<td>{live} of {capacity}</table>\
          <p><a href=/metrics>metrics</a> <a href=/healthz>health</a> \
          <a href=/api/array>array</a></p>",

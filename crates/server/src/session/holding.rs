@@ -29,7 +29,7 @@ impl Connection {
             + self.running_bytes.get()
             + self.multi.borrow().as_ref().map_or(0, |multi| multi.bytes)
             + self.sending_bytes.get()
-            + self.queue.borrow().ready_bytes()
+            + self.queue.borrow().held_bytes()
             + self.stream.held_bytes()
     }
 
@@ -55,10 +55,11 @@ impl Connection {
         self.recount();
     }
 
-    /// Who is cut first when all hold too much: who could go on with a long command and does not, and last
-    /// who does; of each the largest, without commands under way, whose memory a cut gives back no sooner, as
-    /// long as there is any that holds much else. After all others those who asked not to be.
-    pub(crate) fn eviction_rank(&self) -> (bool, u8, bool, usize) {
+    /// Who is cut first when all hold too much. As long as anybody holds much, none of those who do not; of
+    /// them who could go on with a long command and does not, and last who does; of each the largest, without
+    /// commands under way, whose memory a cut gives back no sooner, as long as there is any that holds much
+    /// else. After all others those who asked not to be.
+    pub(crate) fn eviction_rank(&self) -> (bool, bool, u8, bool, usize) {
         let stalls = match self.turn.borrow().as_ref().and_then(Turn::is_used) {
             Some(false) => 2,
             None => 1,
@@ -66,8 +67,9 @@ impl Connection {
         };
         let bytes = self.counted_bytes.get();
         let other_bytes = bytes.saturating_sub(self.running_bytes.get());
-        let is_much = other_bytes >= GROWING_BYTES_MAX;
-        (!self.no_evict.get(), stalls, is_much, if is_much { other_bytes } else { bytes })
+        let is_much = |bytes| bytes >= GROWING_BYTES_MAX;
+        let weight = if is_much(other_bytes) { other_bytes } else { bytes };
+        (!self.no_evict.get(), is_much(bytes), stalls, is_much(other_bytes), weight)
     }
 
     /// Tells the core what it holds now.

@@ -21,6 +21,7 @@ mod modes;
 mod queue;
 mod reader;
 mod received;
+mod room;
 mod subscriptions;
 mod upload;
 mod writer;
@@ -101,8 +102,8 @@ pub struct Connection {
     progress: Cell<(u64, u64)>,
     /// A value in parts is on its way.
     sends_parts: Cell<bool>,
-    /// Bytes that have left.
-    sent_bytes: Cell<u64>,
+    /// Its client has taken nothing for a while: it may be sending all of a pipeline first.
+    runs_ahead: Cell<bool>,
     /// Bytes of the receive buffer.
     received_bytes: Cell<usize>,
     /// Bytes of commands that come in, and that EXEC runs.
@@ -160,7 +161,7 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         sending_bytes: Cell::new(0),
         progress: Cell::new((0, now_ns)),
         sends_parts: Cell::new(false),
-        sent_bytes: Cell::new(0),
+        runs_ahead: Cell::new(false),
         received_bytes: Cell::new(0),
         request_bytes: Cell::new(0),
         running_bytes: Cell::new(0),
@@ -200,12 +201,12 @@ impl Connection {
     /// Nothing can be sent any more: forgets what was to be.
     pub(crate) fn die(&self) {
         self.closing.set(true);
-        let forgotten = self.queue.borrow_mut().forget();
-        drop(forgotten);
-        self.recount();
+        // Before anything is counted anew: who is being cut is not cut once more.
         if !self.dead.replace(true) {
             self.core.doom(self.counted_bytes.get());
         }
+        let forgotten = self.queue.borrow_mut().forget();
+        drop(forgotten);
         self.stream.shutdown();
         self.end.wake_all();
         self.room.wake_all();
@@ -235,30 +236,6 @@ impl Connection {
             self.set_monitor(false);
             self.core.ended(self.id);
         }
-    }
-
-    /// Waits until another command may begin; false if none may any more.
-    async fn wait_for_room(&self) -> bool {
-        if !self.has_room() && !self.closing.get() {
-            let go_on = || (self.closing.get() || self.has_room()).then_some(());
-            self.room.wait_for(go_on).await;
-        }
-        !self.closing.get()
-    }
-
-    /// As [`Connection::wait_for_room`], for a command that has begun and has to come to its end.
-    async fn wait_for_room_within(&self) -> bool {
-        self.room.wait_for(|| (self.dead.get() || self.has_room()).then_some(())).await;
-        !self.dead.get()
-    }
-
-    /// Waits until no command is under way.
-    async fn wait_until_alone(&self) {
-        self.room.wait_for(|| (self.queue.borrow().in_flight() == 0).then_some(())).await;
-    }
-
-    fn has_room(&self) -> bool {
-        self.queue.borrow().has_room(self.sending_bytes.get())
     }
 
     /// A reply that is ready at once.

@@ -6,7 +6,7 @@
 //! brought. A value in parts that waits holds little memory, but space on its device and reads that were in
 //! vain if nobody takes it: it counts as much as a long reply.
 
-use crate::limits::{COMMANDS_IN_FLIGHT_MAX, REPLIES_WAITING_MAX, REPLY_BYTES_MAX};
+use crate::limits::{COMMANDS_IN_FLIGHT_MAX, REPLIES_WAITING_MAX, REPLY_BYTES_MAX, REPLY_PLACES_KEPT};
 use crate::reply::Reply;
 use plimsoll_resp::Version;
 use std::collections::VecDeque;
@@ -46,6 +46,8 @@ pub(super) struct Queue {
     holds_messages: bool,
     /// Messages that came meanwhile: they must not stand inside of the array.
     messages: Vec<(Version, Reply)>,
+    /// Bytes of those. Nobody waits for room because of them: they leave when the array is whole.
+    message_bytes: usize,
     /// The connection is gone: replies are dropped.
     forgotten: bool,
 }
@@ -62,6 +64,7 @@ impl Default for Queue {
             elements_due: 0,
             holds_messages: false,
             messages: Vec::new(),
+            message_bytes: 0,
             forgotten: false,
         }
     }
@@ -77,7 +80,12 @@ impl Queue {
     }
 
     pub(super) fn ready_bytes(&self) -> usize {
-        self.ready_bytes
+        self.ready_bytes + self.message_bytes
+    }
+
+    /// Bytes of replies that are ready, and of their places.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.ready_bytes() + self.places.capacity() * size_of::<Place>()
     }
 
     /// Whether another command may begin while so many bytes are with the socket.
@@ -88,6 +96,12 @@ impl Queue {
             || (self.in_flight < COMMANDS_IN_FLIGHT_MAX
                 && self.places.len() < REPLIES_WAITING_MAX
                 && held_bytes + coming_bytes < REPLY_BYTES_MAX)
+    }
+
+    /// The same for a client that takes nothing for now: what waits in memory may be more.
+    pub(super) fn has_room_ahead(&self) -> bool {
+        let coming_bytes = self.pins * PIN_BYTES + self.in_flight.saturating_mul(self.expected_bytes);
+        self.in_flight < COMMANDS_IN_FLIGHT_MAX && coming_bytes < REPLY_BYTES_MAX
     }
 
     pub(super) fn push_ready(&mut self, version: Version, reply: Reply) {
@@ -114,6 +128,11 @@ impl Queue {
     /// They are there.
     pub(super) fn release_messages(&mut self) {
         self.holds_messages = false;
+        self.let_messages_leave();
+    }
+
+    fn let_messages_leave(&mut self) {
+        self.ready_bytes += std::mem::take(&mut self.message_bytes);
         for (version, reply) in std::mem::take(&mut self.messages) {
             self.places.push_back(Place { version, reply: Some(reply), is_muted: false });
         }
@@ -124,7 +143,7 @@ impl Queue {
         if self.elements_due == 0 && !self.holds_messages {
             return self.push_ready(version, message);
         }
-        self.ready_bytes += message.held_bytes();
+        self.message_bytes += message.held_bytes();
         self.messages.push((version, message));
     }
 
@@ -134,10 +153,8 @@ impl Queue {
         let place = self.first + self.places.len() as u64 - 1;
         if self.elements_due > 0 {
             self.elements_due -= 1;
-            let messages =
-                if self.elements_due == 0 { std::mem::take(&mut self.messages) } else { Vec::new() };
-            for (version, reply) in messages {
-                self.places.push_back(Place { version, reply: Some(reply), is_muted: false });
+            if self.elements_due == 0 {
+                self.let_messages_leave();
             }
         }
         place
@@ -183,6 +200,9 @@ impl Queue {
         let reply = self.places.front_mut()?.reply.take()?;
         let place = self.places.pop_front()?;
         self.first += 1;
+        if self.places.is_empty() && self.places.capacity() > REPLY_PLACES_KEPT {
+            self.places = VecDeque::new();
+        }
         self.ready_bytes -= reply.held_bytes();
         self.pins -= pins_of(&reply);
         Some((place.version, reply))
@@ -192,9 +212,9 @@ impl Queue {
     #[must_use]
     pub(super) fn forget(&mut self) -> Vec<Reply> {
         self.forgotten = true;
-        (self.ready_bytes, self.pins) = (0, 0);
+        (self.ready_bytes, self.message_bytes, self.pins) = (0, 0, 0);
         self.messages.clear();
-        self.places.drain(..).filter_map(|place| place.reply).collect()
+        std::mem::take(&mut self.places).into_iter().filter_map(|place| place.reply).collect()
     }
 }
 
@@ -226,6 +246,7 @@ mod tests {
             queue.fill(*place, parts());
         }
         assert!(begun.len() <= 8 && !queue.has_room(0), "{} begun", begun.len());
+        assert!(!queue.has_room_ahead(), "they keep their space on the device");
         while queue.pop().is_some() {}
         assert!(queue.has_room(0), "they are taken");
     }

@@ -107,11 +107,11 @@ impl Connection {
     /// Nothing more is read: waits until the replies have left, or leave no more.
     async fn linger(&self) {
         while !self.dead.get() {
-            let before_bytes = self.sent_bytes.get();
+            let before_bytes = self.stream.sent_bytes();
             let ended = self.end.wait_for(|| self.dead.get().then_some(()));
             let late = self.core.reactor.sleep_ns(LINGER_NS_MAX);
             select(pin!(ended), pin!(late)).await;
-            if self.sent_bytes.get() == before_bytes && !self.dead.get() {
+            if self.stream.sent_bytes() == before_bytes && !self.dead.get() {
                 self.die();
             }
         }

@@ -6,7 +6,8 @@
 
 use super::Connection;
 use crate::limits::{
-    BUFFER_BYTES_KEPT, SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES, STALL_NS_MAX,
+    BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES,
+    STALL_NS_MAX,
 };
 use crate::reply::{Pinned, Reply};
 use futures_util::future::join;
@@ -88,26 +89,31 @@ impl Connection {
         let counters = self.core.shared.core(self.core.reactor.core());
         counters.sent_bytes.add(buffer.len() as u64);
         counters.sends.add(1);
-        self.sent_bytes.set(self.sent_bytes.get() + buffer.len() as u64);
         buffer.clear();
         *out = buffer;
         self.sending_bytes.set(0);
+        self.runs_ahead.set(false);
         self.recount();
         self.room.wake_all();
         sent.is_ok() && !self.dead.get()
     }
 
-    /// Cuts the connection if its peer takes nothing for long while a value in parts waits for it.
-    /// Called every now and then.
+    /// Cuts the connection if its peer takes nothing for long while a value in parts waits for it, or while
+    /// it holds more than is left for others to wait with. Called every now and then.
     pub(crate) fn cut_if_stalled(&self, now_ns: u64) {
-        let sent_bytes = self.sent_bytes.get();
-        let waits = self.sends_parts.get() || self.queue.borrow().holds_pin();
+        let sent_bytes = self.stream.sent_bytes();
         let (seen_bytes, since_ns) = self.progress.get();
-        if sent_bytes != seen_bytes || !waits || self.sending_bytes.get() == 0 {
-            self.progress.set((sent_bytes, now_ns));
-        } else if now_ns.saturating_sub(since_ns) >= STALL_NS_MAX && !self.dead.get() {
+        if sent_bytes != seen_bytes || self.sending_bytes.get() == 0 {
+            return self.progress.set((sent_bytes, now_ns));
+        }
+        if now_ns.saturating_sub(since_ns) < STALL_NS_MAX || self.dead.get() {
+            return;
+        }
+        if self.sends_parts.get() || self.queue.borrow().holds_pin() {
             tracing::warn!(client = self.id, "a client does not take the long value that it asked for: cut");
             self.die();
+        } else if self.held_bytes() >= GROWING_BYTES_MAX && !self.core.lets_wait(self.held_bytes()) {
+            self.core.evict(self, "a client takes none of its replies while clients hold much: cut");
         }
     }
 
