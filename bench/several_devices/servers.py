@@ -36,6 +36,11 @@ def lay_all(folder, count, size):
     return paths
 
 
+def scattered(number):
+    """A name of 16 bytes that tells nothing of those next to it."""
+    return hashlib.sha256(b"%d" % number).hexdigest()[:16].encode()
+
+
 def blank(path):
     """Makes a file one that may be formatted."""
     with open(path, "r+b") as file:
@@ -60,15 +65,14 @@ class Several(Ours):
 
     def store_scattered(self, keys, value_bytes):
         """Stores so many keys whose names follow no order: numbered ones are spread over the slots of one
-        device more evenly than those that each of several gets of them, and their index has smaller gaps."""
+        device more evenly than those that each of several gets, and their index has smaller gaps."""
         value = b"x" * value_bytes
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             replies = connection.makefile("rb")
             for first in range(0, keys, KEYS_TOGETHER):
                 some = range(first, min(first + KEYS_TOGETHER, keys))
-                names = (hashlib.sha256(b"%d" % number).hexdigest()[:16].encode() for number in some)
                 words = b"*3\r\n$3\r\nSET\r\n$16\r\n%b\r\n$%d\r\n%b\r\n"
-                sets = (words % (name, value_bytes, value) for name in names)
+                sets = (words % (scattered(number), value_bytes, value) for number in some)
                 connection.sendall(b"".join(sets))
                 for _ in some:
                     reply = replies.readline()
