@@ -32,6 +32,8 @@ class Client:
         return int(rest) if kind == b":" else rest
 
     def ask(self, commands):
+        commands = list(commands)
+
         def encode(words):
             words = [word if isinstance(word, bytes) else word.encode() for word in words]
             return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
@@ -88,4 +90,5 @@ def main():
     print(f"an LRU of all bytes of the device: {model(trace, device // value_bytes, True):.4f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

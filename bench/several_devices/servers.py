@@ -4,12 +4,13 @@ Role: between the run and the process. Invariants: files were written once over 
 nothing is allocated while something is measured; each start finds them blank.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-import socket
 import time
 
+from evict import Client
 from side_by_side.children import Failed
 from side_by_side.servers import MIB, Ours, lay
 
@@ -66,18 +67,11 @@ class Several(Ours):
     def store_scattered(self, keys, value_bytes):
         """Stores so many keys whose names follow no order: numbered ones are spread over the slots of one
         device more evenly than those that each of several gets, and their index has smaller gaps."""
-        value = b"x" * value_bytes
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            replies = connection.makefile("rb")
+        client, value = Client(self.port), b"x" * value_bytes
+        with contextlib.closing(client.socket):
             for first in range(0, keys, KEYS_TOGETHER):
                 some = range(first, min(first + KEYS_TOGETHER, keys))
-                words = b"*3\r\n$3\r\nSET\r\n$16\r\n%b\r\n$%d\r\n%b\r\n"
-                sets = (words % (scattered(number), value_bytes, value) for number in some)
-                connection.sendall(b"".join(sets))
-                for _ in some:
-                    reply = replies.readline()
-                    if reply != b"+OK\r\n":
-                        raise Failed(f"{self.name}: SET answered {reply!r}")
+                client.ask([b"SET", scattered(number), value] for number in some)
 
     def packed(self):
         """Waits until packing rests: after how many seconds, keys that wait still, bytes that are kept."""

@@ -16,6 +16,7 @@ use crate::array::Array;
 use crate::gather::Piece;
 use crate::manner::Manner;
 use crate::mechanism::Mechanism;
+use crate::member::gives_nothing;
 use crate::picker::Picker;
 use crate::placement::ARRAY_CONTAINERS;
 use plimsoll_kv::{
@@ -98,7 +99,7 @@ impl Array {
         let manner = Manner::background();
         let Some(device) = self.readable(place.primary) else { return Ok(()) };
         let piece = match self.read_piece(&device, &place, 0, Some((0, 0)), &manner).await {
-            Err(Error::NotFound | Error::Unreadable(_)) => return Ok(()),
+            Err(error) if gives_nothing(&error) => return Ok(()),
             piece => piece?,
         };
         let Piece { item, header: Some(header), .. } = piece else { return Ok(()) };

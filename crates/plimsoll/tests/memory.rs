@@ -1,4 +1,5 @@
-//! `--memory`: what the server holds stays within it, and what it cannot hold it refuses in words.
+//! `--memory`: what the server holds stays within it, and what it cannot hold it refuses in words; and what
+//! clients held is given back.
 
 #![allow(clippy::disallowed_methods)] // What a process gives back takes real time.
 

@@ -71,7 +71,7 @@ pub fn give_back_kept_memory() {
     unsafe { mi_collect(false) };
 }
 
-// SAFETY: as mimalloc.h declares it.
+// SAFETY: as mimalloc.h declares it. The crate declares it too, for who takes another crate of C's types.
 unsafe extern "C" {
     fn mi_collect(force: bool);
 }

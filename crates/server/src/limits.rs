@@ -44,7 +44,7 @@ pub const REPLY_BYTES_MAX: usize = 1 << 20;
 /// commands run ahead of what is sent, as long as others have room.
 pub const RUN_AHEAD_NS: u64 = 250_000_000;
 
-/// How often it is looked at whether they have again, at least.
+/// Others may have room again without anybody being told: it is looked at after so long at most.
 pub const RUN_AHEAD_REST_NS_MAX: u64 = 1_600_000_000;
 
 /// Places of replies whose memory an idle connection keeps.
@@ -83,8 +83,8 @@ pub const QUERY_BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes that all connections of one core hold: commands being received and under way, replies that
 /// wait, names that are listened to, keys that are watched; `--memory` may allow less. From half of it on
-/// long commands come in one at a time. Above it one is cut, first who stopped in the middle, so that
-/// no number of clients that send halves of commands or do not read can take the machine's memory.
+/// long commands come in one at a time. Above it one is cut, first who holds much, so that no number of
+/// clients that send halves of commands or do not read can take the machine's memory.
 pub const CLIENT_BYTES_MAX: usize = 256 << 20;
 
 /// How long the client whose long command comes in may send nothing of it before the next one comes in too:

@@ -2,10 +2,35 @@
 
 mod common;
 
-use common::{Bench, Setup, encoded, run, send_in_background, show};
+use common::{Bench, Client, Setup, encoded, run, send_in_background, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_server::budget::Budget;
+
+/// What clients may hold; a quarter of it waits for one that reads nothing.
+const BUDGET: Budget = Budget { client_bytes_max: 32 << 20, ..Budget::NOT_GIVEN };
+
+fn setup() -> Setup {
+    Setup { cores: 1, partitions: 1, budget: BUDGET, ..Setup::default() }
+}
+
+fn cut(bench: &Bench) -> u64 {
+    bench.shared.sum(|counters| counters.evicted.get())
+}
+
+/// A client that has stored 32 KiB.
+async fn stored(bench: &Bench) -> Client {
+    let mut client = bench.client().await;
+    client.expect(&format!("SET k {}", "v".repeat(32 << 10)), "+OK").await;
+    client
+}
+
+/// One that asks for them so many times and reads nothing.
+async fn deaf(bench: &Bench, gets: usize) -> Client {
+    let client = bench.client().await;
+    send_in_background(bench, &client, encoded(&["GET", "k"]).repeat(gets));
+    client
+}
 
 const SLOW: Delay = Delay { fixed_ns: 100_000, byte_ps: 0 };
 
@@ -43,13 +68,9 @@ async fn held_by_reader(bench: &Bench) -> usize {
 #[test]
 fn a_reader_that_does_not_read_is_not_read_from() {
     let memory = MemoryOptions { value_bytes_max: 64 << 10, ..MemoryOptions::default() };
-    let budget = Budget { client_bytes_max: 32 << 20, ..Budget::NOT_GIVEN };
-    run(Setup { cores: 1, partitions: 1, memory, budget, ..Setup::default() }, |bench| async move {
-        let mut c = bench.client().await;
-        let value = "v".repeat(32 << 10);
-        assert_eq!(show(&c.call(&["SET", "k", &value]).await), "+OK");
-        let gets: Vec<u8> = (0..10_000).flat_map(|_| encoded(&["GET", "k"])).collect();
-        send_in_background(&bench, &c, gets);
+    run(Setup { memory, ..setup() }, |bench| async move {
+        stored(&bench).await;
+        let mut c = deaf(&bench, 10_000).await;
         bench.pause_ms(50).await;
         // The limit, one send, and what was under way when the limit was reached.
         let held = held_by_reader(&bench).await;
@@ -70,17 +91,13 @@ fn a_reader_that_does_not_read_is_not_read_from() {
 /// It waits for nothing that could come, and holds what others need.
 #[test]
 fn a_reader_that_reads_nothing_for_a_minute_while_clients_hold_much_is_cut() {
-    let budget = Budget { client_bytes_max: 32 << 20, ..Budget::NOT_GIVEN };
-    run(Setup { cores: 1, partitions: 1, budget, ..Setup::default() }, |bench| async move {
-        let mut honest = bench.client().await;
-        honest.expect(&format!("SET k {}", "v".repeat(32 << 10)), "+OK").await;
-        let deaf = bench.client().await;
-        send_in_background(&bench, &deaf, encoded(&["GET", "k"]).repeat(10_000));
+    run(setup(), |bench| async move {
+        let mut honest = stored(&bench).await;
+        let deaf = deaf(&bench, 10_000).await;
         bench.pause_ms(50_000).await;
-        let cut = || bench.shared.sum(|counters| counters.evicted.get());
-        assert_eq!(cut(), 0);
+        assert_eq!(cut(&bench), 0);
         bench.pause_ms(30_000).await;
-        assert_eq!(cut(), 1);
+        assert_eq!(cut(&bench), 1);
         honest.expect("GET absent", "nil").await;
         drop(deaf);
     });
@@ -89,32 +106,28 @@ fn a_reader_that_reads_nothing_for_a_minute_while_clients_hold_much_is_cut() {
 /// It has sent all that it has to send, and holds more than is left: others would wait for what it holds.
 #[test]
 fn a_reader_that_has_sent_all_and_reads_nothing_is_cut_for_those_who_come_later() {
-    let budget = Budget { client_bytes_max: 32 << 20, ..Budget::NOT_GIVEN };
-    run(Setup { cores: 1, partitions: 1, budget, ..Setup::default() }, |bench| async move {
-        let mut honest = bench.client().await;
-        honest.expect(&format!("SET k {}", "v".repeat(32 << 10)), "+OK").await;
-        let mut deaf = Vec::new();
+    run(setup(), |bench| async move {
+        let mut honest = stored(&bench).await;
+        let mut silent = Vec::new();
         for gets in [250, 200, 150] {
-            let client = bench.client().await;
-            send_in_background(&bench, &client, encoded(&["GET", "k"]).repeat(gets));
-            deaf.push(client);
+            silent.push(deaf(&bench, gets).await);
             bench.pause_ms(2_000).await;
         }
         bench.pause_ms(100_000).await;
-        assert!(bench.shared.sum(|counters| counters.evicted.get()) >= 1);
+        assert!(cut(&bench) >= 1);
         let gets = 120;
         honest.send(encoded(&["GET", "k"]).repeat(gets)).await;
         for _ in 0..gets {
             assert!(matches!(honest.next().await, Some(plimsoll_resp::Reply::Bulk(_))));
         }
-        drop(deaf);
+        drop(silent);
     });
 }
 
 /// Messages that wait for the end of an array made no room for its elements, and nothing ever did.
 #[test]
 fn a_long_message_that_comes_beside_a_long_array_waits_for_its_end() {
-    run(Setup { cores: 1, partitions: 1, delay: SLOW, ..Setup::default() }, |bench| async move {
+    run(Setup { delay: SLOW, ..setup() }, |bench| async move {
         let (mut c, mut other) = (bench.client().await, bench.client().await);
         c.call(&["HELLO", "3"]).await;
         c.call(&["SUBSCRIBE", "news"]).await;

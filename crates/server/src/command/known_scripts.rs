@@ -25,7 +25,7 @@ pub(super) struct Answers {
 
 pub(super) const INTEGERS: Answers = Answers { done: Some(1), different: Some(0), absent: Some(0) };
 pub(super) const BOOLEANS: Answers = Answers { done: Some(1), different: None, absent: None };
-const LESS_THAN_NONE: Answers = Answers { done: Some(1), different: Some(-1), absent: Some(-1) };
+const MINUS_ONE: Answers = Answers { done: Some(1), different: Some(-1), absent: Some(-1) };
 const THREE: Answers = Answers { absent: Some(-1), ..INTEGERS };
 
 /// A script that is known. Those of a lock have the token as their first argument.
@@ -84,7 +84,7 @@ const TEXTS: [(&str, Script); 18] = [
     ),
     (
         r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("del",keys[1])elsereturn-1end"#,
-        Script::Release(LESS_THAN_NONE),
+        Script::Release(MINUS_ONE),
     ),
     // go-redsync/redsync 4.
     (
@@ -195,17 +195,13 @@ fn digest_of(text: &[u8]) -> Digest {
 /// The script of a text. Two ways to write a known one are the same: the token before the key's value, and
 /// what else is given back behind the end of the condition, whose other branch returns.
 pub(super) fn by_text(text: &[u8]) -> Option<Script> {
-    let mut plain = String::from_utf8(plain(text)?).ok()?;
+    let mut plain = plain(text)?;
     if let Some(rest) = plain.strip_prefix(r#"ifargv[1]==redis.call("get",keys[1])then"#) {
         plain = format!(r#"ifredis.call("get",keys[1])==argv[1]then{rest}"#);
     }
-    if let Some((condition, other)) = plain.rsplit_once("endreturn") {
-        let with_else = format!("{condition}elsereturn{other}end");
-        if let Some(script) = exactly(&with_else) {
-            return Some(script);
-        }
-    }
-    exactly(&plain)
+    let with_else = plain.rsplit_once("endreturn");
+    let with_else = with_else.and_then(|(first, other)| exactly(&format!("{first}elsereturn{other}end")));
+    with_else.or_else(|| exactly(&plain))
 }
 
 fn exactly(plain: &str) -> Option<Script> {
@@ -213,26 +209,28 @@ fn exactly(plain: &str) -> Option<Script> {
 }
 
 /// A text without comments, blanks and semicolons, in lower case and with one kind of quotes. Nothing for
-/// what is too long, what has comments of several lines, as what stands in one looks like a script, and what
-/// is none in Lua: names of keys and arguments in other letters, a semicolon behind none that it could end.
-fn plain(text: &[u8]) -> Option<Vec<u8>> {
-    if text.len() > TEXT_BYTES_MAX || text.windows(3).any(|bytes| bytes == b"--[") {
+/// what is too long, has comments of several lines, as what stands in one looks like a script, or is no Lua.
+fn plain(text: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(text).ok()?;
+    if text.len() > TEXT_BYTES_MAX || text.contains("--[") {
         return None;
     }
-    let code = |line: &[u8]| line.windows(2).position(|bytes| bytes == b"--").unwrap_or(line.len());
-    let visible = text.split(|byte| *byte == b'\n').flat_map(|line| &line[..code(line)]);
-    let visible: Vec<u8> = visible.filter(|byte| !byte.is_ascii_whitespace()).copied().collect();
-    let has = |part: &[u8]| visible.windows(part.len()).any(|bytes| bytes == part);
-    let is_none = [&b";;"[..], b"then;", b"else;", b"do;"].iter().any(|part| has(part));
+    let code = text.split('\n').map(|line| line.split("--").next().unwrap_or_default());
+    let visible: String = code.flat_map(str::chars).filter(|c| !c.is_ascii_whitespace()).collect();
+    is_lua(&visible).then(|| visible.to_ascii_lowercase().replace(';', "").replace('\'', "\""))
+}
+
+/// False for what Lua refuses and would look like a known script: names of keys and arguments in other
+/// letters, and a semicolon behind nothing that it could end.
+fn is_lua(visible: &str) -> bool {
     let folded = visible.to_ascii_lowercase();
-    let names = |of: &[u8], part: &[u8]| of.windows(part.len()).filter(|bytes| *bytes == part).count();
-    let is_other = names(&folded, b"keys[") != names(&visible, b"KEYS[")
-        || names(&folded, b"argv[") != names(&visible, b"ARGV[");
-    if is_none || is_other || visible.first() == Some(&b';') {
-        return None;
-    }
-    let folded = folded.into_iter().filter(|byte| *byte != b';');
-    Some(folded.map(|byte| if byte == b'\'' { b'"' } else { byte }).collect())
+    let is_named =
+        |name: &str| folded.matches(&name.to_ascii_lowercase()).count() == visible.matches(name).count();
+    let ends_nothing = |part: &&str| visible.contains(*part);
+    is_named("KEYS[")
+        && is_named("ARGV[")
+        && !visible.starts_with(';')
+        && ![";;", "then;", "else;", "do;"].iter().any(ends_nothing)
 }
 
 #[cfg(test)]
@@ -272,7 +270,7 @@ mod tests {
             assert_eq!(by_text(same.as_bytes()), Some(Script::Release(INTEGERS)), "{same}");
         }
         let less = format!("if {get} == ARGV[1] then {del} else return -1 end");
-        assert_eq!(by_text(less.as_bytes()), Some(Script::Release(LESS_THAN_NONE)));
+        assert_eq!(by_text(less.as_bytes()), Some(Script::Release(MINUS_ONE)));
         for other in [
             format!("if {get} == ARGV[1] then {del} end return 1"),
             format!("if {get} ~= ARGV[1] then {del} end return 0"),

@@ -123,17 +123,15 @@ struct Step {
 
 fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result::Result<Step, Run> {
     let plain = |change, answers| Step { change, answers, takes_until_ms: None, channel: None };
-    let time = |word: &[u8]| milliseconds(connection, word).map_err(Run::Now);
+    let time = |word: &[u8]| milliseconds(connection, word, (1, "pexpire")).map_err(Run::Now);
+    let seconds = |word: &[u8]| milliseconds(connection, word, (1000, "expire")).map_err(Run::Now);
     match (script, words) {
         (Script::Release(answers), _) => Ok(plain(Change::Delete, answers)),
         (Script::ReleaseAndTell, [channel, ..]) => {
             Ok(Step { channel: Some(channel.to_vec()), ..plain(Change::Delete, BOOLEANS) })
         }
         (Script::Renew(answers), [ms, ..]) => Ok(plain(Change::ExpireIn(time(ms)?), answers)),
-        (Script::RenewSeconds(answers), [seconds, ..]) => {
-            let ms = self::seconds(connection, seconds).map_err(Run::Now)?;
-            Ok(plain(Change::ExpireIn(ms), answers))
-        }
+        (Script::RenewSeconds(answers), [s, ..]) => Ok(plain(Change::ExpireIn(seconds(s)?), answers)),
         (Script::Extend, [ms, b"0", ..]) => Ok(plain(Change::ExpireLater(time(ms)?), INTEGERS)),
         (Script::Extend, [ms, ..]) => Ok(plain(Change::ExpireAnew(time(ms)?), INTEGERS)),
         (Script::Obtain(answers), [ms, ..]) => {
@@ -144,21 +142,17 @@ fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result
     }
 }
 
-/// A time that PEXPIRE takes: one that is over before it begins takes the key away.
-fn milliseconds(connection: &Connection, word: &[u8]) -> std::result::Result<i64, Reply> {
-    let ms = in_reach(connection, number::integer_or_error(word)?);
-    ms.ok_or_else(|| Reply::error("ERR invalid expire time in 'pexpire' command"))
-}
-
-/// A time in seconds, as milliseconds.
-fn seconds(connection: &Connection, word: &[u8]) -> std::result::Result<i64, Reply> {
-    let ms = number::integer_or_error(word)?.checked_mul(1000).and_then(|ms| in_reach(connection, ms));
-    ms.ok_or_else(|| Reply::error("ERR invalid expire time in 'expire' command"))
-}
-
-fn in_reach(connection: &Connection, ms: i64) -> Option<i64> {
+/// A time that EXPIRE or PEXPIRE takes, in units of so many ms: one that is over before it begins takes the
+/// key away.
+fn milliseconds(
+    connection: &Connection,
+    word: &[u8],
+    (unit_ms, command): (i64, &str),
+) -> std::result::Result<i64, Reply> {
     let now_ms = i64::try_from(connection.core.reactor.wall_ms()).unwrap_or(i64::MAX);
-    (ms.checked_add(now_ms).is_some() && ms > i64::MIN / 2).then_some(ms)
+    let is_one = |ms: &i64| ms.checked_add(now_ms).is_some() && *ms > i64::MIN / 2;
+    let ms = number::integer_or_error(word)?.checked_mul(unit_ms).filter(is_one);
+    ms.ok_or_else(|| Reply::error(format!("ERR invalid expire time in '{command}' command")))
 }
 
 fn expires_at(connection: &Connection, ms: &[u8]) -> std::result::Result<u64, Reply> {

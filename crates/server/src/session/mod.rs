@@ -8,8 +8,8 @@
 //! * commands begin in their order, and each gets its place at the devices in its first poll; one
 //!   that needs several steps runs alone. So the commands of one connection take effect in order
 //!   for each key, while reads of different keys overlap;
-//! * a client that does not read its replies is not read from: commands under way, replies that
-//!   wait and their bytes are bounded ([`crate::limits`]).
+//! * commands under way, replies that wait and their bytes are bounded, also of a client that does not
+//!   read its replies ([`room`], [`crate::limits`]).
 //!
 //! Never: it waits for a device on behalf of another connection.
 
@@ -268,7 +268,7 @@ impl Connection {
         self.queue.borrow_mut().push_message(self.version.get(), Reply::Push(words));
         self.ready.wake_all();
         self.recount();
-        if self.queue.borrow().ready_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
+        if self.queue.borrow().waiting_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
             tracing::warn!(client = self.id, "a client that listens does not read: its connection is cut");
             self.die();
         }
@@ -415,7 +415,7 @@ impl Connection {
             self.received_bytes.get(),
             self.sending_bytes.get(),
             queue.len(),
-            queue.ready_bytes(),
+            queue.waiting_bytes(),
             self.held_bytes(),
             self.last_command.get().map_or("NULL", |slot| crate::command::SLOTS[slot].name.as_str()),
             if self.version.get() == Version::Resp3 { 3 } else { 2 },

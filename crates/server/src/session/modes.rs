@@ -85,7 +85,7 @@ impl Connection {
         self.queue.borrow_mut().push_message(self.version.get(), reply);
         self.ready.wake_all();
         self.recount();
-        if self.queue.borrow().ready_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
+        if self.queue.borrow().waiting_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
             tracing::warn!(client = self.id, "a client that watches does not read: its connection is cut");
             self.die();
         }

@@ -1,10 +1,14 @@
 //! The replies of a connection in order: those that are ready and those that will be.
 //!
-//! Invariants: a place is filled once; places leave from the front, each when it is filled; nothing stands
-//! between the elements of an array; the number of places, of commands under way and of bytes is bounded by
-//! [`Queue::has_room`], which reckons with what the commands under way may bring, from what recent replies
-//! brought. A value in parts that waits holds little memory, but space on its device and reads that were in
-//! vain if nobody takes it: it counts as much as a long reply.
+//! Invariants:
+//! * a place is filled once; places leave from the front, each when it is filled; nothing stands between the
+//!   elements of an array;
+//! * the number of places, of commands under way and of bytes is bounded by [`Queue::has_room`], which
+//!   reckons with what the commands under way may bring, from what recent replies brought; for a client that
+//!   takes nothing only commands under way and values in parts are ([`Queue::has_room_ahead`]), and who asks
+//!   bounds the rest;
+//! * a value in parts that waits holds little memory, but space on its device and reads that were in vain if
+//!   nobody takes it: it counts as much as a long reply.
 
 use crate::limits::{COMMANDS_IN_FLIGHT_MAX, REPLIES_WAITING_MAX, REPLY_BYTES_MAX, REPLY_PLACES_KEPT};
 use crate::reply::Reply;
@@ -79,13 +83,14 @@ impl Queue {
         self.in_flight
     }
 
-    pub(super) fn ready_bytes(&self) -> usize {
+    /// Bytes of replies and messages that wait.
+    pub(super) fn waiting_bytes(&self) -> usize {
         self.ready_bytes + self.message_bytes
     }
 
-    /// Bytes of replies that are ready, and of their places.
+    /// The same, and of all places.
     pub(super) fn held_bytes(&self) -> usize {
-        self.ready_bytes() + self.places.capacity() * size_of::<Place>()
+        self.waiting_bytes() + self.places.capacity() * size_of::<Place>()
     }
 
     /// Whether another command may begin while so many bytes are with the socket.
@@ -98,7 +103,7 @@ impl Queue {
                 && held_bytes + coming_bytes < REPLY_BYTES_MAX)
     }
 
-    /// The same for a client that takes nothing for now: what waits in memory may be more.
+    /// The same for a client that takes nothing: what waits in memory is not looked at.
     pub(super) fn has_room_ahead(&self) -> bool {
         let coming_bytes = self.pins * PIN_BYTES + self.in_flight.saturating_mul(self.expected_bytes);
         self.in_flight < COMMANDS_IN_FLIGHT_MAX && coming_bytes < REPLY_BYTES_MAX

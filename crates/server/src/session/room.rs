@@ -10,7 +10,7 @@
 //!   has taken nothing for [`RUN_AHEAD_NS`] its commands run ahead of what is sent, as long as it holds less
 //!   than is left for others ([`Core::lets_wait`](crate::core::Core::lets_wait)).
 //!
-//! Who comes to that end and takes nothing still is cut after a minute (`writer`).
+//! Who has more to send than that and takes nothing for a minute is cut (`writer`).
 
 use super::Connection;
 use crate::limits::{RUN_AHEAD_NS, RUN_AHEAD_REST_NS_MAX};

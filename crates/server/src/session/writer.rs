@@ -109,10 +109,11 @@ impl Connection {
         if now_ns.saturating_sub(since_ns) < STALL_NS_MAX || self.dead.get() {
             return;
         }
+        let held_bytes = self.held_bytes();
         if self.sends_parts.get() || self.queue.borrow().holds_pin() {
             tracing::warn!(client = self.id, "a client does not take the long value that it asked for: cut");
             self.die();
-        } else if self.held_bytes() >= GROWING_BYTES_MAX && !self.core.lets_wait(self.held_bytes()) {
+        } else if held_bytes >= GROWING_BYTES_MAX && !self.core.lets_wait(held_bytes) {
             self.core.evict(self, "a client takes none of its replies while clients hold much: cut");
         }
     }
