@@ -407,14 +407,10 @@ impl Array {
 
 impl Device for Array {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
-        Box::pin(async move {
-            let done = if only_looks(&request.op) {
-                self.dispatch(request).await
-            } else {
-                self.see_through(request).await
-            };
-            done.map(Completion::new)
-        })
+        if only_looks(&request.op) {
+            return Box::pin(async move { self.dispatch(request).await.map(Completion::new) });
+        }
+        Box::pin(async move { self.see_through(request).await.map(Completion::new) })
     }
 
     fn announce(&self, container: ContainerId, keys: &[&[u8]], round: u32) -> bool {

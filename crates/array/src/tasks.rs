@@ -12,6 +12,8 @@ impl Array {
     pub(crate) fn spawn(self: &Rc<Self>, work: Work, task: impl Future<Output = ()> + 'static) {
         let array = self.clone();
         self.tasks.set(self.tasks.get() + 1);
+        // In memory of its own at once: a task that holds it in itself is twice as long, and moved whole.
+        let task = Box::pin(task);
         self.reactor.spawn(work, async move {
             task.await;
             array.tasks.set(array.tasks.get() - 1);

@@ -70,8 +70,6 @@ struct Tail {
     sequence: u64,
     log_number: u64,
     next_segment: u32,
-    /// True until the first frame, which carries the segment's header, is closed.
-    fresh: bool,
     building: Building,
     /// Transitions of the segment so far: its summary. Each is preceded by how much further its
     /// frame is than that of the one before.
@@ -140,8 +138,7 @@ impl Log {
             sequence,
             log_number: position.log_number,
             next_segment,
-            fresh: true,
-            building: Building::new(layout.block_bytes),
+            building: Building::first(layout.block_bytes),
             summary: Vec::new(),
             summary_frame: position.frame,
             summary_chain: Chain::default(),
@@ -262,7 +259,7 @@ impl Log {
 
     fn fits(&self, tail: &Tail, bytes: usize, transitions: usize) -> bool {
         let block = self.layout.block_bytes;
-        let building = tail.building.bytes.len().max(crate::format::frame::FRAME_HEADER_BYTES);
+        let building = tail.building.bytes.len().max(tail.building.headers_bytes());
         let end = tail.building.offset + round_up((building + bytes) as u64, block);
         let summary = round_up((tail.summary.len() + transitions * SUMMARY_ENTRY_BYTES_MAX) as u64, block);
         end + summary + block <= self.layout.segment_bytes
@@ -405,37 +402,31 @@ impl Log {
 
     fn close_frame(&self, tail: &mut Tail) {
         let layout = &self.layout;
-        let start = tail.building.offset;
-        let head = if tail.fresh { layout.block_bytes } else { 0 };
-        assert!(start >= layout.block_bytes, "the first block holds the segment's header");
-        let length = round_up(tail.building.bytes.len() as u64, layout.block_bytes);
+        let filled_bytes = tail.building.bytes.len();
+        let length = round_up(filled_bytes as u64, layout.block_bytes);
+        let next = tail.building.next(tail.building.offset + length);
+        let segment_header = tail.building.is_first().then(|| self.segment_header(tail));
+        let mut closed = std::mem::replace(&mut tail.building, next);
+        let number = self.frame.get();
         let frame = FrameHeader {
             sequence: tail.sequence,
-            number: self.frame.get(),
+            number,
             durable: self.durable.get(),
             epoch: self.epoch,
-            items: tail.building.items,
-            payload_bytes: (tail.building.bytes.len() - crate::format::frame::FRAME_HEADER_BYTES) as u32,
+            items: closed.items,
+            payload_bytes: (filled_bytes - closed.headers_bytes()) as u32,
         };
-        let place = u64::from(tail.segment) * layout.segment_bytes + start;
-        let encoded = frame.encode(layout.identity, place);
-        tail.building.bytes[..encoded.len()].copy_from_slice(&encoded);
-        let mut buf = std::mem::take(&mut tail.building.bytes);
-        let filled_bytes = buf.len();
-        let likely_bytes = filled_bytes.max(tail.building.likely_bytes - tail.building.likely_bytes / 4);
-        buf.append(length as usize - filled_bytes).fill(0);
-        if tail.fresh {
-            let mut header = self.segment_header(tail).to_vec();
-            header.resize(head as usize, 0);
-            buf = Buf::padded(&[&header, &buf], (head + length) as usize);
+        let start = closed.offset + closed.head_bytes as u64;
+        let encoded = frame.encode(layout.identity, u64::from(tail.segment) * layout.segment_bytes + start);
+        if let Some(header) = segment_header {
+            closed.bytes[..header.len()].copy_from_slice(&header);
         }
-        let device_offset = layout.segment_offset(tail.segment) + start - head;
-        tail.pending_bytes += buf.len();
-        let buf = Rc::new(buf);
-        let number = self.frame.get();
+        closed.bytes[closed.head_bytes..][..encoded.len()].copy_from_slice(&encoded);
+        closed.bytes.append(length as usize - filled_bytes).fill(0);
+        tail.pending_bytes += closed.bytes.len();
+        let device_offset = layout.segment_offset(tail.segment) + closed.offset;
+        let buf = Rc::new(closed.bytes);
         tail.pending.push_back(Pending { number, device_offset, buf, started: false, written: false });
-        tail.fresh = false;
-        tail.building = Building { likely_bytes, ..Building::new(start + length) };
         self.frame.set(number + 1);
     }
 

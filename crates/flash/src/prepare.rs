@@ -12,6 +12,7 @@ use crate::segments::SegmentTable;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Block, Error, Result};
 use plimsoll_reactor::Buf;
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
@@ -19,8 +20,14 @@ use std::rc::Rc;
 const PREPARED_AHEAD: u32 = 10;
 /// Free segments written ahead before a partition is open.
 const PREPARED_AT_OPEN: u32 = 6;
-/// Bytes of one write: few enough that filling them with zeros, once for all writes of a segment, is cheap.
+/// Bytes of one write.
 const PREPARE_BYTES: usize = 256 << 10;
+
+thread_local! {
+    /// What was written ahead last, for all partitions of a core: filling it for each segment costs a store of
+    /// a new device a tenth of what copying it does.
+    static ZEROS: RefCell<Rc<Buf>> = RefCell::default();
+}
 
 /// A segment that was taken.
 pub(crate) struct Taken {
@@ -110,10 +117,19 @@ pub(crate) async fn prepare_first(
 }
 
 async fn write_zeros(block: &dyn Block, origin: Origin, layout: &Layout, segment: u32) -> io::Result<()> {
-    let zeros = Rc::new(Buf::zeroed(PREPARE_BYTES.min(layout.segment_bytes as usize)));
+    let zeros = zeros(PREPARE_BYTES.min(layout.segment_bytes as usize));
     let start = layout.segment_offset(segment);
     for offset in (0..layout.segment_bytes).step_by(zeros.len()) {
         block.write(origin, start + offset, zeros.clone(), false).await?;
     }
     Ok(())
+}
+
+fn zeros(bytes: usize) -> Rc<Buf> {
+    ZEROS.with_borrow_mut(|last| {
+        if last.len() != bytes {
+            *last = Rc::new(Buf::zeroed(bytes));
+        }
+        last.clone()
+    })
 }

@@ -5,7 +5,7 @@
 //! Invariants: the next segment is reserved before the present one is begun, and named by its header; a
 //! footer is written after all frames of its segment are durable, so that it proves them.
 
-use super::{Building, Log, Tail};
+use super::{Log, Tail};
 use crate::format::chain::put_varint;
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 use crate::format::{Chain, SegmentFooter, SegmentHeader, SegmentKind, Transition, crc32c, round_up};
@@ -75,8 +75,7 @@ impl Log {
         (tail.summary_frame, tail.summary_chain) = (self.frame.get(), Chain::default());
         let info = segments.get_mut(tail.segment);
         (info.sequence, info.log_number, info.opened_frame) = (tail.sequence, tail.log_number, frame);
-        tail.fresh = true;
-        tail.building = Building::new(self.layout.block_bytes);
+        tail.building = tail.building.next_first(self.layout.block_bytes);
         self.work.wake_all();
         Ok(())
     }

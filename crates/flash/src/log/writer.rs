@@ -66,7 +66,7 @@ impl Log {
         }
         let unstarted = tail.pending.iter().filter(|frame| !frame.started).count();
         let in_flight = tail.pending.len() - unstarted;
-        let is_small = tail.building.bytes.len() < SECOND_FRAME_BYTES_MIN;
+        let is_small = tail.building.bytes.len() - tail.building.head_bytes < SECOND_FRAME_BYTES_MIN;
         if unstarted > 0 || in_flight >= FRAMES_IN_FLIGHT_MAX || (in_flight > 0 && is_small) {
             return None; // It fills while the device is busy; a completion looks again.
         }
