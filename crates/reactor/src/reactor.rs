@@ -113,7 +113,13 @@ impl Reactor {
     /// [`Reactor::now_ns`] does.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
-        self.0.driver.borrow_mut().wall_ms()
+        self.wall_us() / 1000
+    }
+
+    /// The same in microseconds.
+    #[must_use]
+    pub fn wall_us(&self) -> u64 {
+        self.0.driver.borrow_mut().wall_us()
     }
 
     /// Reads the clock anew: what it says from now on.

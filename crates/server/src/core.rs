@@ -321,14 +321,6 @@ impl Core {
         self.held_bytes.get() < self.shared.settings.budget.client_bytes_max / 2
     }
 
-    /// True if more may wait for a client that takes nothing and holds so many bytes: less than is left of
-    /// the half that nobody is held back for. So some is left for the next, however many there are; as with
-    /// the queues of a switch (Choudhury and Hahne, Dynamic queue length thresholds, 1998).
-    pub(crate) fn lets_wait(&self, bytes: usize) -> bool {
-        let half = self.shared.settings.budget.client_bytes_max / 2;
-        bytes < half.saturating_sub(self.held_bytes.get())
-    }
-
     /// A connection that holds so many bytes will end.
     pub(crate) fn doom(&self, bytes: usize) {
         self.doomed_bytes.set(self.doomed_bytes.get() + bytes);

@@ -40,12 +40,9 @@ pub const REPLIES_WAITING_MAX: usize = 1024;
 /// Bytes of replies that wait for a reader before no more commands of its connection are begun.
 pub const REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// A client that has taken none of its replies for so long may be sending all of a pipeline first: its
-/// commands run ahead of what is sent, as long as others have room.
-pub const RUN_AHEAD_NS: u64 = 250_000_000;
-
-/// Others may have room again without anybody being told: it is looked at after so long at most.
-pub const RUN_AHEAD_REST_NS_MAX: u64 = 1_600_000_000;
+/// A client that has taken none of its replies for so long may be sending all of a pipeline first: what it
+/// sends is received.
+pub const BACKLOG_AFTER_NS: u64 = 250_000_000;
 
 /// Places of replies whose memory an idle connection keeps.
 pub const REPLY_PLACES_KEPT: usize = 128;
@@ -145,8 +142,9 @@ pub const SHRUNK_LOOKS: u32 = 3;
 /// How long DEBUG SLEEP lets its connection wait.
 pub const DEBUG_SLEEP_NS_MAX: u64 = 3_600_000_000_000;
 
-/// How long a client that is being sent a value in parts may take none of it before its connection is
-/// cut: as long, the value keeps its space on the device, whatever became of its key.
+/// How long a client that is being sent a value in parts, or has sent more than may wait, may take nothing
+/// before its connection is cut: as long, the value keeps its space on the device, whatever became of its key.
+/// The kernel has room for a megabyte and tells of no less: so does who takes less than that in this time.
 pub const STALL_NS_MAX: u64 = 60_000_000_000;
 
 /// How often that is looked for.
@@ -162,7 +160,7 @@ pub const DATABASES: u32 = 16;
 pub const SCAN_COUNT_MAX: usize = 10_000;
 
 /// How long a client that sends nothing more may take no reply before its connection is cut.
-pub const LINGER_NS_MAX: u64 = 10_000_000_000;
+pub const LINGER_NS_MAX: u64 = STALL_NS_MAX;
 
 /// Handshakes of TLS that one core has under way. Above it the oldest one is cut: a client that means it
 /// is through within a few round trips, so those that only hold a place go first.

@@ -132,6 +132,17 @@ fn a_command_that_is_too_long_for_its_share_is_refused_in_words() {
 /// them.
 #[test]
 fn who_holds_little_is_cut_for_nobody() {
+    idle_clients_stay_beside(&["PING"]);
+}
+
+/// Who asks not to be cut is, before those are that hold nothing (found by an audit).
+#[test]
+fn who_holds_little_is_cut_for_nobody_who_asks_to_stay() {
+    idle_clients_stay_beside(&["CLIENT", "NO-EVICT", "ON"]);
+}
+
+/// Clients that hold too much together, and have said something before.
+fn idle_clients_stay_beside(said: &'static [&'static str]) {
     run(setup(), |bench| async move {
         let mut idle = Vec::new();
         for _ in 0..5 {
@@ -141,7 +152,8 @@ fn who_holds_little_is_cut_for_nobody() {
         }
         let half = long_command("slow", 11, 11 << 20);
         for _ in 0..12 {
-            let (client, mut half) = (bench.client().await, half.clone());
+            let (mut client, mut half) = (bench.client().await, half.clone());
+            client.call(said).await;
             half.truncate(10 << 20);
             let reactor = bench.reactor.clone();
             bench.reactor.spawn(Work::Network, async move {

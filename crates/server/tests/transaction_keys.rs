@@ -89,13 +89,19 @@ fn scripts_of_locks_take_the_times_that_pexpire_takes() {
         let mut c = bench.client().await;
         let invalid = "-ERR invalid expire time in 'pexpire' command";
         c.expect("SET l t PX 100000", "+OK").await;
-        for ms in ["9223372036854775807", "-9223372036854775808"] {
-            assert_eq!(show(&c.call(&["EVAL", renew, "1", "l", "t", ms]).await), invalid);
-            c.expect(&format!("{EXTEND} {ms} 0"), invalid).await;
-            c.expect("TTL l", ":100").await;
+        let longest = "9223372036854775807";
+        assert_eq!(show(&c.call(&["EVAL", renew, "1", "l", "t", longest]).await), invalid);
+        c.expect(&format!("{EXTEND} {longest} 0"), invalid).await;
+        c.expect("TTL l", ":100").await;
+        for ms in ["-1", "-9223372036854775808"] {
+            assert_eq!(show(&c.call(&["EVAL", renew, "1", "l", "t", ms]).await), ":1");
+            c.dialogue(&[("EXISTS l", ":0"), ("SET l t", "+OK")]).await;
         }
-        assert_eq!(show(&c.call(&["EVAL", renew, "1", "l", "t", "-1"]).await), ":1");
-        c.dialogue(&[("EXISTS l", ":0"), ("SET l t", "+OK")]).await;
+        // The token first: it is another's lock, whatever the time.
+        assert_eq!(show(&c.call(&["EVAL", renew, "1", "l", "other", "abc"]).await), ":0");
+        assert_eq!(show(&c.call(&["EVAL", renew, "1", "absent", "t", "abc"]).await), ":0");
+        let no_number = "-ERR value is not an integer or out of range";
+        assert_eq!(show(&c.call(&["EVAL", renew, "1", "l", "t", "abc"]).await), no_number);
         for ms in ["5000", "-1", "0"] {
             c.expect(&format!("{EXTEND} {ms} 1"), ":0").await;
         }

@@ -11,7 +11,7 @@
 //! * `announce_sleep` comes before the last look for messages, `announce_awake` after the sleep;
 //! * `waker` is what another thread wakes this core by;
 //! * `spin_ns` is how long a core that finds nothing to do looks on before it sleeps;
-//! * `now_ns` and `wall_ms` say what the clock said at the last `look_at_clock`;
+//! * `now_ns` and `wall_us` say what the clock said at the last `look_at_clock`;
 //! * after `give_up` nothing starts, and `in_flight` operations end soon; `leave` is for those that do not.
 
 mod choice;
@@ -76,7 +76,7 @@ dispatch! {
     fn spin_ns(&mut self) -> u64;
     fn look_at_clock(&mut self) -> u64;
     fn now_ns(&mut self) -> u64;
-    fn wall_ms(&mut self) -> u64;
+    fn wall_us(&mut self) -> u64;
     fn random_u64(&mut self) -> u64;
     fn open_file(&mut self, path: &str, options: &FileOptions) -> io::Result<Opened>;
     fn close_file(&mut self, file: FileId);

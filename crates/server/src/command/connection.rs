@@ -46,11 +46,8 @@ pub(super) fn reset(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
 }
 
 pub(super) fn select(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    Run::Now(match number::integer_or_error(&args[1]) {
+    Run::Now(match number::short_integer_or_error(&args[1]) {
         Err(reply) => reply,
-        Ok(number) if i32::try_from(number).is_err() => {
-            Reply::error("ERR value is out of range, value must between -2147483648 and 2147483647")
-        }
         Ok(number) => match u32::try_from(number).ok().filter(|number| *number < DATABASES) {
             None => Reply::error("ERR DB index is out of range"),
             Some(number) => {

@@ -3,14 +3,15 @@
 //! Role: tells by its text, or by the digest of one that was sent before, what a script does. Place on the
 //! path: asked by EVAL, EVALSHA and SCRIPT.
 //!
-//! Invariants: a text is known without its blanks, semicolons and comments, whatever quotes it takes; its
-//! digest is remembered on all cores once somebody sent it. So many at most, without waiting.
+//! Invariants: a text is known by its words ([`super::lua`]), whatever its layout; its digest is remembered on
+//! all cores once somebody sent it. So many at most, without waiting.
 //!
 //! Never: a script that is not known is taken for one that is.
 
+use super::lua::normal;
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use std::fmt::Write;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// What a script gives back: an integer, or nil, which is false in Lua.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,84 +63,116 @@ const DIGESTS: [(&str, Script); 3] = [
     ("1cac51482acf5858da00f6d685d68f886cd6b6b2", Script::Renew(INTEGERS)),
 ];
 
-/// Scripts as [`plain`] leaves them.
-const TEXTS: [(&str, Script); 18] = [
+/// Scripts by a text, in any layout and with any names of local variables.
+const TEXTS: [(&str, Script); 20] = [
     // Redis' documentation.
     (
-        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("del",keys[1])elsereturn0end"#,
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
         Script::Release(INTEGERS),
     ),
     (
-        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("unlink",keys[1])elsereturn0end"#,
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('unlink', KEYS[1]) else return 0 end",
         Script::Release(INTEGERS),
     ),
     (
-        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("pexpire",keys[1],argv[2])elsereturn0end"#,
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2])
+        else return 0 end",
         Script::Renew(INTEGERS),
     ),
     // The same as people write them by hand.
     (
-        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("expire",keys[1],argv[2])elsereturn0end"#,
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('expire', KEYS[1], ARGV[2])
+        else return 0 end",
         Script::RenewSeconds(INTEGERS),
     ),
     (
-        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("del",keys[1])elsereturn-1end"#,
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return -1 end",
         Script::Release(MINUS_ONE),
+    ),
+    (
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end",
+        Script::Release(BOOLEANS),
+    ),
+    (
+        "local value = redis.call('get', KEYS[1])
+        if value == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
+        Script::Release(INTEGERS),
     ),
     // go-redsync/redsync 4.
     (
-        r#"localval=redis.call("get",keys[1])ifval==argv[1]thenreturnredis.call("del",keys[1])elseifval==falsethenreturn-1elsereturn0end"#,
+        "local val = redis.call('get', KEYS[1]) if val == ARGV[1] then return redis.call('del', KEYS[1])
+        elseif val == false then return -1 else return 0 end",
         Script::Release(THREE),
     ),
     (
-        r#"ifredis.call("get",keys[1])==argv[1]thenreturnredis.call("pexpire",keys[1],argv[2])elseifredis.call("set",keys[1],argv[1],"px",argv[2],"nx")thenreturn1elsereturn0end"#,
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2])
+        elseif redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'nx') then return 1 else return 0 end",
         Script::Obtain(INTEGERS),
     ),
     // RedisLockRegistry of Spring Integration 5 and 6: obtain, renew, and let go by each of its two types.
     (
-        r#"locallockclientid=redis.call("get",keys[1])iflockclientid==argv[1]thenredis.call("pexpire",keys[1],argv[2])returntrueelseifnotlockclientidthenredis.call("set",keys[1],argv[1],"px",argv[2])returntrueendreturnfalse"#,
+        "local lockClientId = redis.call('get', KEYS[1]) if lockClientId == ARGV[1] then
+        redis.call('pexpire', KEYS[1], ARGV[2]) return true elseif not lockClientId then
+        redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return true end return false",
         Script::Obtain(BOOLEANS),
     ),
     (
-        r#"if(redis.call("get",keys[1])==argv[1])thenredis.call("pexpire",keys[1],argv[2])returntrueendreturnfalse"#,
+        "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('pexpire', KEYS[1], ARGV[2]) return true end
+        return false",
         Script::Renew(BOOLEANS),
     ),
     (
-        r#"locallockclientid=redis.call("get",keys[1])iflockclientid==argv[1]thenredis.call("unlink",keys[1])returntrueendreturnfalse"#,
+        "local lockClientId = redis.call('get', KEYS[1]) if lockClientId == ARGV[1] then
+        redis.call('unlink', KEYS[1]) return true end return false",
         Script::Release(BOOLEANS),
     ),
     (
-        r#"locallockclientid=redis.call("get",keys[1])iflockclientid==argv[1]thenredis.call("del",keys[1])returntrueendreturnfalse"#,
+        "local lockClientId = redis.call('get', KEYS[1]) if lockClientId == ARGV[1] then
+        redis.call('del', KEYS[1]) return true end return false",
         Script::Release(BOOLEANS),
     ),
     (
-        r#"locallockclientid=redis.call("get",keys[1])if(lockclientid==argv[1]andredis.call("unlink",keys[1])==1)thenredis.call("publish",argv[2],keys[1])returntrueendreturnfalse"#,
+        "local lockClientId = redis.call('get', KEYS[1])
+        if lockClientId == ARGV[1] and redis.call('unlink', KEYS[1]) == 1 then
+        redis.call('publish', ARGV[2], KEYS[1]) return true end return false",
         Script::ReleaseAndTell,
     ),
     (
-        r#"locallockclientid=redis.call("get",keys[1])if(lockclientid==argv[1]andredis.call("del",keys[1])==1)thenredis.call("publish",argv[2],keys[1])returntrueendreturnfalse"#,
+        "local lockClientId = redis.call('get', KEYS[1])
+        if lockClientId == ARGV[1] and redis.call('del', KEYS[1]) == 1 then
+        redis.call('publish', ARGV[2], KEYS[1]) return true end return false",
         Script::ReleaseAndTell,
     ),
     // node-redlock 4 and 5.
     (
-        r#"fori,keyinipairs(keys)doifredis.call("exists",key)==1thenreturn0endendfori,keyinipairs(keys)doredis.call("set",key,argv[1],"px",argv[2])endreturn#keys"#,
+        "for i, key in ipairs(KEYS) do if redis.call('exists', key) == 1 then return 0 end end
+        for i, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
         Script::TakeAll,
     ),
     (
-        r#"fori,keyinipairs(keys)doifredis.call("get",key)~=argv[1]thenreturn0endendfori,keyinipairs(keys)doredis.call("set",key,argv[1],"px",argv[2])endreturn#keys"#,
+        "for i, key in ipairs(KEYS) do if redis.call('get', key) ~= ARGV[1] then return 0 end end
+        for i, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
         Script::ExtendAll,
     ),
     (
-        r#"localcount=0fori,keyinipairs(keys)doifredis.call("get",key)==argv[1]thenredis.pcall("del",key)count=count+1endendreturncount"#,
+        "local count = 0 for i, key in ipairs(KEYS) do if redis.call('get', key) == ARGV[1] then
+        redis.pcall('del', key) count = count + 1 end end return count",
         Script::ReleaseAll,
     ),
     // django-redis 7 counts with these (django_redis/client/default.py).
     (
-        r#"localexists=redis.call("exists",keys[1])if(exists==1)thenreturnredis.call("incrby",keys[1],argv[1])elsereturnfalseend"#,
+        "local exists = redis.call('exists', KEYS[1])
+        if exists == 1 then return redis.call('incrby', KEYS[1], ARGV[1]) else return false end",
         Script::AddIfThere,
     ),
-    (r#"returnredis.call("incrby",keys[1],argv[1])"#, Script::Add),
+    ("return redis.call('incrby', KEYS[1], ARGV[1])", Script::Add),
 ];
+
+/// Those texts, as [`normal`] makes them.
+static KNOWN: LazyLock<Vec<(String, Script)>> = LazyLock::new(|| {
+    let normal = |text| normal(text).expect("what is known has known words");
+    TEXTS.iter().map(|(text, script)| (normal(text), *script)).collect()
+});
 
 /// Texts that are longer are none of these.
 const TEXT_BYTES_MAX: usize = 2048;
@@ -195,42 +228,30 @@ fn digest_of(text: &[u8]) -> Digest {
 /// The script of a text. Two ways to write a known one are the same: the token before the key's value, and
 /// what else is given back behind the end of the condition, whose other branch returns.
 pub(super) fn by_text(text: &[u8]) -> Option<Script> {
-    let mut plain = plain(text)?;
-    if let Some(rest) = plain.strip_prefix(r#"ifargv[1]==redis.call("get",keys[1])then"#) {
-        plain = format!(r#"ifredis.call("get",keys[1])==argv[1]then{rest}"#);
-    }
-    let with_else = plain.rsplit_once("endreturn");
-    let with_else = with_else.and_then(|(first, other)| exactly(&format!("{first}elsereturn{other}end")));
-    with_else.or_else(|| exactly(&plain))
-}
-
-fn exactly(plain: &str) -> Option<Script> {
-    TEXTS.iter().find(|(known, _)| *known == plain).map(|(_, script)| *script)
-}
-
-/// A text without comments, blanks and semicolons, in lower case and with one kind of quotes. Nothing for
-/// what is too long, has comments of several lines, as what stands in one looks like a script, or is no Lua.
-fn plain(text: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(text).ok()?;
-    if text.len() > TEXT_BYTES_MAX || text.contains("--[") {
+    if text.len() > TEXT_BYTES_MAX {
         return None;
     }
-    let code = text.split('\n').map(|line| line.split("--").next().unwrap_or_default());
-    let visible: String = code.flat_map(str::chars).filter(|c| !c.is_ascii_whitespace()).collect();
-    is_lua(&visible).then(|| visible.to_ascii_lowercase().replace(';', "").replace('\'', "\""))
+    let mut words = normal(std::str::from_utf8(text).ok()?)?;
+    if let Some(rest) = words.strip_prefix(r#"if ARGV [ 1 ] == redis . call ( "get" , KEYS [ 1 ] ) then"#) {
+        words = format!(r#"if redis . call ( "get" , KEYS [ 1 ] ) == ARGV [ 1 ] then{rest}"#);
+    }
+    let with_else = words.rsplit_once(" end return ");
+    let with_else = with_else.map(|(first, other)| format!("{first} else return {other} end"));
+    [with_else, Some(words)]
+        .into_iter()
+        .flatten()
+        .find_map(|words| exactly(&words).or_else(|| silent(&words)))
 }
 
-/// False for what Lua refuses and would look like a known script: names of keys and arguments in other
-/// letters, and a semicolon behind nothing that it could end.
-fn is_lua(visible: &str) -> bool {
-    let folded = visible.to_ascii_lowercase();
-    let is_named =
-        |name: &str| folded.matches(&name.to_ascii_lowercase()).count() == visible.matches(name).count();
-    let ends_nothing = |part: &&str| visible.contains(*part);
-    is_named("KEYS[")
-        && is_named("ARGV[")
-        && !visible.starts_with(';')
-        && ![";;", "then;", "else;", "do;"].iter().any(ends_nothing)
+/// The script of a text whose other branch says what it would give back anyway: nil, which false is to Redis.
+fn silent(words: &str) -> Option<Script> {
+    let endings = [" else return nil end", " else return false end"];
+    let first = endings.into_iter().find_map(|ending| words.strip_suffix(ending))?;
+    exactly(&format!("{first} end"))
+}
+
+fn exactly(words: &str) -> Option<Script> {
+    KNOWN.iter().find(|(known, _)| known == words).map(|(_, script)| *script)
 }
 
 #[cfg(test)]
@@ -266,8 +287,14 @@ mod tests {
             format!("if ARGV[1] == {get} then {del} else return 0 end"),
             format!("if {get} == ARGV[1] then {del}; end; return 0;"),
             format!("if ARGV[1] == {get} then {del} end return 0"),
+            format!("if ({get} == ARGV[1]) then {del} else return 0 end"),
+            format!("local v = {get}; if v == ARGV[1] then {del} end return 0"),
         ] {
             assert_eq!(by_text(same.as_bytes()), Some(Script::Release(INTEGERS)), "{same}");
+        }
+        for silent in ["end", "else return nil end", "end return false"] {
+            let text = format!("if {get} == ARGV[1] then {del} {silent}");
+            assert_eq!(by_text(text.as_bytes()), Some(Script::Release(BOOLEANS)), "{text}");
         }
         let less = format!("if {get} == ARGV[1] then {del} else return -1 end");
         assert_eq!(by_text(less.as_bytes()), Some(Script::Release(MINUS_ONE)));
@@ -276,6 +303,8 @@ mod tests {
             format!("if {get} ~= ARGV[1] then {del} end return 0"),
             format!("if {get} == ARGV[1] then redis.call('del', KEYS[1]) end return 0"),
             format!("{RELEASE};;"),
+            // Lua ends a comment there, too: this does something else (found by an audit).
+            format!("if {get} == ARGV[1] then {del} end --x\r redis.call('set', KEYS[1], '')\nreturn 0"),
             RELEASE.replace("KEYS", "keys"),
             RELEASE.replace("then", "then;"),
         ] {

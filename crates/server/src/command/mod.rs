@@ -28,6 +28,7 @@ mod keys;
 mod kill;
 mod known_scripts;
 mod latency;
+mod lua;
 mod many;
 mod memory;
 mod monitor;

@@ -61,7 +61,7 @@ pub(super) fn copy(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         }
         let number = words.next().filter(|_| word.eq_ignore_ascii_case(b"db"));
         let Some(number) = number else { return Run::Now(syntax_error()) };
-        match (number::integer_or_error(number), places::database_named(number)) {
+        match (number::short_integer_or_error(number), places::database_named(number)) {
             (Err(reply), _) => return Run::Now(reply),
             (Ok(_), None) => return Run::Now(Reply::error("ERR DB index is out of range")),
             (Ok(_), Some(database)) => to.0 = database,

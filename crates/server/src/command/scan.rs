@@ -32,10 +32,10 @@ struct Page {
 fn parse(args: &Args<'_>) -> Result<Page, Reply> {
     let invalid = || Reply::error("ERR invalid cursor");
     let digits = std::str::from_utf8(&args[1]).map_err(|_| invalid())?;
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(invalid());
     }
-    let cursor = digits.parse().map_err(|_| invalid())?;
+    let cursor = if digits.is_empty() { 0 } else { digits.parse().map_err(|_| invalid())? };
     let mut page = Page { cursor, pattern: None, limit: COUNT_DEFAULT, strings: true };
     let mut words = args.iter().skip(2);
     while let Some(word) = words.next() {

@@ -113,7 +113,8 @@ fn refused() -> Run {
 
 /// What a script does to one key that holds the token.
 struct Step {
-    change: Change,
+    /// Or why it refuses to, which is said only where the key holds the token.
+    change: std::result::Result<Change, Reply>,
     answers: Answers,
     /// When a key that is free is taken, and until when, if that is a time.
     takes_until_ms: Option<std::result::Result<u64, Reply>>,
@@ -123,19 +124,20 @@ struct Step {
 
 fn step(connection: &Connection, script: Script, words: &[&[u8]]) -> std::result::Result<Step, Run> {
     let plain = |change, answers| Step { change, answers, takes_until_ms: None, channel: None };
-    let time = |word: &[u8]| milliseconds(connection, word, (1, "pexpire")).map_err(Run::Now);
-    let seconds = |word: &[u8]| milliseconds(connection, word, (1000, "expire")).map_err(Run::Now);
+    let delete = |answers| plain(Ok(Change::Delete), answers);
+    let time = |word: &[u8]| milliseconds(connection, word, (1, "pexpire"));
+    let seconds = |word: &[u8]| milliseconds(connection, word, (1000, "expire"));
     match (script, words) {
-        (Script::Release(answers), _) => Ok(plain(Change::Delete, answers)),
+        (Script::Release(answers), _) => Ok(delete(answers)),
         (Script::ReleaseAndTell, [channel, ..]) => {
-            Ok(Step { channel: Some(channel.to_vec()), ..plain(Change::Delete, BOOLEANS) })
+            Ok(Step { channel: Some(channel.to_vec()), ..delete(BOOLEANS) })
         }
-        (Script::Renew(answers), [ms, ..]) => Ok(plain(Change::ExpireIn(time(ms)?), answers)),
-        (Script::RenewSeconds(answers), [s, ..]) => Ok(plain(Change::ExpireIn(seconds(s)?), answers)),
-        (Script::Extend, [ms, b"0", ..]) => Ok(plain(Change::ExpireLater(time(ms)?), INTEGERS)),
-        (Script::Extend, [ms, ..]) => Ok(plain(Change::ExpireAnew(time(ms)?), INTEGERS)),
+        (Script::Renew(answers), [ms, ..]) => Ok(plain(time(ms).map(Change::ExpireIn), answers)),
+        (Script::RenewSeconds(answers), [s, ..]) => Ok(plain(seconds(s).map(Change::ExpireIn), answers)),
+        (Script::Extend, [ms, b"0", ..]) => Ok(plain(time(ms).map(Change::ExpireLater), INTEGERS)),
+        (Script::Extend, [ms, ..]) => Ok(plain(time(ms).map(Change::ExpireAnew), INTEGERS)),
         (Script::Obtain(answers), [ms, ..]) => {
-            let change = Change::ExpireIn(time(ms)?);
+            let change = time(ms).map(Change::ExpireIn);
             Ok(Step { takes_until_ms: Some(expires_at(connection, ms)), ..plain(change, answers) })
         }
         _ => Err(refused()),
@@ -150,7 +152,7 @@ fn milliseconds(
     (unit_ms, command): (i64, &str),
 ) -> std::result::Result<i64, Reply> {
     let now_ms = i64::try_from(connection.core.reactor.wall_ms()).unwrap_or(i64::MAX);
-    let is_one = |ms: &i64| ms.checked_add(now_ms).is_some() && *ms > i64::MIN / 2;
+    let is_one = |ms: &i64| ms.checked_add(now_ms).is_some();
     let ms = number::integer_or_error(word)?.checked_mul(unit_ms).filter(is_one);
     ms.ok_or_else(|| Reply::error(format!("ERR invalid expire time in '{command}' command")))
 }
@@ -171,8 +173,19 @@ fn one(connection: &Rc<Connection>, (key, token): (&[u8], &[u8]), step: Step) ->
 
 async fn done_to_one(keyspace: &Keyspace, place: Key, token: Comparison, step: Step) -> Result<Reply> {
     let answer = loop {
-        match change(keyspace, &place, &token, step.change).await? {
-            Outcome::Done => break step.answers.done,
+        let outcome = match &step.change {
+            Ok(wanted) => change(keyspace, &place, &token, *wanted).await?,
+            Err(_) => match holds(keyspace, &place, &token).await? {
+                Some(true) => Outcome::Done,
+                Some(false) => Outcome::Different,
+                None => Outcome::Absent,
+            },
+        };
+        match outcome {
+            Outcome::Done => match step.change {
+                Ok(_) => break step.answers.done,
+                Err(refusal) => return Ok(refusal),
+            },
             Outcome::Different => break step.answers.different,
             Outcome::Absent => {}
         }

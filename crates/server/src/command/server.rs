@@ -45,7 +45,7 @@ fn flush(connection: &Rc<Connection>, args: &Args<'_>, databases: Vec<ContainerI
 }
 
 pub(super) fn time(connection: &Rc<Connection>, _: &Args<'_>) -> Run {
-    let wall_ms = connection.core.reactor.wall_ms();
-    let (seconds, micros) = (wall_ms / 1000, wall_ms % 1000 * 1000);
+    let wall_us = connection.core.reactor.wall_us();
+    let (seconds, micros) = (wall_us / 1_000_000, wall_us % 1_000_000);
     Run::Now(Reply::Array(vec![Reply::bulk(seconds.to_string()), Reply::bulk(micros.to_string())]))
 }

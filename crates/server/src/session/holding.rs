@@ -25,6 +25,7 @@ impl Connection {
     pub(crate) fn held_bytes(&self) -> usize {
         self.standing_bytes.get()
             + self.received_bytes.get()
+            + self.backlog_bytes.get()
             + self.request_bytes.get()
             + self.running_bytes.get()
             + self.multi.borrow().as_ref().map_or(0, |multi| multi.bytes)
@@ -56,9 +57,9 @@ impl Connection {
     }
 
     /// Who is cut first when all hold too much. As long as anybody holds much, none of those who do not; of
-    /// them who could go on with a long command and does not, and last who does; of each the largest, without
-    /// commands under way, whose memory a cut gives back no sooner, as long as there is any that holds much
-    /// else. After all others those who asked not to be.
+    /// those who do, last who asked not to be; else first who could go on with a long command and does not,
+    /// and last who does; of each the largest, without commands under way, whose memory a cut gives back no
+    /// sooner, as long as there is any that holds much else.
     pub(crate) fn eviction_rank(&self) -> (bool, bool, u8, bool, usize) {
         let stalls = match self.turn.borrow().as_ref().and_then(Turn::is_used) {
             Some(false) => 2,
@@ -69,7 +70,7 @@ impl Connection {
         let other_bytes = bytes.saturating_sub(self.running_bytes.get());
         let is_much = |bytes| bytes >= GROWING_BYTES_MAX;
         let weight = if is_much(other_bytes) { other_bytes } else { bytes };
-        (!self.no_evict.get(), is_much(bytes), stalls, is_much(other_bytes), weight)
+        (is_much(bytes), !self.no_evict.get(), stalls, is_much(other_bytes), weight)
     }
 
     /// Tells the core what it holds now.

@@ -15,6 +15,7 @@
 
 mod account;
 mod ahead;
+mod backlog;
 mod filter;
 mod holding;
 mod modes;
@@ -102,8 +103,12 @@ pub struct Connection {
     progress: Cell<(u64, u64)>,
     /// A value in parts is on its way.
     sends_parts: Cell<bool>,
-    /// Its client has taken nothing for a while: it may be sending all of a pipeline first.
-    runs_ahead: Cell<bool>,
+    /// What had left when its client was last found to take nothing for a while.
+    stalled_at: Cell<Option<u64>>,
+    /// Its client takes nothing and has sent more than may wait.
+    sends_too_much: Cell<bool>,
+    /// Bytes that it has sent meanwhile.
+    backlog_bytes: Cell<usize>,
     /// Bytes of the receive buffer.
     received_bytes: Cell<usize>,
     /// Bytes of commands that come in, and that EXEC runs.
@@ -161,7 +166,9 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         sending_bytes: Cell::new(0),
         progress: Cell::new((0, now_ns)),
         sends_parts: Cell::new(false),
-        runs_ahead: Cell::new(false),
+        stalled_at: Cell::default(),
+        sends_too_much: Cell::new(false),
+        backlog_bytes: Cell::new(0),
         received_bytes: Cell::new(0),
         request_bytes: Cell::new(0),
         running_bytes: Cell::new(0),
@@ -265,7 +272,12 @@ impl Connection {
         let kind = if pattern.is_some() { "pmessage" } else { "message" };
         let words = [Reply::bulk(kind)].into_iter().chain(pattern.map(Reply::Bulk));
         let words = words.chain([Reply::bulk(channel), Reply::bulk(message)]).collect();
-        self.queue.borrow_mut().push_message(self.version.get(), Reply::Push(words));
+        self.tell(Reply::Push(words));
+    }
+
+    /// Lets a message leave that is no reply; cuts the connection if too much waits for it.
+    fn tell(&self, message: Reply) {
+        self.queue.borrow_mut().push_message(self.version.get(), message);
         self.ready.wake_all();
         self.recount();
         if self.queue.borrow().waiting_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {

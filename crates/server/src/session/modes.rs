@@ -6,7 +6,6 @@
 
 use super::Connection;
 use crate::command::Multi;
-use crate::limits::LISTENER_BYTES_MAX;
 use crate::reply::Reply;
 use plimsoll_resp::Args;
 use std::rc::Rc;
@@ -82,13 +81,7 @@ impl Connection {
         }
         let each = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let reply = Reply::Several(each.map(|line| Reply::Line(line.to_vec())).collect());
-        self.queue.borrow_mut().push_message(self.version.get(), reply);
-        self.ready.wake_all();
-        self.recount();
-        if self.queue.borrow().waiting_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
-            tracing::warn!(client = self.id, "a client that watches does not read: its connection is cut");
-            self.die();
-        }
+        self.tell(reply);
     }
 
     /// Whether a command has to wait for the end of a pause.

@@ -4,9 +4,7 @@
 //! * a place is filled once; places leave from the front, each when it is filled; nothing stands between the
 //!   elements of an array;
 //! * the number of places, of commands under way and of bytes is bounded by [`Queue::has_room`], which
-//!   reckons with what the commands under way may bring, from what recent replies brought; for a client that
-//!   takes nothing only commands under way and values in parts are ([`Queue::has_room_ahead`]), and who asks
-//!   bounds the rest;
+//!   reckons with what the commands under way may bring, from what recent replies brought;
 //! * a value in parts that waits holds little memory, but space on its device and reads that were in vain if
 //!   nobody takes it: it counts as much as a long reply.
 
@@ -101,12 +99,6 @@ impl Queue {
             || (self.in_flight < COMMANDS_IN_FLIGHT_MAX
                 && self.places.len() < REPLIES_WAITING_MAX
                 && held_bytes + coming_bytes < REPLY_BYTES_MAX)
-    }
-
-    /// The same for a client that takes nothing: what waits in memory is not looked at.
-    pub(super) fn has_room_ahead(&self) -> bool {
-        let coming_bytes = self.pins * PIN_BYTES + self.in_flight.saturating_mul(self.expected_bytes);
-        self.in_flight < COMMANDS_IN_FLIGHT_MAX && coming_bytes < REPLY_BYTES_MAX
     }
 
     pub(super) fn push_ready(&mut self, version: Version, reply: Reply) {
@@ -251,7 +243,6 @@ mod tests {
             queue.fill(*place, parts());
         }
         assert!(begun.len() <= 8 && !queue.has_room(0), "{} begun", begun.len());
-        assert!(!queue.has_room_ahead(), "they keep their space on the device");
         while queue.pop().is_some() {}
         assert!(queue.has_room(0), "they are taken");
     }

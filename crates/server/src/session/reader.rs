@@ -3,6 +3,7 @@
 //! Invariants: bytes are parsed where they were received; a command begins only if there is room
 //! for its reply; a broken protocol is answered and the connection closed.
 
+use super::backlog::Backlog;
 use super::received::Received;
 use super::{Account, Connection, ahead, modes, upload};
 use crate::command::{self, Run};
@@ -24,6 +25,7 @@ use std::rc::Rc;
 pub(super) struct Input {
     pub(super) parser: Parser,
     received: Received,
+    backlog: Backlog,
     start: usize,
     /// How far it was looked ahead: see `ahead`.
     ahead: usize,
@@ -53,7 +55,7 @@ enum Parsed {
 /// Reads and begins commands until the connection ends.
 pub(super) async fn read(connection: Rc<Connection>) {
     let mut input = Input::new(&connection);
-    while connection.wait_for_room().await {
+    while input.beside(&connection, connection.wait_for_room()).await {
         if connection.is_held(None) {
             connection.wait_while_paused(None).await;
             continue;
@@ -71,7 +73,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
             Parsed::Incomplete { wanted } => input.receive_more(&connection, wanted).await,
             Parsed::Command(account, run) => {
                 input.let_go(&connection);
-                connection.perform(account, run).await
+                input.beside(&connection, connection.perform(account, run)).await
             }
             Parsed::Held(name) => {
                 connection.wait_while_paused(Some(&name)).await;
@@ -80,7 +82,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
             Parsed::Large(head) => match upload::receive(&mut input, &connection, head).await {
                 Some((account, run)) => {
                     input.let_go(&connection);
-                    connection.perform(account, run).await
+                    input.beside(&connection, connection.perform(account, run)).await
                 }
                 None => false,
             },
@@ -96,6 +98,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
     drop(input);
     connection.turn.take();
     connection.received_bytes.set(0);
+    connection.backlog_bytes.set(0);
     connection.recount();
     connection.reader_rests.set(true);
     connection.finish();
@@ -119,14 +122,21 @@ impl Connection {
 
     /// Waits until an unfinished command may hold so many bytes. False if the connection was cut meanwhile.
     pub(super) async fn wait_for_turn(&self, command_bytes: usize) -> bool {
-        if self.turn.borrow().as_ref().is_some_and(Turn::goes_on) || !self.core.holds_back(command_bytes) {
-            return true;
+        self.may_hold(command_bytes) || rest(self, self.line_up(command_bytes)).await.is_some()
+    }
+
+    /// The same, without resting: what waits is not what the connection could end at.
+    pub(super) async fn line_up(&self, command_bytes: usize) {
+        if !self.may_hold(command_bytes) {
+            let since_ns = self.turn.borrow().as_ref().map(Turn::begun_ns);
+            let place = self.core.line_up(since_ns);
+            place.comes().await;
+            self.turn.replace(Some(place));
         }
-        let since_ns = self.turn.borrow().as_ref().map(Turn::begun_ns);
-        let place = self.core.line_up(since_ns);
-        let has_come = rest(self, place.comes()).await.is_some();
-        self.turn.replace(Some(place));
-        has_come
+    }
+
+    fn may_hold(&self, command_bytes: usize) -> bool {
+        self.turn.borrow().as_ref().is_some_and(Turn::goes_on) || !self.core.holds_back(command_bytes)
     }
 
     /// Answers a broken protocol.
@@ -149,6 +159,7 @@ impl Input {
         Input {
             parser: Parser::new(limits),
             received: Received::default(),
+            backlog: Backlog::default(),
             start: 0,
             ahead: 0,
             limits,
@@ -156,6 +167,13 @@ impl Input {
             command_bytes: 0,
             filled_bytes: 0,
         }
+    }
+
+    /// Waits for something that the client may have to make room for, and receives meanwhile what it sends, if
+    /// it takes nothing.
+    async fn beside<T>(&mut self, connection: &Rc<Connection>, awaited: impl Future<Output = T>) -> T {
+        let unread = self.pending().len();
+        self.backlog.grow_until(connection, unread, awaited).await
     }
 
     /// Announces the keys of the next commands, if it is time; what was seen, if others should run before the
@@ -310,7 +328,8 @@ impl Input {
     /// Receives more of a command, in turn if it has to be; false at the end of the stream.
     pub(super) async fn receive_more(&mut self, connection: &Connection, wanted: usize) -> bool {
         let command_bytes = self.pending().len() + wanted.min(RECEIVE_BYTES_MAX);
-        connection.wait_for_turn(command_bytes).await && self.receive(connection, wanted).await
+        let is_there = self.backlog.bytes() > 0;
+        (is_there || connection.wait_for_turn(command_bytes).await) && self.receive(connection, wanted).await
     }
 
     /// Receives more; false at the end of the stream.
@@ -325,7 +344,8 @@ impl Input {
         if wanted >= SHARED_TRANSFER_BYTES_MIN {
             connection.core.reactor.share_of_turn(bytes_max).await;
         }
-        let Some((buffer, goes_on)) = append(connection, buffer, bytes_max).await else { return false };
+        let come = self.backlog.append(connection, buffer, bytes_max).await;
+        let Some((buffer, goes_on)) = come else { return false };
         let filled = buffer.len() - before == bytes_max;
         self.touched_bytes = self.touched_bytes.max(buffer.len());
         self.received.put(buffer);
@@ -337,7 +357,7 @@ impl Input {
     /// Receives as much of a long argument as has come, and is still missing of `length`, to its end: the
     /// kernel puts it where it stays. `None` at the end of the stream.
     pub(super) async fn receive_into(
-        &self,
+        &mut self,
         connection: &Connection,
         argument: Vec<u8>,
         length: usize,
@@ -345,14 +365,14 @@ impl Input {
         assert!(self.pending().is_empty(), "what was received first belongs before it");
         let bytes_max = (length - argument.len()).min(RECEIVE_BYTES_MAX);
         connection.core.reactor.share_of_turn(bytes_max).await;
-        let (argument, goes_on) = append(connection, argument, bytes_max).await?;
+        let (argument, goes_on) = self.backlog.append(connection, argument, bytes_max).await?;
         goes_on.then_some(argument)
     }
 }
 
 /// What comes of something that a reader waits for with a command unfinished; `None` if the connection was
 /// cut meanwhile.
-async fn rest<T>(connection: &Connection, awaited: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn rest<T>(connection: &Connection, awaited: impl Future<Output = T>) -> Option<T> {
     connection.reader_rests.set(true);
     if connection.closing.get() {
         connection.ready.wake_all();
@@ -365,16 +385,4 @@ async fn rest<T>(connection: &Connection, awaited: impl Future<Output = T>) -> O
         }
         Either::Right(_) => None,
     }
-}
-
-/// Appends what comes to a buffer; whether the stream goes on. `None` if the connection was cut meanwhile.
-async fn append(connection: &Connection, buffer: Vec<u8>, bytes_max: usize) -> Option<(Vec<u8>, bool)> {
-    let before = buffer.len();
-    let (result, buffer) = rest(connection, connection.stream.receive(buffer, bytes_max)).await?;
-    connection.last_ns.set(connection.core.reactor.now_ns());
-    let received = buffer.len() - before;
-    let counters = connection.core.shared.core(connection.core.reactor.core());
-    counters.received_bytes.add(received as u64);
-    counters.receives.add(u64::from(received > 0));
-    Some((buffer, matches!(result, Ok(count) if count > 0) && !connection.dead.get()))
 }

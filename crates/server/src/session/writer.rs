@@ -6,8 +6,7 @@
 
 use super::Connection;
 use crate::limits::{
-    BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES,
-    STALL_NS_MAX,
+    BUFFER_BYTES_KEPT, SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES, STALL_NS_MAX,
 };
 use crate::reply::{Pinned, Reply};
 use futures_util::future::join;
@@ -92,14 +91,14 @@ impl Connection {
         buffer.clear();
         *out = buffer;
         self.sending_bytes.set(0);
-        self.runs_ahead.set(false);
+        self.sends_too_much.set(false);
         self.recount();
         self.room.wake_all();
         sent.is_ok() && !self.dead.get()
     }
 
-    /// Cuts the connection if its peer takes nothing for long while a value in parts waits for it, or while
-    /// it holds more than is left for others to wait with. Called every now and then.
+    /// Cuts the connection if its peer takes nothing for long while a value in parts waits for it, or after it
+    /// has sent more than may wait: it would stand still for ever. Called every now and then.
     pub(crate) fn cut_if_stalled(&self, now_ns: u64) {
         let sent_bytes = self.stream.sent_bytes();
         let (seen_bytes, since_ns) = self.progress.get();
@@ -109,12 +108,11 @@ impl Connection {
         if now_ns.saturating_sub(since_ns) < STALL_NS_MAX || self.dead.get() {
             return;
         }
-        let held_bytes = self.held_bytes();
         if self.sends_parts.get() || self.queue.borrow().holds_pin() {
             tracing::warn!(client = self.id, "a client does not take the long value that it asked for: cut");
             self.die();
-        } else if held_bytes >= GROWING_BYTES_MAX && !self.core.lets_wait(held_bytes) {
-            self.core.evict(self, "a client takes none of its replies while clients hold much: cut");
+        } else if self.sends_too_much.get() {
+            self.core.evict(self, "a client takes no replies and has sent more than may wait: cut");
         }
     }
 

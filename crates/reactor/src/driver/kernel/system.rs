@@ -39,9 +39,9 @@ impl Clock {
         self.now_ns
     }
 
-    /// What the wall clock said: milliseconds since 1970.
-    pub(in crate::driver) fn wall_ms(&self) -> u64 {
-        self.now_ns.wrapping_add(self.ahead_ns) / 1_000_000
+    /// What the wall clock said: microseconds since 1970.
+    pub(in crate::driver) fn wall_us(&self) -> u64 {
+        self.now_ns.wrapping_add(self.ahead_ns) / 1000
     }
 }
 

@@ -149,8 +149,8 @@ impl SimDriver {
     pub(crate) fn now_ns(&mut self) -> u64 {
         self.state().now_ns
     }
-    pub(crate) fn wall_ms(&mut self) -> u64 {
-        self.state().wall_ms()
+    pub(crate) fn wall_us(&mut self) -> u64 {
+        self.state().wall_us()
     }
     pub(crate) fn random_u64(&mut self) -> u64 {
         self.state().random_product.next_u64()

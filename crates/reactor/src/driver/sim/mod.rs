@@ -236,7 +236,7 @@ impl World {
     /// Virtual wall-clock time in milliseconds.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
-        self.0.borrow().wall_ms()
+        self.0.borrow().wall_us() / 1000
     }
 
     /// A hash of everything that has happened.
@@ -294,8 +294,8 @@ impl World {
 }
 
 impl State {
-    fn wall_ms(&self) -> u64 {
-        self.wall_offset_ms + self.now_ns / 1_000_000
+    fn wall_us(&self) -> u64 {
+        self.wall_offset_ms * 1000 + self.now_ns / 1000
     }
 
     fn push(&mut self, at_ns: u64, core: usize, token: Token, action: Action) {

@@ -413,8 +413,8 @@ impl Uring {
         self.clock.now_ns()
     }
 
-    pub(crate) fn wall_ms(&mut self) -> u64 {
-        self.clock.wall_ms()
+    pub(crate) fn wall_us(&mut self) -> u64 {
+        self.clock.wall_us()
     }
 
     pub(crate) fn random_u64(&mut self) -> u64 {

@@ -1,0 +1,152 @@
+//! The words of a Lua text, as far as scripts that are known have any.
+//!
+//! Role: makes texts that Lua takes for the same the same, and no others. Place on the path: below
+//! [`super::known_scripts`].
+//!
+//! Invariant: a text that has words beyond these (escapes in strings, comments of several lines, numbers that
+//! are not whole) has none: it is not known.
+
+/// The words of a text one after the other, with a blank between any two: strings in double quotes and small
+/// letters, as they name commands; local variables by their number; without semicolons and without the
+/// parentheses of a whole condition. Nothing for what has other words, or semicolons where none may stand.
+pub(super) fn normal(text: &str) -> Option<String> {
+    let mut words = words(text)?;
+    name_locals(&mut words);
+    open_conditions(&mut words);
+    Some(words.join(" "))
+}
+
+fn words(text: &str) -> Option<Vec<String>> {
+    let mut words: Vec<String> = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c' => 1,
+            '-' if rest.starts_with("--[") => return None,
+            '-' if rest.starts_with("--") => rest.find(['\n', '\r']).unwrap_or(rest.len()),
+            ';' => {
+                let ends = words.last().is_some_and(|last| ends_statement(last));
+                words.push(";".to_owned());
+                if ends { 1 } else { return None }
+            }
+            '"' | '\'' => {
+                let inside = rest[1..].split_once(first)?.0;
+                let is_plain = inside.chars().all(|c| c.is_ascii_alphabetic());
+                words.push(is_plain.then(|| format!("\"{}\"", inside.to_ascii_lowercase()))?);
+                inside.len() + 2
+            }
+            'a'..='z' | 'A'..='Z' | '_' | '0'..='9' => {
+                let is_in = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                let length = rest.find(|c| !is_in(c)).unwrap_or(rest.len());
+                let is_number = rest[..length].bytes().all(|byte| byte.is_ascii_digit());
+                // Lua joins digits and what follows them.
+                if first.is_ascii_digit() && (!is_number || rest[length..].starts_with('.')) {
+                    return None;
+                }
+                words.push(rest[..length].to_owned());
+                length
+            }
+            _ => {
+                let known = ["==", "~=", "(", ")", "[", "]", ",", ".", "=", "#", "+", "-"];
+                let word = known.into_iter().find(|word| rest.starts_with(word))?;
+                words.push(word.to_owned());
+                word.len()
+            }
+        };
+        rest = &rest[length..];
+    }
+    words.retain(|word| word != ";");
+    Some(words)
+}
+
+/// A semicolon may stand behind a statement: not where a block begins, nor behind another.
+fn ends_statement(last: &str) -> bool {
+    !matches!(last, ";" | "then" | "else" | "do" | "return" | "=" | "==" | "~=" | "," | "(" | "." | "local")
+}
+
+/// Local variables have any names.
+fn name_locals(words: &mut [String]) {
+    let declared = |pair: &[String]| (pair[0] == "local").then(|| pair[1].clone());
+    let locals: Vec<String> = words.windows(2).filter_map(declared).collect();
+    for (number, local) in locals.iter().enumerate() {
+        for at in 0..words.len() {
+            let is_field = at > 0 && words[at - 1] == ".";
+            if words[at] == *local && !is_field {
+                words[at] = format!("local_{number}");
+            }
+        }
+    }
+}
+
+/// `if (a) then` is `if a then`.
+fn open_conditions(words: &mut Vec<String>) {
+    let mut at = 0;
+    while at + 1 < words.len() {
+        if matches!(words[at].as_str(), "if" | "elseif")
+            && words[at + 1] == "("
+            && let Some(end) = closing(words, at + 1)
+            && words.get(end + 1).is_some_and(|word| word == "then")
+        {
+            words.remove(end);
+            words.remove(at + 1);
+        }
+        at += 1;
+    }
+}
+
+/// Where the parenthesis is closed that opens at this word.
+fn closing(words: &[String], open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, word) in words.iter().enumerate().skip(open) {
+        match word.as_str() {
+            "(" => depth += 1,
+            ")" => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::normal;
+
+    #[test]
+    fn what_lua_takes_for_the_same_is_the_same() {
+        let same = [
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return 1 end",
+            "if(redis.call(\"GET\",KEYS[1])==ARGV[1])then return 1;end",
+            "if redis . call ( 'Get' ,\tKEYS [ 1 ] ) -- ours\r== ARGV[1]\nthen return 1 end; -- done",
+        ];
+        let all: Vec<_> = same.iter().map(|text| normal(text).expect(text)).collect();
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
+        assert_eq!(normal("local a = 1 return a"), normal("local val = 1; return val"));
+    }
+
+    #[test]
+    fn what_lua_takes_for_another_is_another() {
+        let base = normal("if redis.call('get', KEYS[1]) == ARGV[1] then return 1 end");
+        for other in [
+            "ifredis.call('get', KEYS[1]) == ARGV[1] then return 1 end",
+            "IF redis.call('get', KEYS[1]) == ARGV[1] then return 1 end",
+            "if redis.call('get', KEYS[1]) = = ARGV[1] then return 1 end",
+            "if redis.call('g et', KEYS[1]) == ARGV[1] then return 1 end",
+            "if redis.call(\"get', KEYS[1]) == ARGV[1] then return 1 end",
+            "if redis.call('get', keys[1]) == ARGV[1] then return 1 end",
+            "if redis.call('get', KEYS[1]) == ARGV[1] then; return 1 end",
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return 1 end;;",
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return 1.5 end",
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return 1 end --x\rreturn 2",
+            "if redis.call('\\103et', KEYS[1]) == ARGV[1] then return 1 end",
+            "--[[ if redis.call('get', KEYS[1]) == ARGV[1] then return 1 end ]]",
+            "; if redis.call('get', KEYS[1]) == ARGV[1] then return 1 end",
+        ] {
+            assert_ne!(normal(other), base, "{other}");
+        }
+        assert_ne!(normal("local a = 1 return b"), normal("local a = 1 return a"));
+        assert_ne!(normal("local call = 1 return redis.call"), normal("local a = 1 return redis.a"));
+    }
+}
