@@ -24,8 +24,8 @@ const PREPARED_AT_OPEN: u32 = 6;
 const PREPARE_BYTES: usize = 256 << 10;
 
 thread_local! {
-    /// What was written ahead last, for all partitions of a core: filling it for each segment costs a store of
-    /// a new device a tenth of what copying it does.
+    /// What was written ahead last, for all partitions of a core: filling it for each segment costs a store
+    /// of a new device a tenth of what copying it does.
     static ZEROS: RefCell<Rc<Buf>> = RefCell::default();
 }
 

@@ -109,8 +109,8 @@ impl Socket {
         (Ok(()), bytes)
     }
 
-    /// Bytes of sends that have ended. What the kernel has of one under way is not known, and it wakes who waits
-    /// for room only when much of its own is free.
+    /// Bytes of sends that have ended. What the kernel has of one under way is not known, and it wakes who
+    /// waits for room only when much of its own is free.
     #[must_use]
     pub fn sent_bytes(&self) -> u64 {
         self.0.sent_bytes.get()

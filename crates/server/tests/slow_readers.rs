@@ -165,8 +165,8 @@ fn held_by_all(bench: &Bench) -> u64 {
     bench.shared.sum(|counters| counters.held_bytes.get())
 }
 
-/// It was cut while it read, for taking nothing (found by an audit): what had left was looked at too coarsely,
-/// and what waited for it was more than was left for others.
+/// It was cut while it read, for taking nothing (found by an audit): what had left was looked at too
+/// coarsely, and what waited for it was more than was left for others.
 #[test]
 fn a_client_that_reads_slowly_is_never_cut_and_holds_little() {
     run(setup(), |bench| async move {

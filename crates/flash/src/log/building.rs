@@ -2,8 +2,8 @@
 //!
 //! Place on the path: appenders put records and notes into it; the log closes it and hands it to the writer.
 //!
-//! Invariant: it is empty until it is opened, and begins with room for headers from then on: the segment's, if
-//! it is the first frame of one, then the frame's.
+//! Invariant: it is empty until it is opened, and begins with room for headers from then on: the segment's,
+//! if it is the first frame of one, then the frame's.
 
 use super::FRAME_BYTES_MAX;
 use crate::format::UNIT_BYTES;

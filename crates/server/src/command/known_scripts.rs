@@ -3,8 +3,8 @@
 //! Role: tells by its text, or by the digest of one that was sent before, what a script does. Place on the
 //! path: asked by EVAL, EVALSHA and SCRIPT.
 //!
-//! Invariants: a text is known by its words ([`super::lua`]), whatever its layout; its digest is remembered on
-//! all cores once somebody sent it. So many at most, without waiting.
+//! Invariants: a text is known by its words ([`super::lua`]), whatever its layout; its digest is remembered
+//! on all cores once somebody sent it. So many at most, without waiting.
 //!
 //! Never: a script that is not known is taken for one that is.
 
@@ -71,7 +71,8 @@ const TEXTS: [(&str, Script); 20] = [
         Script::Release(INTEGERS),
     ),
     (
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('unlink', KEYS[1]) else return 0 end",
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('unlink', KEYS[1])
+        else return 0 end",
         Script::Release(INTEGERS),
     ),
     (

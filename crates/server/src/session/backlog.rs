@@ -9,8 +9,8 @@
 //!   has taken none for [`BACKLOG_AFTER_NS`]; what is in it begins nothing: replies wait as few as ever;
 //! * it is counted as held, grows in turn as a long command does (`core::turns`), and is no longer than the
 //!   longest command may be; whose is, and takes nothing for a minute, is cut (`writer`);
-//! * bytes are given on in their order, each once; a receive that has begun is waited for, never dropped while
-//!   the stream goes on.
+//! * bytes are given on in their order, each once; a receive that has begun is waited for, never dropped
+//!   while the stream goes on.
 
 use super::Connection;
 use super::reader::rest;
@@ -66,8 +66,8 @@ impl Backlog {
         }
     }
 
-    /// Waits for something that the client may have to make room for, and receives meanwhile what it sends, if
-    /// it takes nothing. `unread` bytes wait in the reader's buffer.
+    /// Waits for something that the client may have to make room for, and receives meanwhile what it sends,
+    /// if it takes nothing. `unread` bytes wait in the reader's buffer.
     pub(super) async fn grow_until<T>(
         &mut self,
         connection: &Rc<Connection>,

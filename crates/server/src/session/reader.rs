@@ -169,8 +169,8 @@ impl Input {
         }
     }
 
-    /// Waits for something that the client may have to make room for, and receives meanwhile what it sends, if
-    /// it takes nothing.
+    /// Waits for something that the client may have to make room for, and receives meanwhile what it sends,
+    /// if it takes nothing.
     async fn beside<T>(&mut self, connection: &Rc<Connection>, awaited: impl Future<Output = T>) -> T {
         let unread = self.pending().len();
         self.backlog.grow_until(connection, unread, awaited).await

@@ -97,8 +97,8 @@ impl Connection {
         sent.is_ok() && !self.dead.get()
     }
 
-    /// Cuts the connection if its peer takes nothing for long while a value in parts waits for it, or after it
-    /// has sent more than may wait: it would stand still for ever. Called every now and then.
+    /// Cuts the connection if its peer takes nothing for long while a value in parts waits for it, or after
+    /// it has sent more than may wait: it would stand still for ever. Called every now and then.
     pub(crate) fn cut_if_stalled(&self, now_ns: u64) {
         let sent_bytes = self.stream.sent_bytes();
         let (seen_bytes, since_ns) = self.progress.get();
