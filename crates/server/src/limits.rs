@@ -144,7 +144,8 @@ pub const DEBUG_SLEEP_NS_MAX: u64 = 3_600_000_000_000;
 
 /// How long a client that is being sent a value in parts, or has sent more than may wait, may take nothing
 /// before its connection is cut: as long, the value keeps its space on the device, whatever became of its
-/// key. The kernel has room for a megabyte and tells of no less: so does who takes less than that in this time.
+/// key. The kernel has room for a megabyte and tells of no less: so does who takes less than that in this
+/// time.
 pub const STALL_NS_MAX: u64 = 60_000_000_000;
 
 /// How often that is looked for.
