@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 RELEASED = $${CARGO_TARGET_DIR:-target}/release/plimsoll
 
 .DEFAULT_GOAL := help
-.PHONY: help run test prepare build deb fmt lint unit experiments bench bench-quick bench-array bench-test sim fuzz clean
+.PHONY: help run test prepare build deb fmt lint unit experiments bench bench-quick bench-array instructions bench-test sim fuzz clean
 
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -67,6 +67,11 @@ bench-quick: build ## The same with few keys and one round, to see that it runs:
 
 bench-array: build ## Measure several devices as one over six slowed files, 20 minutes; writes docs' table and plot
 	python3 bench/several_devices $(RELEASED) --pages . $(BENCH)
+
+instructions: build ## Count the instructions of GET and SET by callgrind, 10 minutes; writes docs' table
+	RUSTFLAGS="--cfg rustix_use_libc" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/counted \
+		$(CARGO) build --release --locked --bin plimsoll
+	python3 bench/instructions $(RELEASED) $${CARGO_TARGET_DIR:-target}/counted/release/plimsoll --pages . $(BENCH)
 
 bench-test: ## Test what measures, and that the pages say what was measured
 	$(CARGO) test --workspace --locked --no-run

@@ -58,18 +58,18 @@ impl Keyspace {
     /// Executes an operation. A value longer than a record is stored in parts; the store is then not in
     /// the first poll: who has several operations waits for it.
     pub(crate) fn execute(&self, op: Op) -> impl Future<Output = Result<Output>> + use<> {
-        match &self.transaction {
-            Some(transaction) => Either::Right(Either::Left(transaction.clone().execute(op))),
-            None if self.is_long(&op) => {
-                let stored: LocalFuture<Result<Output>> = Box::pin(self.clone().store_long(op));
-                Either::Right(Either::Right(stored))
-            }
+        // What is rare and long has memory of its own: the futures of all commands, which are moved to where
+        // they are polled, would be four times as long.
+        let apart: LocalFuture<Result<Output>> = match &self.transaction {
+            Some(transaction) => Box::pin(transaction.clone().execute(op)),
+            None if self.is_long(&op) => Box::pin(self.clone().store_long(op)),
             None => {
                 let may_be_late = self.is_patient || !is_first(&op);
                 let deadline_ns = if may_be_late { 0 } else { self.core.volume.deadline_ns() };
-                Either::Left(self.core.clone().execute(op, deadline_ns))
+                return Either::Left(self.core.clone().execute(op, deadline_ns));
             }
-        }
+        };
+        Either::Right(apart)
     }
 
     /// What a database holds.

@@ -1,0 +1,1 @@
+"""`make instructions`: what the processor does for an operation, counted."""

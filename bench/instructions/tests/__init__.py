@@ -1,0 +1,1 @@
+"""Tests of `make bench-array`: `make bench-test` runs them."""
