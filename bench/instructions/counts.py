@@ -26,6 +26,7 @@ PARTS = [
     ("reactor", re.compile(r"plimsoll_reactor|io_uring|rustix|clock_gettime|polling::")),
 ]
 OTHERS = "others"
+NAMES = [*(part for part, _ in PARTS), OTHERS]
 ALL = os.sched_getaffinity(0)
 # Seconds: counted, a server is some fifty times as slow.
 SECONDS_MAX = 600
@@ -93,7 +94,7 @@ def part_of(function):
 
 def by_part(found, operations):
     """Instructions of an operation, by part."""
-    parts = dict.fromkeys([*(part for part, _ in PARTS), OTHERS], 0)
+    parts = dict.fromkeys(NAMES, 0)
     for function, instructions in found.items():
         parts[part_of(function)] += instructions
     return {part: instructions / operations for part, instructions in parts.items()}

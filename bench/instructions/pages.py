@@ -9,6 +9,7 @@ import json
 import os
 import sys
 
+from instructions.counts import NAMES
 from side_by_side.report import as_json, count, put, splice, table
 
 PAGE, MARKER, SUMMARY = "docs/benchmarks.md", "instructions", "docs/plots/instructions.json"
@@ -25,12 +26,10 @@ def words(told):
 
 def block(told):
     """What stands between the markers."""
-    loads = told["loads"]
-    parts = list(loads[0]["parts"])
-    head = ["instructions of an operation", "in all", *parts, "by the processor", "the kernel's"]
+    head = ["instructions of an operation", "in all", *NAMES, "by the processor", "the kernel's"]
     rows = []
-    for each in loads:
-        shares = [count(each["parts"][part]) for part in parts]
+    for each in told["loads"]:
+        shares = [count(each["parts"][name]) for name in NAMES]
         processor = ["" if value is None else count(value) for value in each["processor"]]
         rows.append([each["name"], count(sum(each["parts"].values())), *shares, *processor])
     return [words(told), "", *table(head, rows)]
