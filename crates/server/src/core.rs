@@ -11,6 +11,7 @@
 
 mod answer;
 mod handshakes;
+mod lane;
 mod turns;
 
 use crate::channels::Channels;
@@ -28,6 +29,7 @@ use crate::transaction::{self, Forgetting};
 use crate::volume::{Message, Question, Volume};
 use futures_util::future::{Either, select};
 use handshakes::Handshakes;
+use lane::Lane;
 use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Listener, Port, Reactor, Socket, Work, give_back_kept_memory};
@@ -79,6 +81,8 @@ pub struct Core {
     held_bytes_peak: Cell<usize>,
     /// Who may go on with a long command while that is much.
     turns: Turns,
+    /// Whose backlog may be longer than what is left for others.
+    lane: Lane,
     /// Publishes the gauges of this core's devices.
     publisher: RefCell<Option<Rc<dyn Fn()>>>,
     /// Commands that took long.
@@ -132,6 +136,7 @@ pub fn serve_core(
         held_bytes_peak: Cell::new(0),
         doomed_bytes: Cell::new(0),
         turns: Turns::default(),
+        lane: Lane::default(),
         publisher: RefCell::default(),
         slow_log: SlowLog::default(),
         latency: RefCell::default(),
@@ -195,8 +200,9 @@ async fn watch(core: Rc<Core>) {
         }
         if now_ns >= stall_look_ns {
             stall_look_ns = now_ns + STALL_LOOK_NS;
-            core.known_connections().iter().for_each(|connection| connection.cut_if_stalled(now_ns));
+            core.cut_stalled(now_ns);
         }
+        core.lane.wake();
         let idle_s_max = core.shared.parameters.get(Parameter::Timeout);
         if idle_s_max > 0 {
             let idle_ns_max = (idle_s_max as u64).saturating_mul(1_000_000_000);
@@ -307,6 +313,18 @@ impl Core {
         let living = known.iter().filter(|connection| !connection.is_dead());
         let Some(first) = living.max_by_key(|connection| connection.eviction_rank()) else { return };
         self.evict(first, "clients hold too much memory: one of them is cut");
+    }
+
+    /// Cuts those that take nothing of a value in parts, and of those that stand still as they take nothing at
+    /// all the one that holds the most: others may come to their end by that.
+    fn cut_stalled(&self, now_ns: u64) {
+        let known = self.known_connections();
+        let stalled: Vec<_> = known.iter().filter(|connection| connection.is_stalled(now_ns)).collect();
+        stalled.iter().for_each(|connection| connection.cut_if_pinning());
+        let stuck = stalled.into_iter().filter(|connection| connection.is_stuck());
+        if let Some(first) = stuck.max_by_key(|connection| connection.held_bytes()) {
+            self.evict(first, "a client takes no replies and has sent more than may wait: cut");
+        }
     }
 
     /// Cuts a client for the memory that it holds.

@@ -182,6 +182,46 @@ fn a_client_that_reads_slowly_is_never_cut_and_holds_little() {
     });
 }
 
+/// They took turns with commands that came in, and held more than half of what clients may: a SET of 100 KB
+/// took seconds as long as they were there (found by an audit).
+#[test]
+fn clients_that_send_much_and_read_nothing_hold_nobody_back() {
+    run(setup(), |bench| async move {
+        let mut deaf = Vec::new();
+        for _ in 0..4 {
+            let client = bench.client().await;
+            send_in_background(&bench, &client, encoded(&["PING"]).repeat(700_000));
+            deaf.push(client);
+        }
+        let mut honest = bench.client().await;
+        for _ in 0..5 {
+            bench.pause_ms(10_000).await;
+            let begun_ns = bench.reactor.now_ns();
+            honest.expect(&format!("SET k {}", "v".repeat(100 << 10)), "+OK").await;
+            assert!(bench.reactor.now_ns() - begun_ns < 50_000_000, "it waited");
+            assert!(held_by_all(&bench) < 22 << 20, "so that the longest command has room still");
+        }
+        bench.pause_ms(22_000).await;
+        let cut = cut(&bench);
+        assert!((1..=2).contains(&cut), "{cut}: one after the other, while they hold more than their part");
+        drop(deaf);
+    });
+}
+
+#[test]
+fn what_a_client_without_the_password_sends_waits_with_the_kernel() {
+    run(Setup { password: Some("secret"), ..setup() }, |bench| async move {
+        let stranger = bench.client().await;
+        send_in_background(&bench, &stranger, encoded(&["GET", "k"]).repeat(400_000));
+        for _ in 0..5 {
+            bench.pause_ms(10_000).await;
+            assert!(held_by_all(&bench) < 3 << 20);
+        }
+        bench.pause_ms(40_000).await;
+        assert_eq!(cut(&bench), 1, "it stands still for ever");
+    });
+}
+
 /// As Redis does; it had 10 s (found by an audit).
 #[test]
 fn a_client_that_quits_before_it_reads_gets_all_replies() {

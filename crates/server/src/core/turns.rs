@@ -91,21 +91,21 @@ impl Core {
         Turn { core: self.clone(), number, bell, begun_ns, went_ns, is_late }
     }
 
-    /// True if the longest command fits beside what clients hold.
-    fn fits_one(&self) -> bool {
+    /// True if so many of the longest commands fit beside what clients hold.
+    pub(super) fn fits(&self, commands: usize) -> bool {
         let budget = &self.shared.settings.budget;
-        self.staying_bytes() + budget.command_bytes_max() <= budget.client_bytes_max
+        self.staying_bytes() + commands * budget.command_bytes_max() <= budget.client_bytes_max
     }
 
     /// True if an unfinished command does not become so long before its turn.
     pub(crate) fn holds_back(&self, command_bytes: usize) -> bool {
         let is_long = || command_bytes >= GROWING_BYTES_MAX;
-        command_bytes >= BUFFER_BYTES_KEPT && !self.holds_little() && (is_long() || !self.fits_one())
+        command_bytes >= BUFFER_BYTES_KEPT && !self.holds_little() && (is_long() || !self.fits(1))
     }
 
     /// True if the first in the line may go on.
     fn lets_first_go(&self) -> bool {
-        self.holds_little() || (self.turns.holder.get().is_none() && self.fits_one())
+        self.holds_little() || (self.turns.holder.get().is_none() && self.fits(1))
     }
 
     /// Clients hold less than before.
@@ -113,6 +113,7 @@ impl Core {
         if self.lets_first_go() {
             self.turns.wake_first();
         }
+        self.lane.wake();
     }
 }
 

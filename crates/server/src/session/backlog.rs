@@ -7,8 +7,9 @@
 //! Invariants:
 //! * a backlog grows only while nothing but the client's taking a reply makes room ([`super::room`]), and it
 //!   has taken none for [`BACKLOG_AFTER_NS`]; what is in it begins nothing: replies wait as few as ever;
-//! * it is counted as held, grows in turn as a long command does (`core::turns`), and is no longer than the
-//!   longest command may be; whose is, and takes nothing for a minute, is cut (`writer`);
+//! * it is counted as held, is no longer than the longest command may be, and leaves room for others
+//!   (`core::lane`); whose may not grow, and takes nothing for a minute, is cut in the end (`writer`);
+//! * there is none before the password was given;
 //! * bytes are given on in their order, each once; a receive that has begun is waited for, never dropped
 //!   while the stream goes on.
 
@@ -90,12 +91,13 @@ impl Backlog {
     async fn grow(&mut self, connection: &Rc<Connection>, unread: usize) {
         let held_bytes = unread + self.bytes + RECEIVE_BYTES;
         let is_full = held_bytes > connection.core.shared.settings.budget.command_bytes_max();
-        connection.sends_too_much.set(is_full);
-        if is_full || self.has_ended {
-            connection.turn.take(); // Others may have it.
+        connection.is_stuck.set(true);
+        // Who has not given the password yet may not fill memory.
+        if is_full || self.has_ended || !connection.authenticated.get() {
             return pending().await;
         }
-        connection.line_up(held_bytes).await;
+        connection.core.wait_for_lane(connection.id, || connection.counted_bytes.get()).await;
+        connection.is_stuck.set(false);
         let come = self.coming(connection).await;
         self.coming = None;
         self.put(come);
@@ -127,6 +129,9 @@ impl Backlog {
         }
         if self.bytes > 0 {
             self.give(&mut buffer, bytes_max);
+            if self.bytes == 0 {
+                connection.core.leave_lane(connection.id);
+            }
             connection.count_backlog(self.bytes);
             return Some((buffer, !connection.is_dead()));
         }

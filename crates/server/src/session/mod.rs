@@ -105,8 +105,8 @@ pub struct Connection {
     sends_parts: Cell<bool>,
     /// What had left when its client was last found to take nothing for a while.
     stalled_at: Cell<Option<u64>>,
-    /// Its client takes nothing and has sent more than may wait.
-    sends_too_much: Cell<bool>,
+    /// Its client takes nothing, and nothing more is received meanwhile.
+    is_stuck: Cell<bool>,
     /// Bytes that it has sent meanwhile.
     backlog_bytes: Cell<usize>,
     /// Bytes of the receive buffer.
@@ -167,7 +167,7 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         progress: Cell::new((0, now_ns)),
         sends_parts: Cell::new(false),
         stalled_at: Cell::default(),
-        sends_too_much: Cell::new(false),
+        is_stuck: Cell::new(false),
         backlog_bytes: Cell::new(0),
         received_bytes: Cell::new(0),
         request_bytes: Cell::new(0),

@@ -73,7 +73,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
             Parsed::Incomplete { wanted } => input.receive_more(&connection, wanted).await,
             Parsed::Command(account, run) => {
                 input.let_go(&connection);
-                input.beside(&connection, connection.perform(account, run)).await
+                input.beside(&connection, pin!(connection.perform(account, run))).await
             }
             Parsed::Held(name) => {
                 connection.wait_while_paused(Some(&name)).await;
@@ -82,7 +82,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
             Parsed::Large(head) => match upload::receive(&mut input, &connection, head).await {
                 Some((account, run)) => {
                     input.let_go(&connection);
-                    input.beside(&connection, connection.perform(account, run)).await
+                    input.beside(&connection, pin!(connection.perform(account, run))).await
                 }
                 None => false,
             },
@@ -97,6 +97,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
     }
     drop(input);
     connection.turn.take();
+    connection.core.leave_lane(connection.id);
     connection.received_bytes.set(0);
     connection.backlog_bytes.set(0);
     connection.recount();
@@ -122,21 +123,14 @@ impl Connection {
 
     /// Waits until an unfinished command may hold so many bytes. False if the connection was cut meanwhile.
     pub(super) async fn wait_for_turn(&self, command_bytes: usize) -> bool {
-        self.may_hold(command_bytes) || rest(self, self.line_up(command_bytes)).await.is_some()
-    }
-
-    /// The same, without resting: what waits is not what the connection could end at.
-    pub(super) async fn line_up(&self, command_bytes: usize) {
-        if !self.may_hold(command_bytes) {
-            let since_ns = self.turn.borrow().as_ref().map(Turn::begun_ns);
-            let place = self.core.line_up(since_ns);
-            place.comes().await;
-            self.turn.replace(Some(place));
+        if self.turn.borrow().as_ref().is_some_and(Turn::goes_on) || !self.core.holds_back(command_bytes) {
+            return true;
         }
-    }
-
-    fn may_hold(&self, command_bytes: usize) -> bool {
-        self.turn.borrow().as_ref().is_some_and(Turn::goes_on) || !self.core.holds_back(command_bytes)
+        let since_ns = self.turn.borrow().as_ref().map(Turn::begun_ns);
+        let place = self.core.line_up(since_ns);
+        let has_come = rest(self, place.comes()).await.is_some();
+        self.turn.replace(Some(place));
+        has_come
     }
 
     /// Answers a broken protocol.

@@ -91,29 +91,35 @@ impl Connection {
         buffer.clear();
         *out = buffer;
         self.sending_bytes.set(0);
-        self.sends_too_much.set(false);
+        self.is_stuck.set(false);
         self.recount();
         self.room.wake_all();
         sent.is_ok() && !self.dead.get()
     }
 
-    /// Cuts the connection if its peer takes nothing for long while a value in parts waits for it, or after
-    /// it has sent more than may wait: it would stand still for ever. Called every now and then.
-    pub(crate) fn cut_if_stalled(&self, now_ns: u64) {
+    /// True if its peer has taken nothing of what it is sent for long. To be asked every now and then.
+    pub(crate) fn is_stalled(&self, now_ns: u64) -> bool {
         let sent_bytes = self.stream.sent_bytes();
         let (seen_bytes, since_ns) = self.progress.get();
         if sent_bytes != seen_bytes || self.sending_bytes.get() == 0 {
-            return self.progress.set((sent_bytes, now_ns));
+            self.progress.set((sent_bytes, now_ns));
+            return false;
         }
-        if now_ns.saturating_sub(since_ns) < STALL_NS_MAX || self.dead.get() {
-            return;
-        }
+        now_ns.saturating_sub(since_ns) >= STALL_NS_MAX && !self.dead.get()
+    }
+
+    /// Cuts a connection that has stalled if a value in parts waits for it: it keeps its space as long.
+    pub(crate) fn cut_if_pinning(&self) {
         if self.sends_parts.get() || self.queue.borrow().holds_pin() {
             tracing::warn!(client = self.id, "a client does not take the long value that it asked for: cut");
             self.die();
-        } else if self.sends_too_much.get() {
-            self.core.evict(self, "a client takes no replies and has sent more than may wait: cut");
         }
+    }
+
+    /// True if one that has stalled may send no more, or has sent more than its part.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let lags = self.backlog_bytes.get() > 0 && !self.core.lets_lag(self.counted_bytes.get());
+        (self.is_stuck.get() || lags) && !self.dead.get()
     }
 
     /// Sends a value in parts, slice by slice: what waits beside it waits for a slice at most. False if the
