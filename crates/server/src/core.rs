@@ -355,6 +355,7 @@ impl Core {
         self.doomed_bytes.set(self.doomed_bytes.get() - bytes);
         self.set_held_bytes(self.held_bytes.get() - bytes);
         self.look_at_turns();
+        self.lane.wake();
     }
 
     /// Whether clients hold much less than they did since this was last asked.

@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! * backlogs alone keep clients below half of what they may hold, where nobody waits for his turn
-//!   ([`super::turns`]): each grows as long as its client holds less than is left of that half, as the queues of
-//!   a switch do (Choudhury and Hahne, Dynamic queue length thresholds, 1998);
+//!   ([`super::turns`]): each grows as long as its client holds less than is left of that half, as the queues
+//!   of a switch do (Choudhury and Hahne, Dynamic queue length thresholds, 1998);
 //! * beyond that one grows, at most by the longest command, so that beside them one such command still fits;
 //!   after [`LINE_WAIT_NS_MAX`] the next one does, if there is as much room once more;
 //! * a client that takes nothing for a minute is cut if it holds more than its part, or may send no more: one
@@ -25,7 +25,8 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Those who wait look again: room may have come about, or time gone by.
+    /// Those who wait look again: room may have come about, or time gone by. They may be thousands, so this
+    /// is done when one has ended or left, and each second, not for each reply that is taken.
     pub(super) fn wake(&self) {
         if !self.changed.is_empty() {
             self.changed.wake_all();

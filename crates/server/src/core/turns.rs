@@ -113,7 +113,6 @@ impl Core {
         if self.lets_first_go() {
             self.turns.wake_first();
         }
-        self.lane.wake();
     }
 }
 

@@ -76,15 +76,19 @@ impl Backlog {
         awaited: impl Future<Output = T>,
     ) -> T {
         let mut awaited = pin!(awaited);
-        loop {
+        let come = loop {
             let grown = async {
                 connection.has_stalled().await;
                 self.grow(connection, unread).await;
             };
             if let Either::Left((come, _)) = select(&mut awaited, pin!(grown)).await {
-                return come;
+                break come;
             }
+        };
+        if self.bytes == 0 {
+            connection.core.leave_lane(connection.id);
         }
+        come
     }
 
     /// Receives once more, if and as soon as it may.
