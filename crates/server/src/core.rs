@@ -315,15 +315,20 @@ impl Core {
         self.evict(first, "clients hold too much memory: one of them is cut");
     }
 
-    /// Cuts those that take nothing of a value in parts, and of those that stand still as they take nothing at
-    /// all the one that holds the most: others may come to their end by that.
+    /// Cuts those that take nothing of a value in parts, and of those that stand still as they take nothing
+    /// at all the one that holds the most: others may come to their end by that. If clients hold so much that
+    /// a long command would have to wait, more of those that take nothing.
     fn cut_stalled(&self, now_ns: u64) {
         let known = self.known_connections();
-        let stalled: Vec<_> = known.iter().filter(|connection| connection.is_stalled(now_ns)).collect();
+        let mut stalled: Vec<_> = known.iter().filter(|connection| connection.is_stalled(now_ns)).collect();
         stalled.iter().for_each(|connection| connection.cut_if_pinning());
-        let stuck = stalled.into_iter().filter(|connection| connection.is_stuck());
-        if let Some(first) = stuck.max_by_key(|connection| connection.held_bytes()) {
-            self.evict(first, "a client takes no replies and has sent more than may wait: cut");
+        stalled.retain(|connection| !connection.is_dead());
+        stalled.sort_by_key(|connection| std::cmp::Reverse((connection.is_stuck(), connection.held_bytes())));
+        for (number, connection) in stalled.into_iter().enumerate() {
+            if (number > 0 || !connection.is_stuck()) && self.fits(1) {
+                return;
+            }
+            self.evict(connection, "a client takes none of its replies: cut");
         }
     }
 

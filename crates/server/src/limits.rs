@@ -84,6 +84,9 @@ pub const QUERY_BUFFER_BYTES_MAX: usize = 64 << 20;
 /// clients that send halves of commands or do not read can take the machine's memory.
 pub const CLIENT_BYTES_MAX: usize = 256 << 20;
 
+/// Bytes from which on a client that takes none of its replies holds much.
+pub const UNREAD_BYTES_MUCH: usize = 128 << 10;
+
 /// How long the client whose long command comes in may send nothing of it before the next one comes in too:
 /// longer than a lost packet takes to be sent again.
 pub const TURN_STALL_NS_MAX: u64 = 1_000_000_000;

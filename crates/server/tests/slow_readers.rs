@@ -222,6 +222,33 @@ fn what_a_client_without_the_password_sends_waits_with_the_kernel() {
     });
 }
 
+/// Each of them holds less than who stores: that one was cut, again and again, and waited (found by an
+/// audit).
+#[test]
+fn readers_that_read_nothing_are_cut_before_who_stores() {
+    run(setup(), |bench| async move {
+        let mut honest = stored(&bench).await;
+        let mut silent = Vec::new();
+        for _ in 0..60 {
+            silent.push(deaf(&bench, 300).await);
+        }
+        bench.pause_ms(2_000).await;
+        assert!(cut(&bench) > 0, "they hold too much together");
+        let long = "v".repeat(2 << 20);
+        for round in 0..20 {
+            let begun_ns = bench.reactor.now_ns();
+            honest.expect(&format!("SET long {long}"), "+OK").await;
+            let waited_ms = (bench.reactor.now_ns() - begun_ns) / 1_000_000;
+            assert!(
+                round < 15 || waited_ms < 100,
+                "{waited_ms} ms: who reads nothing is gone after a minute"
+            );
+            bench.pause_ms(5_000).await;
+        }
+        drop(silent);
+    });
+}
+
 /// As Redis does; it had 10 s (found by an audit).
 #[test]
 fn a_client_that_quits_before_it_reads_gets_all_replies() {

@@ -147,6 +147,11 @@ impl Backlog {
 }
 
 impl Connection {
+    /// True if the client has taken nothing for a while, and nothing else makes room.
+    pub(super) fn takes_nothing(&self) -> bool {
+        self.waits_for_client() && self.stalled_at.get() == Some(self.stream.sent_bytes())
+    }
+
     /// Waits until the client has taken nothing for a while, and nothing else makes room.
     async fn has_stalled(&self) {
         loop {

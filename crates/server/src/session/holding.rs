@@ -6,7 +6,7 @@
 use super::Connection;
 use super::account::Account;
 use crate::core::Turn;
-use crate::limits::{GROWING_BYTES_MAX, LONG_COMMAND_BYTES, STANDING_NAME_BYTES};
+use crate::limits::{GROWING_BYTES_MAX, LONG_COMMAND_BYTES, STANDING_NAME_BYTES, UNREAD_BYTES_MUCH};
 
 impl Connection {
     /// A command under way holds so many bytes more.
@@ -57,18 +57,22 @@ impl Connection {
     }
 
     /// Who is cut first when all hold too much. As long as anybody holds much, none of those who do not; of
-    /// those who do, last who asked not to be; else first who could go on with a long command and does not,
-    /// and last who does; of each the largest, without commands under way, whose memory a cut gives back no
-    /// sooner, as long as there is any that holds much else.
+    /// those who do, last who asked not to be; else first who takes none of its replies, then who could go on
+    /// with a long command and does not, and last who does; of each the largest, without commands under way,
+    /// whose memory a cut gives back no sooner, as long as there is any that holds much else.
     pub(crate) fn eviction_rank(&self) -> (bool, bool, u8, bool, usize) {
+        let takes_nothing = self.takes_nothing();
         let stalls = match self.turn.borrow().as_ref().and_then(Turn::is_used) {
+            _ if takes_nothing => 3,
             Some(false) => 2,
             None => 1,
             Some(true) => 0,
         };
         let bytes = self.counted_bytes.get();
         let other_bytes = bytes.saturating_sub(self.running_bytes.get());
-        let is_much = |bytes| bytes >= GROWING_BYTES_MAX;
+        // Of those who take nothing there may be thousands, and they hold what they do for nothing.
+        let much = if takes_nothing { UNREAD_BYTES_MUCH } else { GROWING_BYTES_MAX };
+        let is_much = |bytes| bytes >= much;
         let weight = if is_much(other_bytes) { other_bytes } else { bytes };
         (is_much(bytes), !self.no_evict.get(), stalls, is_much(other_bytes), weight)
     }

@@ -119,7 +119,7 @@ impl Connection {
     /// True if one that has stalled may send no more, or has sent more than its part.
     pub(crate) fn is_stuck(&self) -> bool {
         let lags = self.backlog_bytes.get() > 0 && !self.core.lets_lag(self.counted_bytes.get());
-        (self.is_stuck.get() || lags) && !self.dead.get()
+        self.is_stuck.get() || lags
     }
 
     /// Sends a value in parts, slice by slice: what waits beside it waits for a slice at most. False if the
