@@ -18,12 +18,12 @@ PARTS = [
     ("copies, zeros", re.compile(r"mem(cpy|move|set|cmp|chr)")),
     ("checksums", re.compile(r"crc")),
     ("memory", re.compile(r"(^|\W)_?mi_|_rust_(de|re)?alloc|plimsoll_reactor::memory")),
-    ("RESP", re.compile(r"plimsoll_resp|\bresp_rs")),
+    ("RESP", re.compile(r"plimsoll_resp")),
     ("sessions, commands", re.compile(r"plimsoll_(server|slots)")),
     ("cache", re.compile(r"plimsoll_cache")),
     ("engine", re.compile(r"plimsoll_(flash|kv|array)")),
     ("gate", re.compile(r"plimsoll_gate")),
-    ("reactor", re.compile(r"plimsoll_reactor|io_uring|rustix|clock_gettime|polling::")),
+    ("reactor", re.compile(r"plimsoll_reactor|io_uring|rustix|clock_gettime")),
 ]
 OTHERS = "others"
 NAMES = [*(part for part, _ in PARTS), OTHERS]

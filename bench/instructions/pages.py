@@ -10,7 +10,7 @@ import os
 import sys
 
 from instructions.counts import NAMES
-from side_by_side.report import as_json, count, put, splice, table
+from side_by_side.report import as_json, count, put, put_section, table
 
 PAGE, MARKER, SUMMARY = "docs/benchmarks.md", "instructions", "docs/plots/instructions.json"
 
@@ -36,11 +36,7 @@ def block(told):
 
 
 def write_pages(told, root):
-    path = os.path.join(root, PAGE)
-    with open(path, encoding="utf-8") as file:
-        text = splice(file.read(), MARKER, "\n".join(block(told)))
-    made = {PAGE: text, SUMMARY: as_json(told)}
-    return [put(os.path.join(root, name), content) for name, content in made.items()]
+    return put_section(root, PAGE, MARKER, block(told), {SUMMARY: as_json(told)})
 
 
 def write(told, out, root):

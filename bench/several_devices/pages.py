@@ -11,7 +11,7 @@ import os
 import sys
 
 from side_by_side.plots import LEFT, LINE, RIGHT, WIDTH, Picture, linear
-from side_by_side.report import as_json, count, put, splice, table
+from side_by_side.report import as_json, count, put, put_section, table
 from side_by_side.summary import rounded, spread
 
 PAGE, MARKER, PLOTS = "docs/benchmarks.md", "several-devices", "docs/plots/array"
@@ -289,11 +289,8 @@ def plot(told):
 
 
 def write_pages(told, root):
-    path = os.path.join(root, PAGE)
-    with open(path, encoding="utf-8") as file:
-        text = splice(file.read(), MARKER, "\n".join(block(told)))
-    made = {PAGE: text, f"{PLOTS}/summary.json": as_json(told), f"{PLOTS}/shares.svg": plot(told)}
-    return [put(os.path.join(root, path), text) for path, text in made.items()]
+    files = {f"{PLOTS}/summary.json": as_json(told), f"{PLOTS}/shares.svg": plot(told)}
+    return put_section(root, PAGE, MARKER, block(told), files)
 
 
 def write(result, out, root):

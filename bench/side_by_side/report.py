@@ -239,6 +239,13 @@ def put(path, text):
     return path
 
 
+def put_section(root, page_path, name, lines, files):
+    """One section of a page of a checkout, and the files that belong to it."""
+    with open(os.path.join(root, page_path), encoding="utf-8") as file:
+        made = {page_path: splice(file.read(), name, "\n".join(lines)), **files}
+    return [put(os.path.join(root, path), text) for path, text in made.items()]
+
+
 def as_json(told):
     return json.dumps(told, indent=1, sort_keys=True) + "\n"
 

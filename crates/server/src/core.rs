@@ -11,12 +11,14 @@
 
 mod answer;
 mod handshakes;
-mod lane;
+mod headroom;
 mod turns;
 
 use crate::channels::Channels;
 use crate::latency::Latency;
-use crate::limits::{IDLE_LOOK_NS, SHRUNK_BYTES_MIN, SHRUNK_LOOKS, STALL_LOOK_NS, STOP_NS_MAX};
+use crate::limits::{
+    IDLE_LOOK_NS, SHRUNK_BYTES_MIN, SHRUNK_LOOKS, STALL_LOOK_NS, STOP_NS_MAX, UNREAD_BYTES_MUCH,
+};
 use crate::monitors::Lines;
 use crate::parameters::Parameter;
 use crate::pause::{Pause, Pausing};
@@ -29,7 +31,7 @@ use crate::transaction::{self, Forgetting};
 use crate::volume::{Message, Question, Volume};
 use futures_util::future::{Either, select};
 use handshakes::Handshakes;
-use lane::Lane;
+use headroom::Headroom;
 use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Listener, Port, Reactor, Socket, Work, give_back_kept_memory};
@@ -82,7 +84,7 @@ pub struct Core {
     /// Who may go on with a long command while that is much.
     turns: Turns,
     /// Whose backlog may be longer than what is left for others.
-    lane: Lane,
+    headroom: Headroom,
     /// Publishes the gauges of this core's devices.
     publisher: RefCell<Option<Rc<dyn Fn()>>>,
     /// Commands that took long.
@@ -136,7 +138,7 @@ pub fn serve_core(
         held_bytes_peak: Cell::new(0),
         doomed_bytes: Cell::new(0),
         turns: Turns::default(),
-        lane: Lane::default(),
+        headroom: Headroom::default(),
         publisher: RefCell::default(),
         slow_log: SlowLog::default(),
         latency: RefCell::default(),
@@ -202,7 +204,7 @@ async fn watch(core: Rc<Core>) {
             stall_look_ns = now_ns + STALL_LOOK_NS;
             core.cut_stalled(now_ns);
         }
-        core.lane.wake();
+        core.headroom.wake();
         let idle_s_max = core.shared.parameters.get(Parameter::Timeout);
         if idle_s_max > 0 {
             let idle_ns_max = (idle_s_max as u64).saturating_mul(1_000_000_000);
@@ -322,10 +324,14 @@ impl Core {
         let known = self.known_connections();
         let mut stalled: Vec<_> = known.iter().filter(|connection| connection.is_stalled(now_ns)).collect();
         stalled.iter().for_each(|connection| connection.cut_if_pinning());
-        stalled.retain(|connection| !connection.is_dead());
+        // Others wait for no less.
+        let holds_much = |connection: &Connection| connection.held_bytes() >= UNREAD_BYTES_MUCH;
+        stalled
+            .retain(|connection| !connection.is_dead() && (connection.is_stuck() || holds_much(connection)));
         stalled.sort_by_key(|connection| std::cmp::Reverse((connection.is_stuck(), connection.held_bytes())));
         for (number, connection) in stalled.into_iter().enumerate() {
-            if (number > 0 || !connection.is_stuck()) && self.fits(1) {
+            let is_due = number == 0 && connection.is_stuck();
+            if !is_due && self.fits(1) {
                 return;
             }
             self.evict(connection, "a client takes none of its replies: cut");
@@ -360,7 +366,7 @@ impl Core {
         self.doomed_bytes.set(self.doomed_bytes.get() - bytes);
         self.set_held_bytes(self.held_bytes.get() - bytes);
         self.look_at_turns();
-        self.lane.wake();
+        self.headroom.wake();
     }
 
     /// Whether clients hold much less than they did since this was last asked.

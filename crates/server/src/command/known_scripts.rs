@@ -63,7 +63,7 @@ const DIGESTS: [(&str, Script); 3] = [
     ("1cac51482acf5858da00f6d685d68f886cd6b6b2", Script::Renew(INTEGERS)),
 ];
 
-/// Scripts by a text, in any layout and with any names of local variables.
+/// Scripts by a text, in any layout and with any names of what is declared `local`.
 const TEXTS: [(&str, Script); 20] = [
     // Redis' documentation.
     (

@@ -8,7 +8,7 @@
 //! * a backlog grows only while nothing but the client's taking a reply makes room ([`super::room`]), and it
 //!   has taken none for [`BACKLOG_AFTER_NS`]; what is in it begins nothing: replies wait as few as ever;
 //! * it is counted as held, is no longer than the longest command may be, and leaves room for others
-//!   (`core::lane`); whose may not grow, and takes nothing for a minute, is cut in the end (`writer`);
+//!   (`core::headroom`); whose may not grow, and takes nothing for a minute, is cut in the end (`writer`);
 //! * there is none before the password was given;
 //! * bytes are given on in their order, each once; a receive that has begun is waited for, never dropped
 //!   while the stream goes on.
@@ -86,7 +86,7 @@ impl Backlog {
             }
         };
         if self.bytes == 0 {
-            connection.core.leave_lane(connection.id);
+            connection.core.leave_headroom(connection.id);
         }
         come
     }
@@ -100,7 +100,7 @@ impl Backlog {
         if is_full || self.has_ended || !connection.authenticated.get() {
             return pending().await;
         }
-        connection.core.wait_for_lane(connection.id, || connection.counted_bytes.get()).await;
+        connection.core.wait_for_headroom(connection.id, || connection.counted_bytes.get()).await;
         connection.is_stuck.set(false);
         let come = self.coming(connection).await;
         self.coming = None;
@@ -133,9 +133,6 @@ impl Backlog {
         }
         if self.bytes > 0 {
             self.give(&mut buffer, bytes_max);
-            if self.bytes == 0 {
-                connection.core.leave_lane(connection.id);
-            }
             connection.count_backlog(self.bytes);
             return Some((buffer, !connection.is_dead()));
         }

@@ -55,7 +55,7 @@ enum Parsed {
 /// Reads and begins commands until the connection ends.
 pub(super) async fn read(connection: Rc<Connection>) {
     let mut input = Input::new(&connection);
-    while input.beside(&connection, connection.wait_for_room()).await {
+    while connection.has_room_now() || input.beside(&connection, connection.wait_for_room()).await {
         if connection.is_held(None) {
             connection.wait_while_paused(None).await;
             continue;
@@ -73,7 +73,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
             Parsed::Incomplete { wanted } => input.receive_more(&connection, wanted).await,
             Parsed::Command(account, run) => {
                 input.let_go(&connection);
-                input.beside(&connection, pin!(connection.perform(account, run))).await
+                input.perform(&connection, account, run).await
             }
             Parsed::Held(name) => {
                 connection.wait_while_paused(Some(&name)).await;
@@ -82,7 +82,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
             Parsed::Large(head) => match upload::receive(&mut input, &connection, head).await {
                 Some((account, run)) => {
                     input.let_go(&connection);
-                    input.beside(&connection, pin!(connection.perform(account, run))).await
+                    input.perform(&connection, account, run).await
                 }
                 None => false,
             },
@@ -97,7 +97,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
     }
     drop(input);
     connection.turn.take();
-    connection.core.leave_lane(connection.id);
+    connection.core.leave_headroom(connection.id);
     connection.received_bytes.set(0);
     connection.backlog_bytes.set(0);
     connection.recount();
@@ -168,6 +168,14 @@ impl Input {
     async fn beside<T>(&mut self, connection: &Rc<Connection>, awaited: impl Future<Output = T>) -> T {
         let unread = self.pending().len();
         self.backlog.grow_until(connection, unread, awaited).await
+    }
+
+    /// Runs a command to the point from which the next may begin; false to begin no more.
+    async fn perform(&mut self, connection: &Rc<Connection>, account: Option<Account>, run: Run) -> bool {
+        // The elements of an array wait for the client; no other command does.
+        let waits_for_client = matches!(run, Run::Each { .. });
+        let performed = pin!(connection.perform(account, run));
+        if waits_for_client { self.beside(connection, performed).await } else { performed.await }
     }
 
     /// Announces the keys of the next commands, if it is time; what was seen, if others should run before the

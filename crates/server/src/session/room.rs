@@ -16,6 +16,11 @@ impl Connection {
         !self.closing.get()
     }
 
+    /// True if it may begin at once.
+    pub(super) fn has_room_now(&self) -> bool {
+        !self.closing.get() && self.has_room()
+    }
+
     /// As [`Connection::wait_for_room`], for a command that has begun and has to come to its end.
     pub(super) async fn wait_for_room_within(&self) -> bool {
         self.room.wait_for(|| (self.dead.get() || self.has_room()).then_some(())).await;
