@@ -11,7 +11,7 @@
 use crate::config::{Shares, Size};
 use crate::limits::{
     CLIENT_BYTES_MAX, CONNECTION_BYTES, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, QUERY_BUFFER_BYTES_MAX,
-    SLOWLOG_ENTRY_BYTES,
+    SLOWLOG_ENTRY_BYTES, WHOLE_REPLY_BYTES_MAX,
 };
 
 /// The program, its threads, and what the allocator keeps: an idle server has 29 MiB.
@@ -163,6 +163,13 @@ impl Budget {
     #[must_use]
     pub fn command_bytes_max(&self) -> usize {
         QUERY_BUFFER_BYTES_MAX.min(self.client_bytes_max / 8 * 3)
+    }
+
+    /// Bytes of the longest reply that is made whole before any of it leaves: it fits beside the longest
+    /// command.
+    #[must_use]
+    pub fn reply_bytes_max(&self) -> usize {
+        WHOLE_REPLY_BYTES_MAX.min(self.client_bytes_max / 2)
     }
 
     /// Looks whether the keys that are there have memory.

@@ -12,12 +12,14 @@
 mod answer;
 mod handshakes;
 mod headroom;
+mod reply_room;
 mod turns;
 
 use crate::channels::Channels;
 use crate::latency::Latency;
 use crate::limits::{
-    IDLE_LOOK_NS, SHRUNK_BYTES_MIN, SHRUNK_LOOKS, STALL_LOOK_NS, STOP_NS_MAX, UNREAD_BYTES_MUCH,
+    GROWING_BYTES_MAX, IDLE_LOOK_NS, SHRUNK_BYTES_MIN, SHRUNK_LOOKS, STALL_LOOK_NS, STOP_NS_MAX,
+    UNREAD_BYTES_MUCH,
 };
 use crate::monitors::Lines;
 use crate::parameters::Parameter;
@@ -35,6 +37,7 @@ use headroom::Headroom;
 use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Listener, Port, Reactor, Socket, Work, give_back_kept_memory};
+use reply_room::ReplyRoom;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
@@ -85,6 +88,8 @@ pub struct Core {
     turns: Turns,
     /// Whose backlog may be longer than what is left for others.
     headroom: Headroom,
+    /// Who waits to make a long reply.
+    reply_room: ReplyRoom,
     /// Publishes the gauges of this core's devices.
     publisher: RefCell<Option<Rc<dyn Fn()>>>,
     /// Commands that took long.
@@ -139,6 +144,7 @@ pub fn serve_core(
         doomed_bytes: Cell::new(0),
         turns: Turns::default(),
         headroom: Headroom::default(),
+        reply_room: ReplyRoom::default(),
         publisher: RefCell::default(),
         slow_log: SlowLog::default(),
         latency: RefCell::default(),
@@ -306,6 +312,7 @@ impl Core {
         self.set_held_bytes(self.held_bytes.get() - before + now);
         if now <= before {
             self.look_at_turns();
+            self.reply_room.wake();
             return;
         }
         if self.staying_bytes() <= self.shared.settings.budget.client_bytes_max {
@@ -319,7 +326,7 @@ impl Core {
 
     /// Cuts those that take nothing of a value in parts, and of those that stand still as they take nothing
     /// at all the one that holds the most: others may come to their end by that. If clients hold so much that
-    /// a long command would have to wait, more of those that take nothing.
+    /// a long command that begins to come in would have to wait, more of those that take nothing.
     fn cut_stalled(&self, now_ns: u64) {
         let known = self.known_connections();
         let mut stalled: Vec<_> = known.iter().filter(|connection| connection.is_stalled(now_ns)).collect();
@@ -331,7 +338,7 @@ impl Core {
         stalled.sort_by_key(|connection| std::cmp::Reverse((connection.is_stuck(), connection.held_bytes())));
         for (number, connection) in stalled.into_iter().enumerate() {
             let is_due = number == 0 && connection.is_stuck();
-            if !is_due && self.fits(1) {
+            if !is_due && self.fits_beside(2 * GROWING_BYTES_MAX) {
                 return;
             }
             self.evict(connection, "a client takes none of its replies: cut");
@@ -354,6 +361,7 @@ impl Core {
     pub(crate) fn doom(&self, bytes: usize) {
         self.doomed_bytes.set(self.doomed_bytes.get() + bytes);
         self.look_at_turns();
+        self.reply_room.wake();
     }
 
     /// Bytes that connections hold which were not cut.
@@ -366,6 +374,7 @@ impl Core {
         self.doomed_bytes.set(self.doomed_bytes.get() - bytes);
         self.set_held_bytes(self.held_bytes.get() - bytes);
         self.look_at_turns();
+        self.reply_room.wake();
         self.headroom.wake();
     }
 

@@ -20,8 +20,8 @@ pub const STEPS_IN_FLIGHT_MAX: usize = 64;
 /// Bytes of the commands that wait for EXEC, and of what a transaction is to write.
 pub const TRANSACTION_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of the replies of one EXEC.
-pub const TRANSACTION_REPLY_BYTES_MAX: usize = 128 << 20;
+/// Bytes of a reply that is made whole before any of it leaves, as EXEC's; `--memory` may allow less.
+pub const WHOLE_REPLY_BYTES_MAX: usize = 128 << 20;
 
 /// How long an applied transaction is remembered, so that many are forgotten at once.
 pub const FORGET_NS: u64 = 1_000_000_000;

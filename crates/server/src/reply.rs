@@ -64,6 +64,8 @@ pub enum Reply {
     Text(Vec<u8>),
     /// A value in parts, sent part by part.
     Parts(Box<Pinned>),
+    /// One of so many bytes that EXEC has no room for yet: it is never sent.
+    Unmade(usize),
 }
 
 impl Reply {
@@ -105,6 +107,7 @@ impl Reply {
                     items.iter().map(Reply::held_bytes).sum()
                 }
                 Reply::Parts(pinned) => PINNED + pinned.key.capacity(),
+                Reply::Unmade(bytes) => *bytes,
                 Reply::Map(pairs) => pairs.iter().map(|(k, v)| k.held_bytes() + v.held_bytes()).sum(),
                 _ => 0,
             }
@@ -147,6 +150,7 @@ impl Reply {
                 }
             }
             Reply::Parts(_) => unreachable!("the connection's writer sends values in parts"),
+            Reply::Unmade(_) => unreachable!("EXEC makes it, or is refused"),
         }
     }
 }

@@ -448,6 +448,13 @@ fn a_restore_looks_for_the_key_before_its_time() {
         c.expect("RESTORE a -5 x REPLACE", "-ERR Invalid TTL value, must be >= 0").await;
         c.expect("RESTORE b soon x", "-ERR value is not an integer or out of range").await;
         c.expect("RESTORE b 5 x", "-ERR DUMP payload version or checksum are wrong").await;
+        for twice in ["FREQ 1 FREQ 2", "IDLETIME 1 IDLETIME 2"] {
+            c.expect(&format!("RESTORE b 5 x {twice}"), "-ERR DUMP payload version or checksum are wrong")
+                .await;
+        }
+        c.expect("RESTORE b 5 x FREQ 1 IDLETIME 2", "-ERR syntax error").await;
+        c.expect("MEMORY USAGE none SAMPLES 1 SAMPLES 2", "nil").await;
+        c.expect("MEMORY USAGE none SAMPLES 1 SAMPLES", "-ERR syntax error").await;
         c.expect("GET a", "1").await;
     });
 }

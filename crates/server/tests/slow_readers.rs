@@ -282,3 +282,78 @@ fn a_long_message_that_comes_beside_a_long_array_waits_for_its_end() {
         assert!(matches!(&message, plimsoll_resp::Reply::Push(words) if words.len() == 3), "{message:.60?}");
     });
 }
+
+/// A client that sends 40 MiB of pairs, then SETs of a MiB, reads at its pace, and stays.
+fn pipelines(bench: &Bench, client: Client, tail: usize, pause_ms: u64) -> Rc<Cell<bool>> {
+    let (both, count) = pairs(64 << 10, 40 << 20);
+    let tail_bytes = encoded(&["SET", "t", &"v".repeat(1 << 20)]).repeat(tail);
+    let (ended, bench) = (Rc::new(Cell::new(false)), bench.clone());
+    let has_ended = ended.clone();
+    bench.reactor.clone().spawn(Work::Network, async move {
+        let mut client = client;
+        client.send([both, tail_bytes].concat()).await;
+        for _ in 0..count {
+            take(&mut client, 1, 64 << 10).await;
+            bench.pause_ms(pause_ms).await;
+        }
+        for _ in 0..tail {
+            assert_eq!(show(&client.next().await.unwrap()), "+OK");
+        }
+        ended.set(true);
+        bench.pause_ms(120_000).await;
+        drop(client);
+    });
+    has_ended
+}
+
+/// Who had come to the end of a pipeline kept the headroom as long as the connection was open, as those of a
+/// pool are: others waited for 30 s each, and were cut (found by an audit).
+#[test]
+fn who_has_come_to_an_end_keeps_nobody_waiting() {
+    for tail in [0, 12] {
+        run(Setup { cores: 1, partitions: 1, ..Setup::default() }, move |bench| async move {
+            let mut ended = Vec::new();
+            for _ in 0..5 {
+                ended.push(pipelines(&bench, bench.client().await, tail, 0));
+            }
+            bench.pause_ms(8_000).await;
+            let done = ended.iter().filter(|ended| ended.get()).count();
+            assert_eq!((done, cut(&bench)), (5, 0), "have ended, were cut; {tail} long commands behind");
+        });
+    }
+}
+
+/// Who had sent all kept the headroom until it had read all: those behind waited for a minute, and were cut
+/// (found by an audit).
+#[test]
+fn who_has_sent_all_and_reads_slowly_keeps_nobody_waiting() {
+    run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
+        let (mut slow, mut fast) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            slow.push(pipelines(&bench, bench.client().await, 0, 50));
+        }
+        bench.pause_ms(2_000).await;
+        for _ in 0..3 {
+            fast.push(pipelines(&bench, bench.client().await, 0, 0));
+        }
+        bench.pause_ms(20_000).await;
+        assert!(fast.iter().all(|ended| ended.get()), "who reads fast has ended");
+        bench.pause_ms(60_000).await;
+        assert!(slow.iter().all(|ended| ended.get()), "who reads slowly has ended, too");
+        assert_eq!(cut(&bench), 0);
+    });
+}
+
+/// It had been taken for one that goes on, as its first replies had left, and stayed (found by an audit).
+#[test]
+fn a_client_that_has_taken_the_beginning_of_a_long_array_and_takes_no_more_is_cut() {
+    run(setup(), |bench| async move {
+        let client = stored(&bench).await;
+        client.send(encoded(&[&["MGET"][..], &["k"; 600]].concat())).await;
+        let (result, _) = client.socket.receive(Vec::new(), 4 << 20).await;
+        result.unwrap();
+        send_in_background(&bench, &client, encoded(&["PING"]).repeat(2 << 20));
+        bench.pause_ms(90_000).await;
+        assert_eq!(cut(&bench), 1);
+    });
+}

@@ -8,11 +8,12 @@
 //! Never: a payload allocates more than it says, or than [`TRANSACTION_BYTES_MAX`].
 
 use super::{Run, number, syntax_error};
+use crate::keyspace::Keyspace;
 use crate::limits::TRANSACTION_BYTES_MAX;
-use crate::reply::Reply;
+use crate::reply::{Pinned, Reply};
 use crate::session::Connection;
 use crc_fast::{CrcAlgorithm, checksum};
-use plimsoll_kv::{Condition, Error, Expiry, Item, Op, Output, Value};
+use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Value};
 use plimsoll_resp::Args;
 use std::rc::Rc;
 
@@ -23,21 +24,37 @@ const FOOTER_BYTES: usize = 10;
 /// Integers are written in so many digits at most.
 const INTEGER_DIGITS_MAX: usize = 11;
 
+/// Bytes of a payload beside those of the string: its kind, its length, the version and the checksum.
+const PAYLOAD_BYTES_BESIDE: usize = 16;
+
 /// The payload for a string.
 fn encode(value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(value.len() + 16);
-    out.push(KIND_STRING);
+    let mut out = Vec::with_capacity(value.len() + PAYLOAD_BYTES_BESIDE);
     match integer(value) {
-        Some(encoded) => out.extend_from_slice(&encoded),
+        Some(encoded) => {
+            out.push(KIND_STRING);
+            out.extend_from_slice(&encoded);
+        }
         None => {
-            put_length(&mut out, value.len());
+            begin_string(&mut out, value.len());
             out.extend_from_slice(value);
         }
     }
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    let crc = checksum(CrcAlgorithm::Crc64Redis, &out);
-    out.extend_from_slice(&crc.to_le_bytes());
+    end_payload(&mut out);
     out
+}
+
+/// What stands before a string that is no integer.
+fn begin_string(out: &mut Vec<u8>, length: usize) {
+    out.push(KIND_STRING);
+    put_length(out, length);
+}
+
+/// What stands behind the string.
+fn end_payload(out: &mut Vec<u8>) {
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    let crc = checksum(CrcAlgorithm::Crc64Redis, out);
+    out.extend_from_slice(&crc.to_le_bytes());
 }
 
 /// A string that is an integer of 32 bits as Redis writes it, so encoded.
@@ -183,7 +200,8 @@ fn decompress(mut input: &[u8], length: usize) -> Option<Vec<u8>> {
 }
 
 pub(super) fn dump(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    let (keyspace, container, key) = (connection.keyspace(), connection.database.get(), args[1].to_vec());
+    let (connection, keyspace) = (connection.clone(), connection.keyspace());
+    let (container, key) = (connection.database.get(), args[1].to_vec());
     Run::Alone(Box::pin(async move {
         let read = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
         let found = keyspace.execute(read).await;
@@ -194,38 +212,40 @@ pub(super) fn dump(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
             Err(Error::NotFound) => return Reply::Null,
             Err(error) => return Reply::failed(&error),
         };
-        match whole(&keyspace, key, item).await {
-            Ok(value) => Reply::Bulk(encode(&value)),
-            Err(Error::ValueTooLong) => {
-                Reply::error(format!("ERR DUMP gives values of {TRANSACTION_BYTES_MAX} bytes at most"))
-            }
-            Err(error) => Reply::failed(&error),
+        match super::string::value_reply(keyspace.core(), key, item) {
+            Reply::Parts(pinned) => dump_parts(&connection, &keyspace, &pinned).await,
+            Reply::Bulk(value) => Reply::Bulk(encode(&value)),
+            _ => unreachable!("a value is whole or in parts"),
         }
     }))
 }
 
-/// The bytes of a value that was retrieved with a pin.
-async fn whole(
-    keyspace: &crate::keyspace::Keyspace,
-    key: Vec<u8>,
-    item: Item,
-) -> plimsoll_kv::Result<Vec<u8>> {
-    let pinned = match super::string::value_reply(keyspace.core(), key, item) {
-        Reply::Parts(pinned) => pinned,
-        Reply::Bulk(bytes) => return Ok(bytes),
-        _ => unreachable!("a value is whole or in parts"),
+/// The payload of a value in parts, when there is room for it.
+async fn dump_parts(connection: &Rc<Connection>, keyspace: &Keyspace, pinned: &Pinned) -> Reply {
+    let bytes_max = TRANSACTION_BYTES_MAX.min(connection.core.shared.settings.budget.reply_bytes_max());
+    let bytes = pinned.length as usize + PAYLOAD_BYTES_BESIDE;
+    if bytes > bytes_max {
+        return Reply::error(format!("ERR DUMP gives payloads of {bytes_max} bytes at most"));
+    }
+    if keyspace.is_transaction() && bytes > connection.exec_room_bytes.get() {
+        return Reply::Unmade(bytes);
+    }
+    // EXEC has counted it already.
+    let room_bytes = if keyspace.is_transaction() { 0 } else { bytes };
+    let _made = match connection.room_for_reply(room_bytes).await {
+        Ok(made) => made,
+        Err(error) => return Reply::failed(&error),
     };
-    if pinned.length > TRANSACTION_BYTES_MAX as u64 {
-        return Err(Error::ValueTooLong);
-    }
-    let mut bytes = Vec::with_capacity(pinned.length as usize);
-    for part in 0.. {
-        if bytes.len() as u64 >= pinned.length {
-            break;
+    let mut out = Vec::with_capacity(bytes);
+    begin_string(&mut out, pinned.length as usize);
+    for part in 0..pinned.length.div_ceil(connection.core.volume.geometry().part_bytes as u64) as u32 {
+        match keyspace.part(pinned, part).await {
+            Ok(bytes) => out.extend_from_slice(&bytes),
+            Err(error) => return Reply::failed(&error),
         }
-        bytes.extend_from_slice(&keyspace.part(&pinned, part).await?);
     }
-    Ok(bytes)
+    end_payload(&mut out);
+    Reply::Bulk(out)
 }
 
 /// What the options of a RESTORE ask for.
@@ -236,7 +256,8 @@ struct Options {
 }
 
 fn parse(wall_ms: u64, args: &Args<'_>) -> Result<Options, Reply> {
-    let (mut replaces, mut is_absolute, mut has_use) = (false, false, false);
+    let (mut replaces, mut is_absolute) = (false, false);
+    let (mut has_idle_time, mut has_frequency) = (false, false);
     let mut words = args.iter().skip(4);
     while let Some(word) = words.next() {
         let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
@@ -250,12 +271,12 @@ fn parse(wall_ms: u64, args: &Args<'_>) -> Result<Options, Reply> {
             replaces = true;
         } else if is(b"absttl") {
             is_absolute = true;
-        } else if is(b"idletime") && !has_use {
+        } else if is(b"idletime") && !has_frequency {
             amount("IDLETIME value, must be >= 0", i64::MAX)?; // Neither is kept here.
-            has_use = true;
-        } else if is(b"freq") && !has_use {
+            has_idle_time = true;
+        } else if is(b"freq") && !has_idle_time {
             amount("FREQ value, must be >= 0 and <= 255", 255)?;
-            has_use = true;
+            has_frequency = true;
         } else {
             return Err(syntax_error());
         }

@@ -3,14 +3,15 @@
 //! Invariants: what they do is held from before the first of them until after the last, so it is as if nobody
 //! else were there; a key that WATCH looks after has the version that it had then, or nothing is done; an
 //! error of a command does not undo the others, as in Redis, but if a device fails nothing is done, and EXEC
-//! says so. Each command is counted, timed and kept in the slow log by itself, as in Redis.
+//! says so. Each command is counted, timed and kept in the slow log by itself, as in Redis. Replies that have
+//! no room yet are counted and not kept: then nothing is done, and all is run once more when there is room.
 
 use super::transaction::{Multi, OF_A_DATABASE, Watched, version_of, watched_no_more};
 use super::{Run, Spec, TABLE, places};
 use crate::keyspace::Keyspace;
-use crate::limits::TRANSACTION_REPLY_BYTES_MAX;
+use crate::limits::REPLY_BYTES_MAX;
 use crate::reply::Reply;
-use crate::session::{Connection, capture, timed};
+use crate::session::{Connection, Made, capture, timed};
 use crate::transaction::{Key, Transaction};
 use plimsoll_kv::transaction::Held;
 use plimsoll_kv::{Error, Result};
@@ -33,7 +34,7 @@ pub(super) fn exec(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         let before = connection.database.get();
         let queued_bytes = multi.bytes;
         connection.hold_more(queued_bytes);
-        let executed = execute(&connection, multi, watched).await;
+        let executed = execute(&connection, &multi, &watched).await;
         connection.hold_less(queued_bytes);
         let replies = match executed {
             Ok(Some(replies)) => {
@@ -86,57 +87,112 @@ fn is_of_no_key(spec: &Spec, args: &Args<'_>) -> bool {
 /// The reply of one command; of an array its header, then its elements.
 type Replies = Vec<Reply>;
 
+/// What came of running what was queued.
+enum Ran {
+    /// It is done.
+    Done(Vec<Replies>),
+    /// Nothing is: a watched key has changed.
+    Changed,
+    /// Nothing is: its replies have so many bytes.
+    HasNoRoom(usize),
+}
+
 /// Executes queued commands; nothing if a watched key has changed.
 async fn execute(
     connection: &Rc<Connection>,
-    multi: Multi,
-    watched: Watched,
+    multi: &Multi,
+    watched: &Watched,
 ) -> std::result::Result<Option<Vec<Replies>>, Reply> {
-    let failed = |error: Error| Reply::failed(&error);
-    let begun = Transaction::begin(&connection.core, held(connection, &multi, &watched)).await;
-    let transaction = begun.map_err(failed)?;
+    let (failed, database) = (|error: Error| Reply::failed(&error), connection.database.get());
+    let bytes_max = connection.core.shared.settings.budget.reply_bytes_max();
+    let (mut wanted_bytes, mut told) = (REPLY_BYTES_MAX.min(bytes_max), 0);
+    loop {
+        let mut made = connection.room_for_reply(wanted_bytes).await.map_err(failed)?;
+        connection.database.set(database);
+        match run(connection, (multi, watched), &mut made, &mut told).await.map_err(failed)? {
+            Ran::Done(replies) => return Ok(Some(replies)),
+            Ran::Changed => return Ok(None),
+            Ran::HasNoRoom(bytes) if bytes > bytes_max => {
+                return Err(Reply::error(format!(
+                    "ERR the replies of this transaction have more than {bytes_max} bytes: nothing was done"
+                )));
+            }
+            // Values may grow again meanwhile; then there is room for whatever may be.
+            Ran::HasNoRoom(bytes) if made.room_bytes() <= REPLY_BYTES_MAX => wanted_bytes = bytes,
+            Ran::HasNoRoom(_) => wanted_bytes = bytes_max,
+        }
+    }
+}
+
+/// Runs queued commands, of which the first `told` were run before and have been told of.
+async fn run(
+    connection: &Rc<Connection>,
+    (multi, watched): (&Multi, &Watched),
+    made: &mut Made,
+    told: &mut usize,
+) -> Result<Ran> {
+    let transaction = Transaction::begin(&connection.core, held(connection, multi, watched)).await?;
     let keyspace = Keyspace::new(&connection.core, Some(transaction.clone()));
-    match are_unchanged(&keyspace, &watched).await {
+    match are_unchanged(&keyspace, watched).await {
         Ok(true) => {}
         Ok(false) => {
             transaction.abandon().await;
-            return Ok(None);
+            return Ok(Ran::Changed);
         }
         Err(error) => {
             transaction.abandon().await;
-            return Err(failed(error));
+            return Err(error);
         }
     }
+    connection.transaction.replace(Some(transaction.clone()));
+    let (mut replies, aside, bytes) = run_inside(connection, multi, made, told).await;
+    connection.transaction.take();
+    if bytes > made.room_bytes() {
+        transaction.abandon().await;
+        return Ok(Ran::HasNoRoom(bytes));
+    }
+    transaction.commit().await?;
+    for place in aside {
+        let (index, args) = &multi.queued[place];
+        replies[place] = execute_one(connection, *index, args, false).await.0;
+    }
+    Ok(Ran::Done(replies))
+}
+
+/// Runs those that have to do with keys: the replies, as far as there is room, those of the others empty; the
+/// places of these, and the bytes of all replies, or more than any may have.
+async fn run_inside(
+    connection: &Rc<Connection>,
+    multi: &Multi,
+    made: &mut Made,
+    told: &mut usize,
+) -> (Vec<Replies>, Vec<usize>, usize) {
+    let bytes_max = connection.core.shared.settings.budget.reply_bytes_max();
     let mut replies = Vec::with_capacity(multi.queued.len());
     let (mut aside, mut bytes) = (Vec::new(), 0);
-    connection.transaction.replace(Some(transaction.clone()));
-    for (index, args) in multi.queued {
-        if is_of_no_key(&TABLE[index], &args.args()) {
+    for (place, (index, args)) in multi.queued.iter().enumerate() {
+        if is_of_no_key(&TABLE[*index], &args.args()) {
             // It is done when all is committed and given back: nobody hears of what is not, and what it
             // waits for may wait for what is held.
-            aside.push((replies.len(), index, args));
+            aside.push(place);
             replies.push(Vec::new());
             continue;
         }
-        let reply = execute_one(connection, index, &args).await;
-        bytes += reply.iter().map(Reply::held_bytes).sum::<usize>();
-        replies.push(reply);
-        if bytes > TRANSACTION_REPLY_BYTES_MAX {
+        connection.exec_room_bytes.set(made.room_bytes().saturating_sub(bytes));
+        let (reply, reply_bytes) = execute_one(connection, *index, args, place < *told).await;
+        *told = (*told).max(place + 1);
+        bytes += reply_bytes;
+        if bytes > bytes_max {
             break;
         }
+        if bytes <= made.room_bytes() {
+            made.has_come_to(bytes);
+            replies.push(reply);
+        } else {
+            replies.clear();
+        }
     }
-    connection.transaction.take();
-    if bytes > TRANSACTION_REPLY_BYTES_MAX {
-        transaction.abandon().await;
-        return Err(Reply::error(
-            "ERR the replies of this transaction have too many bytes: nothing was done",
-        ));
-    }
-    transaction.commit().await.map_err(failed)?;
-    for (place, index, args) in aside {
-        replies[place] = execute_one(connection, index, &args).await;
-    }
-    Ok(Some(replies))
+    (replies, aside, bytes)
 }
 
 /// True if all watched keys have the versions that they had.
@@ -149,47 +205,67 @@ async fn are_unchanged(keyspace: &Keyspace, watched: &Watched) -> Result<bool> {
     Ok(true)
 }
 
-/// Executes a queued command to its end, and charges it as one that stands alone.
-async fn execute_one(connection: &Rc<Connection>, index: usize, args: &OwnedArgs) -> Replies {
+/// Executes a queued command to its end, and charges it as one that stands alone, unless it was before; its
+/// replies, and the bytes that they have or would have.
+async fn execute_one(
+    connection: &Rc<Connection>,
+    index: usize,
+    args: &OwnedArgs,
+    is_told: bool,
+) -> (Replies, usize) {
     let args = args.args();
     let (slot, start) = match super::check(connection, index, &args) {
         Ok(start) => start,
         Err((slot, reply)) => {
-            slot.inspect(|slot| connection.rejects(*slot));
-            connection.charge(None, &reply, 0);
-            return vec![reply];
+            if !is_told {
+                slot.inspect(|slot| connection.rejects(*slot));
+                connection.charge(None, &reply, 0);
+            }
+            let bytes = reply.held_bytes();
+            return (vec![reply], bytes);
         }
     };
+    if is_told {
+        return finish(connection.clone(), start(connection, &args)).await;
+    }
     connection.show(slot, args.iter());
     // Its bytes are held as what was queued.
     let account = connection.account(slot, 0, capture(connection, &args));
     let device_time = Cell::new(0);
     let run = start(connection, &args);
-    let replies = timed(connection, Box::pin(finish(connection.clone(), run)), &device_time).await;
-    let (last, others) = replies.split_last().expect("there is a reply");
+    let finished = timed(connection, Box::pin(finish(connection.clone(), run)), &device_time).await;
+    let (last, others) = finished.0.split_last().expect("there is a reply");
     others.iter().for_each(|reply| connection.charge(None, reply, 0));
     connection.charge(Some(account), last, device_time.get());
-    replies
+    finished
 }
 
-/// Brings a command to its end.
-async fn finish(connection: Rc<Connection>, run: Run) -> Replies {
-    match run {
+/// Brings a command to its end. Elements of an array for which there is no room are counted, and not kept.
+async fn finish(connection: Rc<Connection>, run: Run) -> (Replies, usize) {
+    let replies = match run {
         Run::Now(reply) | Run::Close(reply) => vec![reply],
         Run::Overlap(future) | Run::Alone(future) => vec![future.await],
         Run::Each { keys, one } => {
-            let mut replies = vec![Reply::ArrayHeader(keys.len())];
-            let mut bytes = 0;
+            let room_bytes = connection.exec_room_bytes.get();
+            let bytes_max = connection.core.shared.settings.budget.reply_bytes_max();
+            let header = Reply::ArrayHeader(keys.len());
+            let (mut bytes, mut replies) = (header.held_bytes(), vec![header]);
             for key in keys {
                 let element = one(&connection, key).await;
                 bytes += element.held_bytes();
-                replies.push(element);
-                if bytes > TRANSACTION_REPLY_BYTES_MAX {
+                if bytes <= room_bytes {
+                    replies.push(element);
+                } else {
+                    replies.truncate(1);
+                }
+                if bytes > bytes_max {
                     break; // The whole transaction is refused for it.
                 }
             }
-            replies
+            return (replies, bytes);
         }
         Run::Many(_) | Run::Abort => unreachable!("neither EXEC nor what is no command is queued"),
-    }
+    };
+    let bytes = replies.iter().map(Reply::held_bytes).sum();
+    (replies, bytes)
 }

@@ -10,6 +10,7 @@
 
 use super::lua::normal;
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{LazyLock, OnceLock};
 
@@ -63,42 +64,28 @@ const DIGESTS: [(&str, Script); 3] = [
     ("1cac51482acf5858da00f6d685d68f886cd6b6b2", Script::Renew(INTEGERS)),
 ];
 
+/// What the script of Redis' documentation, and those that people write after it, ask first, do then, and
+/// give back: all that these make together are known.
+const CONDITIONS: [&str; 4] = [
+    "if redis.call('get', KEYS[1]) == ARGV[1] then",
+    "if ARGV[1] == redis.call('get', KEYS[1]) then",
+    "local value = redis.call('get', KEYS[1]) if value == ARGV[1] then",
+    "local value = redis.call('get', KEYS[1]) if ARGV[1] == value then",
+];
+type ByAnswers = fn(Answers) -> Script;
+const CALLS: [(&str, ByAnswers); 4] = [
+    ("redis.call('del', KEYS[1])", Script::Release),
+    ("redis.call('unlink', KEYS[1])", Script::Release),
+    ("redis.call('pexpire', KEYS[1], ARGV[2])", Script::Renew),
+    ("redis.call('expire', KEYS[1], ARGV[2])", Script::RenewSeconds),
+];
+/// Behind a call whose reply is given back; or, with the token there, it is 1 anyway.
+const REPLIES: [(&str, &str); 2] = [("return", ""), ("", "return 1")];
+const OTHERWISE: [(&str, Answers); 3] =
+    [("else return 0 end", INTEGERS), ("else return -1 end", MINUS_ONE), ("end", BOOLEANS)];
+
 /// Scripts by a text, in any layout and with any names of what is declared `local`.
-const TEXTS: [(&str, Script); 20] = [
-    // Redis' documentation.
-    (
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
-        Script::Release(INTEGERS),
-    ),
-    (
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('unlink', KEYS[1])
-        else return 0 end",
-        Script::Release(INTEGERS),
-    ),
-    (
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2])
-        else return 0 end",
-        Script::Renew(INTEGERS),
-    ),
-    // The same as people write them by hand.
-    (
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('expire', KEYS[1], ARGV[2])
-        else return 0 end",
-        Script::RenewSeconds(INTEGERS),
-    ),
-    (
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return -1 end",
-        Script::Release(MINUS_ONE),
-    ),
-    (
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end",
-        Script::Release(BOOLEANS),
-    ),
-    (
-        "local value = redis.call('get', KEYS[1])
-        if value == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
-        Script::Release(INTEGERS),
-    ),
+const TEXTS: [(&str, Script); 13] = [
     // go-redsync/redsync 4.
     (
         "local val = redis.call('get', KEYS[1]) if val == ARGV[1] then return redis.call('del', KEYS[1])
@@ -169,10 +156,20 @@ const TEXTS: [(&str, Script); 20] = [
     ("return redis.call('incrby', KEYS[1], ARGV[1])", Script::Add),
 ];
 
-/// Those texts, as [`normal`] makes them.
-static KNOWN: LazyLock<Vec<(String, Script)>> = LazyLock::new(|| {
-    let normal = |text| normal(text).expect("what is known has known words");
-    TEXTS.iter().map(|(text, script)| (normal(text), *script)).collect()
+/// All those texts, as [`normal`] makes them.
+static KNOWN: LazyLock<BTreeMap<String, Script>> = LazyLock::new(|| {
+    let normal = |text: &str| normal(text).expect("what is known has known words");
+    let mut known: BTreeMap<_, _> = TEXTS.iter().map(|(text, script)| (normal(text), *script)).collect();
+    for (condition, (call, script)) in CONDITIONS.iter().flat_map(|c| CALLS.iter().map(move |call| (c, call)))
+    {
+        for ((before, behind), (end, answers)) in
+            REPLIES.iter().flat_map(|r| OTHERWISE.iter().map(move |other| (r, other)))
+        {
+            let text = format!("{condition} {before} {call} {behind} {end}");
+            known.insert(normal(&text), script(*answers));
+        }
+    }
+    known
 });
 
 /// Texts that are longer are none of these.
@@ -226,16 +223,13 @@ fn digest_of(text: &[u8]) -> Digest {
     })
 }
 
-/// The script of a text. Two ways to write a known one are the same: the token before the key's value, and
-/// what else is given back behind the end of the condition, whose other branch returns.
+/// The script of a text. What else is given back may stand behind the end of the condition, whose first
+/// branch returns.
 pub(super) fn by_text(text: &[u8]) -> Option<Script> {
     if text.len() > TEXT_BYTES_MAX {
         return None;
     }
-    let mut words = normal(std::str::from_utf8(text).ok()?)?;
-    if let Some(rest) = words.strip_prefix(r#"if ARGV [ 1 ] == redis . call ( "get" , KEYS [ 1 ] ) then"#) {
-        words = format!(r#"if redis . call ( "get" , KEYS [ 1 ] ) == ARGV [ 1 ] then{rest}"#);
-    }
+    let words = normal(std::str::from_utf8(text).ok()?)?;
     let with_else = words.rsplit_once(" end return ");
     let with_else = with_else.map(|(first, other)| format!("{first} else return {other} end"));
     [with_else, Some(words)]
@@ -252,7 +246,7 @@ fn silent(words: &str) -> Option<Script> {
 }
 
 fn exactly(words: &str) -> Option<Script> {
-    KNOWN.iter().find(|(known, _)| known == words).map(|(_, script)| *script)
+    KNOWN.get(words).copied()
 }
 
 #[cfg(test)]
@@ -310,6 +304,36 @@ mod tests {
             RELEASE.replace("then", "then;"),
         ] {
             assert_eq!(by_text(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    /// Of all but DEL only those were known that give 0 (found by an audit).
+    #[test]
+    fn whatever_is_done_with_a_lock_may_answer_in_each_way() {
+        let (unlink, renew) = (r#"redis.call("UNLINK", KEYS[1])"#, "redis.call('pexpire', KEYS[1], ARGV[2])");
+        let expire = "redis.call('expire', KEYS[1], ARGV[2])";
+        for (call, script) in
+            [(unlink, Script::Release as ByAnswers), (renew, Script::Renew), (expire, Script::RenewSeconds)]
+        {
+            for (otherwise, answers) in [
+                ("else return 0 end", INTEGERS),
+                ("end return 0", INTEGERS),
+                ("else return -1 end", MINUS_ONE),
+                ("else return nil end", BOOLEANS),
+                ("end return false", BOOLEANS),
+                ("end", BOOLEANS),
+            ] {
+                for text in [
+                    format!("if redis.call('get', KEYS[1]) == ARGV[1] then return {call} {otherwise}"),
+                    format!("if ARGV[1] == redis.call('get', KEYS[1]) then return {call} {otherwise}"),
+                    format!(
+                        "local v = redis.call('get', KEYS[1]) if v == ARGV[1] then return {call} {otherwise}"
+                    ),
+                    format!("if redis.call('get', KEYS[1]) == ARGV[1] then {call} return 1 {otherwise}"),
+                ] {
+                    assert_eq!(by_text(text.as_bytes()), Some(script(answers)), "{text}");
+                }
+            }
         }
     }
 

@@ -70,8 +70,7 @@ fn words(text: &str) -> Option<Vec<String>> {
                 word.len()
             }
         };
-        is_new_line &=
-            rest[..length].starts_with(|c: char| c.is_ascii_whitespace()) || rest.starts_with("--");
+        is_new_line &= matches!(first, ' ' | '\t' | '\x0b' | '\x0c' | '\n' | '\r') || rest.starts_with("--");
         rest = &rest[length..];
     }
     Some(words)
@@ -188,6 +187,7 @@ mod tests {
             "if redis.call('get', KEYS[1]) ; == ARGV[1] then return 1 end",
             "if redis.call('get', KEYS[1]) == ARGV ; [1] then return 1 end",
             "if redis.call\n('get', KEYS[1]) == ARGV[1] then return 1 end",
+            "if redis.call\n\x0b('get', KEYS[1]) == ARGV[1] then return 1 end",
             "if redis.call -- x\n ('get', KEYS[1]) == ARGV[1] then return 1 end",
         ] {
             assert_ne!(normal(other), base, "{other}");

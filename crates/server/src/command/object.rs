@@ -58,20 +58,24 @@ pub(super) fn idletime(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// MEMORY USAGE: bytes that a key takes, on flash and in memory.
 pub(super) fn usage(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
-    // A string has nothing to be sampled, but what is wrong with a number of samples is told.
-    let samples = match (args.len(), args.get(3)) {
-        (3, _) => Ok(0),
-        (5, Some(word)) if word.eq_ignore_ascii_case(b"samples") => number::integer_or_error(&args[4]),
-        _ => Err(super::syntax_error()),
-    };
-    match samples {
-        Ok(0..) => {}
-        Ok(_) => return Run::Now(super::syntax_error()),
-        Err(reply) => return Run::Now(reply),
+    if let Err(reply) = check_samples(args) {
+        return Run::Now(reply);
     }
     look(connection, &args[2], Counts::No, |found| {
         found.map_or(Reply::Null, |item| Reply::Integer((item.stored_bytes + INDEX_BYTES) as i64))
     })
+}
+
+/// A string has nothing to be sampled, but what is wrong with a number of samples is told.
+fn check_samples(args: &Args<'_>) -> Result<(), Reply> {
+    let mut words = args.iter().skip(3);
+    while let Some(word) = words.next() {
+        let samples = words.next().filter(|_| word.eq_ignore_ascii_case(b"samples"));
+        if number::integer_or_error(samples.ok_or_else(super::syntax_error)?)? < 0 {
+            return Err(super::syntax_error());
+        }
+    }
+    Ok(())
 }
 
 /// Whether a look at a key is a hit or a miss, as Redis counts them.

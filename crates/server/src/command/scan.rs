@@ -85,31 +85,45 @@ pub(super) fn scan(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// KEYS: the keys that match, found by the prefix that the pattern begins with.
 pub(super) fn keys(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
+    let (connection, pattern) = (connection.clone(), args[1].to_vec());
+    Run::Alone(Box::pin(async move { keys_reply(&connection, &pattern).await.unwrap_or_else(|reply| reply) }))
+}
+
+async fn keys_reply(connection: &Rc<Connection>, pattern: &[u8]) -> Result<Reply, Reply> {
     let (keyspace, container) = (connection.keyspace(), connection.database.get());
-    let pattern = args[1].to_vec();
-    Run::Alone(Box::pin(async move {
-        let prefix = glob::literal_prefix(&pattern);
-        let (mut keys, mut bytes, mut after) = (Vec::new(), 0, None);
-        loop {
-            let op = Op::List { container, prefix: prefix.clone(), after, limit: LIST_KEYS_MAX };
-            let page = match keyspace.execute(op).await {
-                Ok(Output::Listed(page)) => page,
-                Ok(_) => unreachable!("a listing gives a page"),
-                Err(error) => return Reply::failed(&error),
-            };
-            after = page.keys.last().cloned();
-            for key in page.keys.into_iter().filter(|key| glob::matches(&pattern, key, false)) {
-                bytes += key.len() + KEY_REPLY_BYTES;
-                keys.push(Reply::Bulk(key));
-            }
-            if bytes > KEYS_REPLY_BYTES_MAX {
-                return Reply::error("ERR too many keys for one reply: use SCAN");
-            }
-            if !page.more {
-                return Reply::Array(keys);
-            }
+    let failed = |error| Reply::failed(&error);
+    let bytes_max = KEYS_REPLY_BYTES_MAX.min(connection.core.shared.settings.budget.reply_bytes_max());
+    // EXEC counts its replies itself.
+    let in_exec = keyspace.is_transaction();
+    let mut made =
+        connection.room_for_reply(if in_exec { 0 } else { REPLY_BYTES_MAX }).await.map_err(failed)?;
+    let (prefix, mut keys, mut bytes, mut after) = (glob::literal_prefix(pattern), Vec::new(), 0, None);
+    loop {
+        let op = Op::List { container, prefix: prefix.clone(), after, limit: LIST_KEYS_MAX };
+        let page = match keyspace.execute(op).await.map_err(failed)? {
+            Output::Listed(page) => page,
+            _ => unreachable!("a listing gives a page"),
+        };
+        after = page.keys.last().cloned();
+        for key in page.keys.into_iter().filter(|key| glob::matches(pattern, key, false)) {
+            bytes += key.len() + KEY_REPLY_BYTES;
+            keys.push(Reply::Bulk(key));
         }
-    }))
+        if bytes > bytes_max {
+            return Err(Reply::error("ERR too many keys for one reply: use SCAN"));
+        }
+        if in_exec && bytes > connection.exec_room_bytes.get() {
+            keys.clear();
+        } else if !in_exec && bytes > made.room_bytes() {
+            made = connection.room_for_reply(bytes_max).await.map_err(failed)?;
+        } else if !in_exec {
+            made.has_come_to(bytes);
+        }
+        if !page.more {
+            let is_made = !in_exec || bytes <= connection.exec_room_bytes.get();
+            return Ok(if is_made { Reply::Array(keys) } else { Reply::Unmade(bytes) });
+        }
+    }
 }
 
 /// RANDOMKEY: the first key from a random place on, or from the beginning.

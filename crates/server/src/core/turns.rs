@@ -91,21 +91,21 @@ impl Core {
         Turn { core: self.clone(), number, bell, begun_ns, went_ns, is_late }
     }
 
-    /// True if so many of the longest commands fit beside what clients hold.
-    pub(super) fn fits(&self, commands: usize) -> bool {
+    /// True if the longest command fits beside what clients hold, and so many bytes more.
+    pub(super) fn fits_beside(&self, more_bytes: usize) -> bool {
         let budget = &self.shared.settings.budget;
-        self.staying_bytes() + commands * budget.command_bytes_max() <= budget.client_bytes_max
+        self.staying_bytes() + more_bytes + budget.command_bytes_max() <= budget.client_bytes_max
     }
 
     /// True if an unfinished command does not become so long before its turn.
     pub(crate) fn holds_back(&self, command_bytes: usize) -> bool {
         let is_long = || command_bytes >= GROWING_BYTES_MAX;
-        command_bytes >= BUFFER_BYTES_KEPT && !self.holds_little() && (is_long() || !self.fits(1))
+        command_bytes >= BUFFER_BYTES_KEPT && !self.holds_little() && (is_long() || !self.fits_beside(0))
     }
 
     /// True if the first in the line may go on.
     fn lets_first_go(&self) -> bool {
-        self.holds_little() || (self.turns.holder.get().is_none() && self.fits(1))
+        self.holds_little() || (self.turns.holder.get().is_none() && self.fits_beside(0))
     }
 
     /// Clients hold less than before.

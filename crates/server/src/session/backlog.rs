@@ -26,6 +26,18 @@ use std::rc::Rc;
 /// What came of a receive: the bytes, and whether the stream goes on.
 type Come = (Vec<u8>, bool);
 
+/// Why a client that takes none of its replies is not received from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rests {
+    /// It is.
+    #[default]
+    No,
+    /// Others hold too much for its backlog to grow.
+    WaitsForHeadroom,
+    /// What it has sent is all that it may, or can.
+    Full,
+}
+
 #[derive(Default)]
 pub(super) struct Backlog {
     /// Pieces in their order; of the first, so many bytes are given on already.
@@ -85,6 +97,7 @@ impl Backlog {
                 break come;
             }
         };
+        connection.rests.set(Rests::No);
         if self.bytes == 0 {
             connection.core.leave_headroom(connection.id);
         }
@@ -95,16 +108,18 @@ impl Backlog {
     async fn grow(&mut self, connection: &Rc<Connection>, unread: usize) {
         let held_bytes = unread + self.bytes + RECEIVE_BYTES;
         let is_full = held_bytes > connection.core.shared.settings.budget.command_bytes_max();
-        connection.is_stuck.set(true);
         // Who has not given the password yet may not fill memory.
         if is_full || self.has_ended || !connection.authenticated.get() {
+            connection.rests.set(Rests::Full);
             return pending().await;
         }
+        connection.rests.set(Rests::WaitsForHeadroom);
         connection.core.wait_for_headroom(connection.id, || connection.counted_bytes.get()).await;
-        connection.is_stuck.set(false);
+        connection.rests.set(Rests::No);
         let come = self.coming(connection).await;
         self.coming = None;
         self.put(come);
+        connection.core.uses_headroom(connection.id);
         connection.count_backlog(self.bytes);
     }
 
@@ -134,6 +149,9 @@ impl Backlog {
         if self.bytes > 0 {
             self.give(&mut buffer, bytes_max);
             connection.count_backlog(self.bytes);
+            if self.bytes == 0 {
+                connection.core.leave_headroom(connection.id);
+            }
             return Some((buffer, !connection.is_dead()));
         }
         if self.has_ended {

@@ -6,7 +6,40 @@
 use super::Connection;
 use super::account::Account;
 use crate::core::Turn;
-use crate::limits::{GROWING_BYTES_MAX, LONG_COMMAND_BYTES, STANDING_NAME_BYTES, UNREAD_BYTES_MUCH};
+use crate::limits::{
+    GROWING_BYTES_MAX, LONG_COMMAND_BYTES, REPLY_BYTES_MAX, STANDING_NAME_BYTES, UNREAD_BYTES_MUCH,
+};
+use plimsoll_kv::Result;
+use std::rc::Rc;
+
+/// Room for a reply that is made whole. What there is of it is counted as held until this is dropped: just
+/// before the reply is given to those that wait.
+pub(crate) struct Made {
+    connection: Rc<Connection>,
+    room_bytes: usize,
+    counted_bytes: usize,
+}
+
+impl Made {
+    /// Bytes that there is room for.
+    pub(crate) fn room_bytes(&self) -> usize {
+        self.room_bytes
+    }
+
+    /// There are so many by now.
+    pub(crate) fn has_come_to(&mut self, bytes: usize) {
+        assert!(bytes <= self.room_bytes, "{bytes} bytes are made where {} have room", self.room_bytes);
+        let more = bytes.saturating_sub(self.counted_bytes);
+        self.counted_bytes += more;
+        self.connection.hold_more(more);
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.connection.hold_less(self.counted_bytes);
+    }
+}
 
 impl Connection {
     /// A command under way holds so many bytes more.
@@ -19,6 +52,20 @@ impl Connection {
     pub(crate) fn hold_less(&self, bytes: usize) {
         self.request_bytes.set(self.request_bytes.get() - bytes);
         self.recount();
+    }
+
+    /// Room for a reply that is made whole. There always is for a short one; a long one is counted at once.
+    ///
+    /// # Errors
+    /// [`plimsoll_kv::Error::Overloaded`]: others hold too much for too long.
+    pub(crate) async fn room_for_reply(self: &Rc<Self>, bytes: usize) -> Result<Made> {
+        let is_long = bytes > REPLY_BYTES_MAX;
+        if is_long {
+            self.core.wait_for_reply_room(bytes).await?;
+        }
+        let mut made = Made { connection: self.clone(), room_bytes: bytes, counted_bytes: 0 };
+        made.has_come_to(if is_long { bytes } else { 0 });
+        Ok(made)
     }
 
     /// About how many bytes it holds.

@@ -37,7 +37,9 @@ use crate::stream::Stream;
 use crate::transaction::Transaction;
 pub(crate) use account::timed;
 use account::{Account, DeviceTime};
+use backlog::Rests;
 pub use filter::Filter;
+pub(crate) use holding::Made;
 pub(crate) use modes::{Replies, capture};
 use plimsoll_kv::{ContainerId, LocalFuture};
 use plimsoll_reactor::Work;
@@ -105,8 +107,8 @@ pub struct Connection {
     sends_parts: Cell<bool>,
     /// What had left when its client was last found to take nothing for a while.
     stalled_at: Cell<Option<u64>>,
-    /// Its client takes nothing, and nothing more is received meanwhile.
-    is_stuck: Cell<bool>,
+    /// Why nothing more is received, where its client takes nothing.
+    rests: Cell<Rests>,
     /// Bytes that it has sent meanwhile.
     backlog_bytes: Cell<usize>,
     /// Bytes of the receive buffer.
@@ -115,6 +117,8 @@ pub struct Connection {
     request_bytes: Cell<usize>,
     /// Bytes of the commands under way.
     running_bytes: Cell<usize>,
+    /// Bytes that the replies of EXEC may still have, while it runs commands: see [`Made`].
+    pub(crate) exec_room_bytes: Cell<usize>,
     /// Its place among those whose long commands come in, while clients hold much.
     turn: RefCell<Option<Turn>>,
     /// What the core reckons that this connection holds.
@@ -167,11 +171,12 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         progress: Cell::new((0, now_ns)),
         sends_parts: Cell::new(false),
         stalled_at: Cell::default(),
-        is_stuck: Cell::new(false),
+        rests: Cell::default(),
         backlog_bytes: Cell::new(0),
         received_bytes: Cell::new(0),
         request_bytes: Cell::new(0),
         running_bytes: Cell::new(0),
+        exec_room_bytes: Cell::new(0),
         turn: RefCell::default(),
         counted_bytes: Cell::new(0),
         closing: Cell::new(false),

@@ -5,6 +5,7 @@
 //! connection is cut: bytes that were not verified are never sent in their place.
 
 use super::Connection;
+use super::backlog::Rests;
 use crate::limits::{
     BUFFER_BYTES_KEPT, SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES, STALL_NS_MAX,
 };
@@ -91,7 +92,6 @@ impl Connection {
         buffer.clear();
         *out = buffer;
         self.sending_bytes.set(0);
-        self.is_stuck.set(false);
         self.recount();
         self.room.wake_all();
         sent.is_ok() && !self.dead.get()
@@ -116,10 +116,14 @@ impl Connection {
         }
     }
 
-    /// True if one that has stalled may send no more, or has sent more than its part.
+    /// True if one that has stalled may send no more, or has sent more than its part. Who waits for others
+    /// to go on is not, as long as they do.
     pub(crate) fn is_stuck(&self) -> bool {
-        let lags = self.backlog_bytes.get() > 0 && !self.core.lets_lag(self.counted_bytes.get());
-        self.is_stuck.get() || lags
+        match self.rests.get() {
+            Rests::Full => true,
+            Rests::WaitsForHeadroom => self.core.headroom_stands_still(),
+            Rests::No => self.backlog_bytes.get() > 0 && !self.core.lets_lag(self.counted_bytes.get()),
+        }
     }
 
     /// Sends a value in parts, slice by slice: what waits beside it waits for a slice at most. False if the

@@ -1,0 +1,179 @@
+//! Replies that are made whole before any of them leaves: a few bytes ask for many, so they wait for room.
+
+mod common;
+
+use common::{Bench, Client, Setup, encoded, run, send_in_background, show};
+use plimsoll_kv::delay::Delay;
+use plimsoll_reactor::Work;
+use plimsoll_resp::Reply;
+use plimsoll_server::budget::Budget;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// What clients may hold; the longest reply that is made whole is half of it.
+const BUDGET: Budget = Budget { client_bytes_max: 32 << 20, ..Budget::NOT_GIVEN };
+const VALUE_BYTES: usize = 200 << 10;
+const SLOW: Delay = Delay { fixed_ns: 1_000_000, byte_ps: 0 };
+
+fn setup() -> Setup {
+    Setup { cores: 1, partitions: 1, budget: BUDGET, ..Setup::default() }
+}
+
+fn cut(bench: &Bench) -> u64 {
+    bench.shared.sum(|counters| counters.evicted.get())
+}
+
+fn held(bench: &Bench) -> usize {
+    bench.shared.sum(|counters| counters.held_bytes.get()) as usize
+}
+
+async fn store(bench: &Bench, key: &str, bytes: usize) -> Client {
+    let mut client = bench.client().await;
+    client.expect(&format!("SET {key} {}", "v".repeat(bytes)), "+OK").await;
+    client
+}
+
+/// MULTI, then so many GETs, then EXEC.
+fn transaction(gets: usize) -> Vec<u8> {
+    [encoded(&["MULTI"]), encoded(&["GET", "k"]).repeat(gets), encoded(&["EXEC"])].concat()
+}
+
+/// Takes the replies of that: what EXEC gives.
+async fn taken(client: &mut Client, gets: usize) -> Reply {
+    for reply in 0..=gets {
+        let expected = if reply == 0 { "+OK" } else { "+QUEUED" };
+        assert_eq!(show(&client.next().await.unwrap()), expected, "{reply}");
+    }
+    client.next().await.unwrap()
+}
+
+/// Looks every now and then how much is held, for so long.
+async fn most_held(bench: &Bench, ms: u64) -> usize {
+    let mut most = 0;
+    for _ in 0..ms {
+        bench.pause_ms(1).await;
+        most = most.max(held(bench));
+    }
+    most
+}
+
+/// So many clients send the same at once and read what comes; none is cut, nor do they hold more than they
+/// may.
+async fn all_are_answered(
+    bench: &Bench,
+    count: usize,
+    command: Vec<u8>,
+    read: impl AsyncFn(&mut Client) + Clone + 'static,
+) {
+    let ended = Rc::new(Cell::new(0));
+    for _ in 0..count {
+        let (mut client, command) = (bench.client().await, command.clone());
+        let (ended, read) = (ended.clone(), read.clone());
+        bench.reactor.spawn(Work::Network, async move {
+            client.send(command).await;
+            read(&mut client).await;
+            ended.set(ended.get() + 1);
+        });
+    }
+    let most = most_held(bench, 5_000).await;
+    assert_eq!((ended.get(), cut(bench)), (count, 0), "ended, cut");
+    assert!(most <= BUDGET.client_bytes_max, "{most} bytes");
+    assert!(most > BUDGET.reply_bytes_max() / 2, "{most} bytes: what is made is counted");
+    assert!(held(bench) < 1 << 20, "{} bytes are left", held(bench));
+}
+
+/// Their replies were counted when all were made: 30 of 120 MiB took 3.6 GiB with `--memory 512MiB`, and all
+/// were cut (found by an audit).
+#[test]
+fn transactions_with_long_replies_wait_for_room() {
+    run(setup(), |bench| async move {
+        store(&bench, "k", VALUE_BYTES).await;
+        all_are_answered(&bench, 8, transaction(60), async |client| {
+            let Reply::Array(values) = taken(client, 60).await else { panic!() };
+            assert!(values.len() == 60 && values.iter().all(|value| show(value).len() == VALUE_BYTES));
+        })
+        .await;
+        let mget = encoded(&[&["MGET"][..], &["k"; 60]].concat());
+        let inside = [encoded(&["MULTI"]), mget, encoded(&["EXEC"])].concat();
+        all_are_answered(&bench, 8, inside, async |client| {
+            let Reply::Array(arrays) = taken(client, 1).await else { panic!() };
+            let [Reply::Array(values)] = &arrays[..] else { panic!("{arrays:?}") };
+            assert!(values.len() == 60 && values.iter().all(|value| show(value).len() == VALUE_BYTES));
+        })
+        .await;
+        let stats = show(&bench.client().await.call(&["INFO", "commandstats"]).await);
+        assert!(stats.contains("cmdstat_get:calls=480,"), "each is counted once: {stats}");
+    });
+}
+
+/// 120 of 60 MiB took 6.6 GiB with `--memory 512MiB` (found by an audit).
+#[test]
+fn dumps_of_long_values_wait_for_room() {
+    run(setup(), |bench| async move {
+        let mut first = store(&bench, "long", 10 << 20).await;
+        all_are_answered(&bench, 8, encoded(&["DUMP", "long"]), async |client| {
+            let Reply::Bulk(payload) = client.next().await.unwrap() else { panic!() };
+            assert!(payload.len() > 10 << 20);
+        })
+        .await;
+        let Reply::Bulk(alone) = first.call(&["DUMP", "long"]).await else { panic!() };
+        first.dialogue(&[("MULTI", "+OK"), ("DUMP long", "+QUEUED"), ("STRLEN long", "+QUEUED")]).await;
+        let Reply::Array(replies) = first.call(&["EXEC"]).await else { panic!() };
+        assert!(matches!(&replies[0], Reply::Bulk(inside) if *inside == alone));
+        assert_eq!(show(&replies[1]), format!(":{}", 10 << 20));
+        first.dialogue(&[("MULTI", "+OK"), ("DUMP long", "+QUEUED"), ("DUMP long", "+QUEUED")]).await;
+        let refused = show(&first.call(&["EXEC"]).await);
+        assert!(
+            refused.starts_with("-ERR the replies of this transaction have more than 16777216"),
+            "{refused}"
+        );
+    });
+}
+
+#[test]
+fn listings_of_many_keys_wait_for_room() {
+    // So that listing takes time.
+    run(Setup { delay: SLOW, ..setup() }, |bench| async move {
+        let mut client = bench.client().await;
+        let keys: Vec<String> = (0..3_000).map(|number| format!("{number:01000}")).collect();
+        let words = keys.iter().flat_map(|key| [key.as_str(), "v"]);
+        client.send(encoded(&std::iter::once("MSET").chain(words).collect::<Vec<_>>())).await;
+        assert_eq!(show(&client.next().await.unwrap()), "+OK");
+        all_are_answered(&bench, 8, encoded(&["KEYS", "*"]), async |client| {
+            let Reply::Array(keys) = client.next().await.unwrap() else { panic!() };
+            assert_eq!(keys.len(), 3_000);
+        })
+        .await;
+        let inside = [encoded(&["MULTI"]), encoded(&["KEYS", "*"]).repeat(3), encoded(&["EXEC"])].concat();
+        all_are_answered(&bench, 8, inside, async |client| {
+            let Reply::Array(lists) = taken(client, 3).await else { panic!() };
+            assert!(lists.iter().all(|keys| matches!(keys, Reply::Array(keys) if keys.len() == 3_000)));
+        })
+        .await;
+    });
+}
+
+/// It was done, and its client cut before it was told.
+#[test]
+fn a_transaction_whose_replies_get_no_room_does_nothing_and_says_so() {
+    run(setup(), |bench| async move {
+        store(&bench, "k", VALUE_BYTES).await;
+        let mut late = bench.client().await;
+        send_in_background(&bench, &late, transaction(60));
+        bench.pause_ms(1_000).await;
+        assert!(held(&bench) > 10 << 20, "{} bytes wait for who does not read", held(&bench));
+        let mut other = bench.client().await;
+        let begin = [encoded(&["MULTI"]), encoded(&["INCR", "done"])].concat();
+        other.send([begin, transaction(60)[encoded(&["MULTI"]).len()..].to_vec()].concat()).await;
+        let begun_ns = bench.reactor.now_ns();
+        assert_eq!(show(&taken(&mut other, 61).await), "-TRYAGAIN overloaded, try again");
+        let seconds = (bench.reactor.now_ns() - begun_ns) / 1_000_000_000;
+        assert!((9..=10).contains(&seconds), "{seconds}: tryagain-after");
+        other.expect("EXISTS done", ":0").await;
+        let Reply::Array(values) = taken(&mut late, 60).await else { panic!() };
+        assert_eq!((values.len(), cut(&bench)), (60, 0));
+        other.send(transaction(60)).await;
+        let Reply::Array(values) = taken(&mut other, 60).await else { panic!() };
+        assert_eq!(values.len(), 60);
+    });
+}
