@@ -198,6 +198,9 @@ impl OwnedArgs {
             spans.push(Span::new(bytes.len(), bytes.len() + arg.len()));
             bytes.extend_from_slice(arg);
         }
+        // They may be millions, and of a word each.
+        bytes.shrink_to_fit();
+        spans.shrink_to_fit();
         OwnedArgs { bytes, spans }
     }
 

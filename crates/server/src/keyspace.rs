@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::reply::Pinned;
 use crate::session::Upload;
 use crate::transaction::{self, Transaction};
+use crate::volume::Question;
 use futures_util::future::Either;
 use plimsoll_kv::{ContainerId, LocalFuture, Op, Output, Payload, Result, Stats, Value};
 use std::rc::Rc;
@@ -70,6 +71,14 @@ impl Keyspace {
             }
         };
         Either::Right(apart)
+    }
+
+    /// Tells all cores something: inside of a transaction when it is committed.
+    pub(crate) async fn tell(&self, message: Question) {
+        match &self.transaction {
+            Some(transaction) => transaction.tells(message),
+            None => drop(self.core.volume.ask_all(message).await),
+        }
     }
 
     /// What a database holds.

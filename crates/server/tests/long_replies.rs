@@ -177,3 +177,88 @@ fn a_transaction_whose_replies_get_no_room_does_nothing_and_says_so() {
         assert_eq!(values.len(), 60);
     });
 }
+
+/// As soon as one was gone its replies were counted no more, and all that waited behind it were made at once
+/// (found by an audit).
+#[test]
+fn replies_for_clients_that_have_gone_are_counted() {
+    // So that making them takes time.
+    run(Setup { delay: SLOW, ..setup() }, |bench| async move {
+        store(&bench, "k", VALUE_BYTES).await;
+        let mut clients = Vec::new();
+        for _ in 0..20 {
+            let client = bench.client().await;
+            client.send(transaction(60)).await;
+            clients.push(client);
+        }
+        bench.pause_ms(30).await;
+        let killer = bench.client().await;
+        killer.send(encoded(&["CLIENT", "KILL", "TYPE", "normal"])).await;
+        let most = most_held(&bench, 20_000).await;
+        assert!(most <= BUDGET.client_bytes_max, "{most} bytes");
+        assert!(held(&bench) < 1 << 20, "{} bytes are left", held(&bench));
+        bench.client().await.expect("EXISTS k", ":1").await;
+    });
+}
+
+/// 24 000 of them took a gigabyte, and nobody counted (found by an audit).
+#[test]
+fn replies_of_commands_of_no_key_have_room_in_a_transaction_or_are_errors() {
+    run(setup(), |bench| async move {
+        let mut client = store(&bench, "k", VALUE_BYTES).await;
+        let many = encoded(&["COMMAND", "DOCS"]).repeat(100);
+        let both = [encoded(&["MULTI"]), encoded(&["INCR", "n"]), many, encoded(&["EXEC"])].concat();
+        client.send(both).await;
+        let Reply::Array(replies) = taken(&mut client, 101).await else { panic!() };
+        assert_eq!(show(&replies[0]), ":1");
+        assert!(show(&replies[1]).len() > 1_000);
+        assert_eq!(
+            show(&replies[100]),
+            "-ERR the reply of this command is too long for a transaction: it was done"
+        );
+        let both =
+            [transaction(5)[..transaction(5).len() - encoded(&["EXEC"]).len()].to_vec(), encoded(&["INFO"])];
+        client.send([both.concat(), encoded(&["EXEC"])].concat()).await;
+        let Reply::Array(replies) = taken(&mut client, 6).await else { panic!() };
+        assert!(show(&replies[5]).contains("redis_version"), "beside a megabyte there is room for INFO");
+    });
+}
+
+/// The message left each time that EXEC ran its commands, also when nothing was done (found by an audit).
+#[test]
+fn a_script_that_tells_inside_of_a_transaction_tells_once_when_it_is_done() {
+    const TELL: &str = "local v = redis.call('get', KEYS[1]) if v == ARGV[1] and redis.call('unlink', KEYS[1]) == 1 \
+                        then redis.call('publish', ARGV[2], KEYS[1]) return true end return false";
+    run(setup(), |bench| async move {
+        let (mut client, mut listener) = (store(&bench, "k", VALUE_BYTES).await, bench.client().await);
+        listener.call(&["SUBSCRIBE", "free"]).await;
+        for gets in [0, 10, 100] {
+            client.expect("SET lock a", "+OK").await;
+            let words = ["EVAL", TELL, "1", "lock", "a", "free"];
+            let inside = [encoded(&words), encoded(&["GET", "k"]).repeat(gets)].concat();
+            client.send([encoded(&["MULTI"]), inside, encoded(&["EXEC"])].concat()).await;
+            let is_done = matches!(taken(&mut client, gets + 1).await, Reply::Array(_));
+            assert_eq!(is_done, gets < 100, "{gets}");
+            client.expect("EXISTS lock", if is_done { ":0" } else { ":1" }).await;
+            if is_done {
+                assert_eq!(show(&listener.next().await.unwrap()), "[message free lock]", "{gets}");
+            }
+        }
+        client.expect("PUBLISH free last", ":1").await;
+        assert_eq!(show(&listener.next().await.unwrap()), "[message free last]", "nothing came between");
+    });
+}
+
+/// What its client held itself was taken for what others hold: on an idle server it was refused (found by an
+/// audit).
+#[test]
+fn a_transaction_of_long_commands_with_long_replies_is_done_where_nobody_else_is() {
+    run(setup(), |bench| async move {
+        let mut client = store(&bench, "k", VALUE_BYTES).await;
+        let set = encoded(&["SET", "w", &"v".repeat(VALUE_BYTES)]);
+        let inside = [set.repeat(40), encoded(&["GET", "k"]).repeat(70)].concat();
+        client.send([encoded(&["MULTI"]), inside, encoded(&["EXEC"])].concat()).await;
+        let Reply::Array(replies) = taken(&mut client, 110).await else { panic!() };
+        assert_eq!((replies.len(), cut(&bench)), (110, 0));
+    });
+}

@@ -336,9 +336,9 @@ fn who_has_sent_all_and_reads_slowly_keeps_nobody_waiting() {
         for _ in 0..3 {
             fast.push(pipelines(&bench, bench.client().await, 0, 0));
         }
-        bench.pause_ms(20_000).await;
+        bench.pause_ms(5_000).await;
         assert!(fast.iter().all(|ended| ended.get()), "who reads fast has ended");
-        bench.pause_ms(60_000).await;
+        bench.pause_ms(75_000).await;
         assert!(slow.iter().all(|ended| ended.get()), "who reads slowly has ended, too");
         assert_eq!(cut(&bench), 0);
     });

@@ -87,6 +87,11 @@ fn is_of_no_key(spec: &Spec, args: &Args<'_>) -> bool {
 /// The reply of one command; of an array its header, then its elements.
 type Replies = Vec<Reply>;
 
+/// Replies of commands of no key are made when all is committed: so many bytes are kept for them where
+/// those of the others are long. What is longer has been done, and its reply is an error.
+const ASIDE_BYTES: usize = 64 << 10;
+const ASIDE_TOO_LONG: &str = "ERR the reply of this command is too long for a transaction: it was done";
+
 /// What came of running what was queued.
 enum Ran {
     /// It is done.
@@ -118,7 +123,9 @@ async fn execute(
                 )));
             }
             // Values may grow again meanwhile; then there is room for whatever may be.
-            Ran::HasNoRoom(bytes) if made.room_bytes() <= REPLY_BYTES_MAX => wanted_bytes = bytes,
+            Ran::HasNoRoom(bytes) if made.room_bytes() <= REPLY_BYTES_MAX => {
+                wanted_bytes = bytes_max.min(bytes + bytes / 8 + ASIDE_BYTES);
+            }
             Ran::HasNoRoom(_) => wanted_bytes = bytes_max,
         }
     }
@@ -145,16 +152,22 @@ async fn run(
         }
     }
     connection.transaction.replace(Some(transaction.clone()));
-    let (mut replies, aside, bytes) = run_inside(connection, multi, made, told).await;
+    let (mut replies, aside, mut bytes) = run_inside(connection, multi, made, told).await;
     connection.transaction.take();
-    if bytes > made.room_bytes() {
+    let bytes_max = connection.core.shared.settings.budget.reply_bytes_max();
+    let wanted_bytes = bytes + if aside.is_empty() { 0 } else { ASIDE_BYTES };
+    if bytes > made.room_bytes() || (wanted_bytes > made.room_bytes() && made.room_bytes() < bytes_max) {
         transaction.abandon().await;
         return Ok(Ran::HasNoRoom(bytes));
     }
     transaction.commit().await?;
     for place in aside {
         let (index, args) = &multi.queued[place];
-        replies[place] = execute_one(connection, *index, args, false).await.0;
+        let (reply, reply_bytes) = execute_one(connection, *index, args, false).await;
+        let has_room = bytes + reply_bytes <= made.room_bytes();
+        replies[place] = if has_room { reply } else { vec![Reply::error(ASIDE_TOO_LONG)] };
+        bytes += if has_room { reply_bytes } else { 0 };
+        made.has_come_to(bytes);
     }
     Ok(Ran::Done(replies))
 }

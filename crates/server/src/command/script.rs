@@ -202,10 +202,8 @@ async fn done_to_one(keyspace: &Keyspace, place: Key, token: Comparison, step: S
         }
     };
     if let (Some(_), Some(channel)) = (answer, step.channel) {
-        // Inside of EXEC before it is committed: who listens looks at the key, which is held until then.
-        let question =
-            Question::Publish { channel: channel.as_slice().into(), message: place.1.as_slice().into() };
-        keyspace.core().volume.ask_all(question).await;
+        let (channel, message) = (channel.as_slice().into(), place.1.as_slice().into());
+        keyspace.tell(Question::Publish { channel, message }).await;
     }
     Ok(answer.map_or(Reply::Null, Reply::Integer))
 }

@@ -34,6 +34,9 @@ impl Multi {
     }
 }
 
+/// Bytes that a queued command takes beside its arguments: its entry, and two allocations.
+const QUEUED_COMMAND_BYTES: usize = size_of::<(usize, OwnedArgs)>() + 2 * 32;
+
 /// The keys that WATCH looks after, and the versions that they had.
 pub(crate) type Watched = BTreeMap<Key, Option<Version>>;
 
@@ -92,7 +95,8 @@ pub(super) fn queue(
         multi.broken = true;
         return Some(Err(Reply::error("ERR Command not allowed inside a transaction")));
     }
-    let bytes = multi.bytes + args.iter().map(|arg| arg.len() + size_of::<usize>()).sum::<usize>();
+    let arguments = args.iter().map(|arg| arg.len() + size_of::<usize>()).sum::<usize>();
+    let bytes = multi.bytes + QUEUED_COMMAND_BYTES + arguments;
     if bytes > TRANSACTION_BYTES_MAX {
         multi.broken = true;
         return Some(Err(Reply::error("ERR the commands of a transaction have too many bytes")));

@@ -9,7 +9,7 @@
 //!   of a switch do (Choudhury and Hahne, Dynamic queue length thresholds, 1998);
 //! * beyond that one grows, at most by the longest command. When it has sent nothing for
 //!   [`TURN_STALL_NS_MAX`], or [`LINE_WAIT_NS_MAX`] have gone by, another one does, if what that may grow by
-//!   fits beside the longest command that comes in by its turn: what the first has sent stays, and is counted;
+//!   fits beside the longest command that comes in by its turn: what the first has sent stays and is counted;
 //! * replies that wait come on top, a megabyte a client: those who take none of them are cut where they keep
 //!   others waiting ([`Core::cut_stalled`]).
 

@@ -4,8 +4,9 @@
 //! path: before such a reply is made; those that leave while they are made ([`crate::session`]) need none.
 //!
 //! Invariants:
-//! * it is made when it fits beside what clients hold and the longest command that may come in meanwhile
-//!   ([`super::turns`]), who asked first before who asked later, and is counted from before on;
+//! * it is made when it fits beside what others hold and the longest command that may come in meanwhile
+//!   ([`super::turns`]), who asked first before who asked later, and is counted from before on, whatever
+//!   becomes of its client;
 //! * who waits has done nothing and holds no key, so it may be refused: after `tryagain-after` it is.
 
 use super::Core;
@@ -60,15 +61,25 @@ impl Drop for Place<'_> {
 }
 
 impl Core {
-    /// Waits until a reply of so many bytes may be made. They are counted by the caller, in the same poll.
+    /// Waits until a reply of so many bytes may be made for a client that holds `own_bytes`. They are counted
+    /// by the caller, in the same poll.
     ///
     /// # Errors
     /// [`Error::Overloaded`]: that takes too long.
-    pub(crate) async fn wait_for_reply_room(&self, bytes: usize) -> Result<()> {
+    pub(crate) async fn wait_for_reply_room(
+        &self,
+        bytes: usize,
+        own_bytes: impl Fn() -> usize,
+    ) -> Result<()> {
         let budget = &self.shared.settings.budget;
         let others_bytes_max = budget.client_bytes_max.saturating_sub(budget.command_bytes_max() + bytes);
         let (place, deadline_ns) = (self.reply_room.line_up(), self.volume.deadline_ns());
-        let has_room = || place.is_first() && self.staying_bytes() <= others_bytes_max;
+        let has_room = || {
+            let all_bytes = self.staying_bytes();
+            place.is_first()
+                && all_bytes.saturating_sub(own_bytes()) <= others_bytes_max
+                && all_bytes + bytes <= budget.client_bytes_max
+        };
         let room = self.reply_room.changed.wait_for(|| has_room().then_some(()));
         if deadline_ns == 0 {
             room.await;

@@ -113,9 +113,12 @@ impl Backlog {
             connection.rests.set(Rests::Full);
             return pending().await;
         }
-        connection.rests.set(Rests::WaitsForHeadroom);
-        connection.core.wait_for_headroom(connection.id, || connection.counted_bytes.get()).await;
-        connection.rests.set(Rests::No);
+        // Who has nothing more to send keeps a receive that has begun, and asks for no headroom.
+        if self.coming.is_none() {
+            connection.rests.set(Rests::WaitsForHeadroom);
+            connection.core.wait_for_headroom(connection.id, || connection.counted_bytes.get()).await;
+            connection.rests.set(Rests::No);
+        }
         let come = self.coming(connection).await;
         self.coming = None;
         self.put(come);

@@ -5,17 +5,19 @@
 
 use super::Connection;
 use super::account::Account;
-use crate::core::Turn;
+use crate::core::{Core, Turn};
 use crate::limits::{
     GROWING_BYTES_MAX, LONG_COMMAND_BYTES, REPLY_BYTES_MAX, STANDING_NAME_BYTES, UNREAD_BYTES_MUCH,
 };
-use plimsoll_kv::Result;
+use futures_util::future::{Either, select};
+use plimsoll_kv::{Error, Result};
+use std::pin::pin;
 use std::rc::Rc;
 
-/// Room for a reply that is made whole. What there is of it is counted as held until this is dropped: just
-/// before the reply is given to those that wait.
+/// Room for a reply that is made whole. What there is of it is counted, by the core, until this is dropped:
+/// just before the reply is given to those that wait.
 pub(crate) struct Made {
-    connection: Rc<Connection>,
+    core: Rc<Core>,
     room_bytes: usize,
     counted_bytes: usize,
 }
@@ -31,13 +33,13 @@ impl Made {
         assert!(bytes <= self.room_bytes, "{bytes} bytes are made where {} have room", self.room_bytes);
         let more = bytes.saturating_sub(self.counted_bytes);
         self.counted_bytes += more;
-        self.connection.hold_more(more);
+        self.core.hold(0, more);
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        self.connection.hold_less(self.counted_bytes);
+        self.core.hold(self.counted_bytes, 0);
     }
 }
 
@@ -57,13 +59,18 @@ impl Connection {
     /// Room for a reply that is made whole. There always is for a short one; a long one is counted at once.
     ///
     /// # Errors
-    /// [`plimsoll_kv::Error::Overloaded`]: others hold too much for too long.
-    pub(crate) async fn room_for_reply(self: &Rc<Self>, bytes: usize) -> Result<Made> {
+    /// [`Error::Overloaded`]: others hold too much for too long, or nobody is there any more to take it.
+    pub(crate) async fn room_for_reply(&self, bytes: usize) -> Result<Made> {
         let is_long = bytes > REPLY_BYTES_MAX;
         if is_long {
-            self.core.wait_for_reply_room(bytes).await?;
+            let room = self.core.wait_for_reply_room(bytes, || self.counted_bytes.get());
+            let gone = self.end.wait_for(|| self.dead.get().then_some(()));
+            match select(pin!(gone), pin!(room)).await {
+                Either::Left(_) => return Err(Error::Overloaded),
+                Either::Right((room, _)) => room?,
+            }
         }
-        let mut made = Made { connection: self.clone(), room_bytes: bytes, counted_bytes: 0 };
+        let mut made = Made { core: self.core.clone(), room_bytes: bytes, counted_bytes: 0 };
         made.has_come_to(if is_long { bytes } else { 0 });
         Ok(made)
     }

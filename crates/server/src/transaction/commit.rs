@@ -34,6 +34,11 @@ impl Transaction {
             }
         };
         self.give_up_uploads().await;
+        if committed.is_ok() {
+            for message in self.messages.take() {
+                self.core.volume.ask_all(message).await;
+            }
+        }
         committed
     }
 

@@ -28,6 +28,7 @@ pub(crate) use resolve::resolve;
 
 use crate::core::Core;
 use crate::limits::TRANSACTION_BYTES_MAX;
+use crate::volume::Question;
 use overlay::{Overlay, Written};
 use plimsoll_kv::transaction::{Action, Held};
 use plimsoll_kv::{
@@ -55,6 +56,8 @@ pub(crate) struct Transaction {
     overlay: RefCell<Overlay>,
     /// Values in parts that were begun in it: those that it does not store are given up.
     uploads: RefCell<BTreeMap<(u16, UploadId), Begun>>,
+    /// What is told when it is committed, and to nobody before.
+    messages: RefCell<Vec<Question>>,
     /// A device could not do what it was asked to: then nothing is done.
     failure: RefCell<Option<Error>>,
     /// By the wall clock.
@@ -77,6 +80,7 @@ impl Transaction {
             partitions: RefCell::default(),
             overlay: RefCell::default(),
             uploads: RefCell::default(),
+            messages: RefCell::default(),
             failure: RefCell::default(),
             began_ms: core.reactor.wall_ms(),
             pacer: Pacer::new(&core.reactor),
@@ -89,6 +93,11 @@ impl Transaction {
             }
         }
         Ok(transaction)
+    }
+
+    /// Tells all cores something when it is committed.
+    pub(crate) fn tells(&self, message: Question) {
+        self.messages.borrow_mut().push(message);
     }
 
     /// What is to be held at each partition, in their order.
