@@ -262,3 +262,25 @@ fn a_transaction_of_long_commands_with_long_replies_is_done_where_nobody_else_is
         assert_eq!((replies.len(), cut(&bench)), (110, 0));
     });
 }
+
+/// They were counted at an eighth of what they take, and who sent too many was cut (found by an audit).
+#[test]
+fn short_commands_that_a_transaction_queues_are_counted_and_refused_in_words() {
+    run(setup(), |bench| async move {
+        let mut client = bench.client().await;
+        client.send([encoded(&["MULTI"]), encoded(&["PING"]).repeat(150_000)].concat()).await;
+        let (mut queued, mut refused) = (0, 0);
+        assert_eq!(show(&client.next().await.unwrap()), "+OK");
+        for _ in 0..150_000 {
+            match show(&client.next().await.unwrap()).as_str() {
+                "+QUEUED" => queued += 1,
+                "-ERR the commands of a transaction have too many bytes" => refused += 1,
+                other => panic!("{other}"),
+            }
+        }
+        assert!(queued > 50_000 && refused > 10_000, "{queued} queued, {refused} refused");
+        assert!(held(&bench) > 10 << 20, "{} bytes", held(&bench));
+        client.expect("EXEC", "-EXECABORT Transaction discarded because of previous errors.").await;
+        assert_eq!(cut(&bench), 0);
+    });
+}

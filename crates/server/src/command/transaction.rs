@@ -97,7 +97,8 @@ pub(super) fn queue(
     }
     let arguments = args.iter().map(|arg| arg.len() + size_of::<usize>()).sum::<usize>();
     let bytes = multi.bytes + QUEUED_COMMAND_BYTES + arguments;
-    if bytes > TRANSACTION_BYTES_MAX {
+    let bytes_max = TRANSACTION_BYTES_MAX.min(connection.core.shared.settings.budget.command_bytes_max());
+    if bytes > bytes_max {
         multi.broken = true;
         return Some(Err(Reply::error("ERR the commands of a transaction have too many bytes")));
     }
