@@ -12,6 +12,7 @@
 mod answer;
 mod handshakes;
 mod headroom;
+mod line;
 mod reply_room;
 mod turns;
 
@@ -34,10 +35,11 @@ use crate::volume::{Message, Question, Volume};
 use futures_util::future::{Either, select};
 use handshakes::Handshakes;
 use headroom::Headroom;
+use line::Line;
 use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Listener, Port, Reactor, Socket, Work, give_back_kept_memory};
-use reply_room::ReplyRoom;
+pub(crate) use reply_room::Reservation;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
@@ -89,7 +91,7 @@ pub struct Core {
     /// Whose backlog may be longer than what is left for others.
     headroom: Headroom,
     /// Who waits to make a long reply.
-    reply_room: ReplyRoom,
+    reply_line: Line,
     /// Publishes the gauges of this core's devices.
     publisher: RefCell<Option<Rc<dyn Fn()>>>,
     /// Commands that took long.
@@ -144,7 +146,7 @@ pub fn serve_core(
         doomed_bytes: Cell::new(0),
         turns: Turns::default(),
         headroom: Headroom::default(),
-        reply_room: ReplyRoom::default(),
+        reply_line: Line::default(),
         publisher: RefCell::default(),
         slow_log: SlowLog::default(),
         latency: RefCell::default(),
@@ -311,8 +313,7 @@ impl Core {
     pub(crate) fn hold(&self, before: usize, now: usize) {
         self.set_held_bytes(self.held_bytes.get() - before + now);
         if now <= before {
-            self.look_at_turns();
-            self.reply_room.wake();
+            self.look_at_lines();
             return;
         }
         if self.staying_bytes() <= self.shared.settings.budget.client_bytes_max {
@@ -352,6 +353,12 @@ impl Core {
         client.cut();
     }
 
+    /// Clients hold less than before: whoever waits for that first looks again.
+    fn look_at_lines(&self) {
+        self.look_at_turns();
+        self.reply_line.wake_first();
+    }
+
     /// True if clients hold less than half of what they may.
     pub(crate) fn holds_little(&self) -> bool {
         self.held_bytes.get() < self.shared.settings.budget.client_bytes_max / 2
@@ -360,8 +367,7 @@ impl Core {
     /// A connection that holds so many bytes will end.
     pub(crate) fn doom(&self, bytes: usize) {
         self.doomed_bytes.set(self.doomed_bytes.get() + bytes);
-        self.look_at_turns();
-        self.reply_room.wake();
+        self.look_at_lines();
     }
 
     /// Bytes that connections hold which were not cut.
@@ -373,8 +379,7 @@ impl Core {
     pub(crate) fn give_back(&self, bytes: usize) {
         self.doomed_bytes.set(self.doomed_bytes.get() - bytes);
         self.set_held_bytes(self.held_bytes.get() - bytes);
-        self.look_at_turns();
-        self.reply_room.wake();
+        self.look_at_lines();
         self.headroom.wake();
     }
 

@@ -23,10 +23,6 @@ async fn hold(bench: &Bench, clients: &mut Vec<Client>, count: usize, mib: usize
     bench.pause_ms(60_000).await;
 }
 
-fn cut(bench: &Bench) -> u64 {
-    bench.shared.sum(|counters| counters.evicted.get())
-}
-
 /// What a connection held that was cut was reckoned until it had ended: one after the other was cut for it.
 #[test]
 fn for_what_one_holds_too_much_one_is_cut() {
@@ -35,7 +31,7 @@ fn for_what_one_holds_too_much_one_is_cut() {
         hold(&bench, &mut clients, 5, 50).await;
         // They come at the same instant: the first of them that is too much lets one be cut.
         hold(&bench, &mut clients, 30, 1).await;
-        assert_eq!(cut(&bench), 1, "without one of 50 MiB the others fit 256 MiB");
+        assert_eq!(bench.cut(), 1, "without one of 50 MiB the others fit 256 MiB");
     });
 }
 
@@ -61,8 +57,8 @@ fn long_arguments_under_way_are_held_to_the_limit() {
                 bench.client().await.expect("SET k v", "+OK").await;
                 // They wait for each other's turns, which none of them ends.
                 bench.pause_ms(60_000).await;
-                let held = bench.shared.sum(|counters| counters.held_bytes.get());
-                assert!(cut(&bench) >= 4 && held <= 256 << 20, "{} cut, {held} bytes held", cut(&bench));
+                let held = bench.held_bytes();
+                assert!(bench.cut() >= 4 && held <= 256 << 20, "{} cut, {held} bytes held", bench.cut());
                 bench.client().await.expect("SET k v", "+OK").await;
             }
         });
@@ -76,9 +72,8 @@ fn long_commands_come_with_one_receive_each_and_leave_no_memory_behind() {
         let mut client = bench.client().await;
         let value = "v".repeat(16 << 10);
         let receives = |bench: &Bench| bench.shared.sum(|counters| counters.receives.get());
-        let held = |bench: &Bench| bench.shared.sum(|counters| counters.held_bytes.get());
         client.expect("PING", "+PONG").await;
-        let held_before = held(&bench);
+        let held_before = bench.held_bytes();
         client.call(&["SET", "k", &value]).await;
         let before = receives(&bench);
         for _ in 0..20 {
@@ -86,11 +81,11 @@ fn long_commands_come_with_one_receive_each_and_leave_no_memory_behind() {
         }
         let receives = receives(&bench) - before;
         assert!(receives < 30, "{receives}: the network tears some of them");
-        assert!(held(&bench) - held_before >= 32 << 10, "what waits with room of its own is reckoned");
+        assert!(bench.held_bytes() - held_before >= 32 << 10, "what waits with room of its own is reckoned");
         for _ in 0..2 {
             client.expect("PING", "+PONG").await;
         }
-        assert!(held(&bench) - held_before < 1 << 10, "{} bytes", held(&bench) - held_before);
+        assert!(bench.held_bytes() - held_before < 1 << 10, "{} bytes", bench.held_bytes() - held_before);
     });
 }
 
@@ -100,7 +95,7 @@ fn clients_that_hold_too_much_together_are_cut_and_others_go_on() {
         let mut honest = bench.client().await;
         let mut hostile = Vec::new();
         hold(&bench, &mut hostile, 6, 55).await;
-        assert_eq!(cut(&bench), 2, "four times 55 MiB fit 256 MiB");
+        assert_eq!(bench.cut(), 2, "four times 55 MiB fit 256 MiB");
         honest.expect("SET k v", "+OK").await;
         honest.expect("GET k", "v").await;
         let list = show(&honest.call(&["CLIENT", "LIST"]).await);
@@ -129,10 +124,9 @@ fn long_values_are_what_was_sent_whatever_comes_behind_them() {
     };
     for cores in [1, 3] {
         run(Setup { cores, partitions: 5, memory, ..Setup::default() }, move |bench| async move {
-            let held = |bench: &Bench| bench.shared.sum(|counters| counters.held_bytes.get());
             let mut c = bench.client().await;
             c.expect("PING", "+PONG").await;
-            let held_before = held(&bench);
+            let held_before = bench.held_bytes();
             let sets = (0..600).flat_map(|n| encoded(&["SET", &format!("k{}", n % 97), &value(n)]));
             send_in_background(&bench, &c, sets.collect());
             for _ in 0..600 {
@@ -144,7 +138,7 @@ fn long_values_are_what_was_sent_whatever_comes_behind_them() {
             for _ in 0..3 {
                 c.expect("PING", "+PONG").await;
             }
-            assert!(held(&bench) <= held_before + (64 << 10), "{} bytes are held", held(&bench));
+            assert!(bench.held_bytes() <= held_before + (64 << 10), "{} bytes are held", bench.held_bytes());
         });
     }
 }

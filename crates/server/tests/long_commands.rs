@@ -13,14 +13,6 @@ fn setup() -> Setup {
     Setup { cores: 1, partitions: 1, budget: BUDGET, ..Setup::default() }
 }
 
-fn cut(bench: &Bench) -> u64 {
-    bench.shared.sum(|counters| counters.evicted.get())
-}
-
-fn held(bench: &Bench) -> u64 {
-    bench.shared.sum(|counters| counters.held_bytes.get())
-}
-
 /// Stores so many MiB with one command, in values of so many bytes.
 fn long_command(name: &str, mib: usize, value_bytes: usize) -> Vec<u8> {
     let value = "v".repeat(value_bytes);
@@ -44,7 +36,7 @@ async fn all_are_answered(bench: &Bench, count: usize, (mib, value_bytes): (usiz
     for client in &mut clients {
         assert_eq!(show(&client.next().await.unwrap()), "+OK", "values of {value_bytes} bytes");
     }
-    assert_eq!(cut(bench), 0);
+    assert_eq!(bench.cut(), 0);
 }
 
 /// Eight of 50 MiB within 256 MiB: three were cut, and told nothing.
@@ -54,7 +46,7 @@ fn clients_that_send_long_commands_at_once_wait_for_each_other() {
         run(setup(), move |bench| async move {
             all_are_answered(&bench, 8, (10, value_bytes)).await;
             bench.client().await.expect("EXISTS 0:0 7:0", ":2").await;
-            assert!(held(&bench) < 2 << 20, "{} bytes", held(&bench));
+            assert!(bench.held_bytes() < 2 << 20, "{} bytes", bench.held_bytes());
         });
     }
 }
@@ -79,12 +71,12 @@ fn who_announces_much_and_sends_nothing_keeps_nobody_out() {
             idle.push(sends(&bench, b"*3\r\n$4\r\nMSET\r\n$1\r\na\r\n$12000000\r\n".to_vec()).await);
         }
         bench.pause_ms(100).await;
-        assert!(held(&bench) < 2 << 20, "{} bytes", held(&bench));
+        assert!(bench.held_bytes() < 2 << 20, "{} bytes", bench.held_bytes());
         let begun_ns = bench.reactor.now_ns();
         let mut honest = sends(&bench, long_command("k", 11, 11 << 20)).await;
         assert_eq!(show(&honest.next().await.unwrap()), "+OK");
         assert!(bench.reactor.now_ns() - begun_ns < 1_000_000_000, "it waited for them");
-        assert_eq!(cut(&bench), 0);
+        assert_eq!(bench.cut(), 0);
         drop(idle);
     });
 }
@@ -101,7 +93,7 @@ fn who_stops_in_the_middle_of_a_long_command_keeps_others_waiting_for_a_while_on
                 stuck.push(sends(&bench, half).await);
             }
             bench.pause_ms(100).await;
-            assert!(held(&bench) > 15 << 20, "they hold half of what clients may");
+            assert!(bench.held_bytes() > 15 << 20, "they hold half of what clients may");
             let begun_ns = bench.reactor.now_ns();
             bench.client().await.expect("SET short v", "+OK").await;
             assert!(bench.reactor.now_ns() - begun_ns < 100_000_000, "a short command waits for no turn");
@@ -109,7 +101,7 @@ fn who_stops_in_the_middle_of_a_long_command_keeps_others_waiting_for_a_while_on
             assert_eq!(show(&honest.next().await.unwrap()), "+OK");
             let waited_ns = bench.reactor.now_ns() - begun_ns;
             assert!(waited_ns < 4_000_000_000, "it waited for {} ms", waited_ns / 1_000_000);
-            assert!(held(&bench) <= BUDGET.client_bytes_max as u64);
+            assert!(bench.held_bytes() <= BUDGET.client_bytes_max);
             drop(stuck);
         });
     }
@@ -124,7 +116,7 @@ fn a_command_that_is_too_long_for_its_share_is_refused_in_words() {
         client.expect("CONFIG GET client-query-buffer-limit", "[client-query-buffer-limit 12582912]").await;
         let mut client = sends(&bench, long_command("k", 13, 60_000)).await;
         assert_eq!(show(&client.next().await.unwrap()), "-ERR Protocol error: too big query buffer");
-        assert_eq!(cut(&bench), 0);
+        assert_eq!(bench.cut(), 0);
     });
 }
 
@@ -165,7 +157,7 @@ fn idle_clients_stay_beside(said: &'static [&'static str]) {
             });
         }
         bench.pause_ms(30_000).await;
-        assert!(cut(&bench) > 0, "they hold too much together");
+        assert!(bench.cut() > 0, "they hold too much together");
         let listening = show(&bench.client().await.call(&["PUBLISH", "news", "x"]).await);
         assert_eq!(listening, ":5", "of those who hold nothing none is cut");
         drop(idle);

@@ -19,14 +19,6 @@ fn setup() -> Setup {
     Setup { cores: 1, partitions: 1, budget: BUDGET, ..Setup::default() }
 }
 
-fn cut(bench: &Bench) -> u64 {
-    bench.shared.sum(|counters| counters.evicted.get())
-}
-
-fn held(bench: &Bench) -> usize {
-    bench.shared.sum(|counters| counters.held_bytes.get()) as usize
-}
-
 async fn store(bench: &Bench, key: &str, bytes: usize) -> Client {
     let mut client = bench.client().await;
     client.expect(&format!("SET {key} {}", "v".repeat(bytes)), "+OK").await;
@@ -52,7 +44,7 @@ async fn most_held(bench: &Bench, ms: u64) -> usize {
     let mut most = 0;
     for _ in 0..ms {
         bench.pause_ms(1).await;
-        most = most.max(held(bench));
+        most = most.max(bench.held_bytes());
     }
     most
 }
@@ -76,10 +68,10 @@ async fn all_are_answered(
         });
     }
     let most = most_held(bench, 5_000).await;
-    assert_eq!((ended.get(), cut(bench)), (count, 0), "ended, cut");
+    assert_eq!((ended.get(), bench.cut()), (count, 0), "ended, cut");
     assert!(most <= BUDGET.client_bytes_max, "{most} bytes");
     assert!(most > BUDGET.reply_bytes_max() / 2, "{most} bytes: what is made is counted");
-    assert!(held(bench) < 1 << 20, "{} bytes are left", held(bench));
+    assert!(bench.held_bytes() < 1 << 20, "{} bytes are left", bench.held_bytes());
 }
 
 /// Their replies were counted when all were made: 30 of 120 MiB took 3.6 GiB with `--memory 512MiB`, and all
@@ -161,7 +153,7 @@ fn a_transaction_whose_replies_get_no_room_does_nothing_and_says_so() {
         let mut late = bench.client().await;
         send_in_background(&bench, &late, transaction(60));
         bench.pause_ms(1_000).await;
-        assert!(held(&bench) > 10 << 20, "{} bytes wait for who does not read", held(&bench));
+        assert!(bench.held_bytes() > 10 << 20, "{} bytes wait for who does not read", bench.held_bytes());
         let mut other = bench.client().await;
         let begin = [encoded(&["MULTI"]), encoded(&["INCR", "done"])].concat();
         other.send([begin, transaction(60)[encoded(&["MULTI"]).len()..].to_vec()].concat()).await;
@@ -171,7 +163,7 @@ fn a_transaction_whose_replies_get_no_room_does_nothing_and_says_so() {
         assert!((9..=10).contains(&seconds), "{seconds}: tryagain-after");
         other.expect("EXISTS done", ":0").await;
         let Reply::Array(values) = taken(&mut late, 60).await else { panic!() };
-        assert_eq!((values.len(), cut(&bench)), (60, 0));
+        assert_eq!((values.len(), bench.cut()), (60, 0));
         other.send(transaction(60)).await;
         let Reply::Array(values) = taken(&mut other, 60).await else { panic!() };
         assert_eq!(values.len(), 60);
@@ -196,7 +188,7 @@ fn replies_for_clients_that_have_gone_are_counted() {
         killer.send(encoded(&["CLIENT", "KILL", "TYPE", "normal"])).await;
         let most = most_held(&bench, 20_000).await;
         assert!(most <= BUDGET.client_bytes_max, "{most} bytes");
-        assert!(held(&bench) < 1 << 20, "{} bytes are left", held(&bench));
+        assert!(bench.held_bytes() < 1 << 20, "{} bytes are left", bench.held_bytes());
         bench.client().await.expect("EXISTS k", ":1").await;
     });
 }
@@ -259,7 +251,7 @@ fn a_transaction_of_long_commands_with_long_replies_is_done_where_nobody_else_is
         let inside = [set.repeat(40), encoded(&["GET", "k"]).repeat(70)].concat();
         client.send([encoded(&["MULTI"]), inside, encoded(&["EXEC"])].concat()).await;
         let Reply::Array(replies) = taken(&mut client, 110).await else { panic!() };
-        assert_eq!((replies.len(), cut(&bench)), (110, 0));
+        assert_eq!((replies.len(), bench.cut()), (110, 0));
     });
 }
 
@@ -279,8 +271,8 @@ fn short_commands_that_a_transaction_queues_are_counted_and_refused_in_words() {
             }
         }
         assert!(queued > 50_000 && refused > 10_000, "{queued} queued, {refused} refused");
-        assert!(held(&bench) > 10 << 20, "{} bytes", held(&bench));
+        assert!(bench.held_bytes() > 10 << 20, "{} bytes", bench.held_bytes());
         client.expect("EXEC", "-EXECABORT Transaction discarded because of previous errors.").await;
-        assert_eq!(cut(&bench), 0);
+        assert_eq!(bench.cut(), 0);
     });
 }

@@ -109,8 +109,7 @@ fn names_that_stand_with_the_server_count_among_what_a_client_holds() {
     run(Setup { cores: 1, partitions: 1, budget, ..Setup::default() }, |bench| async move {
         let mut honest = bench.client().await;
         honest.expect("SET k v", "+OK").await;
-        let held = |bench: &common::Bench| bench.shared.sum(|counters| counters.held_bytes.get());
-        let before = held(&bench);
+        let before = bench.held_bytes();
         // What is let go counts no more.
         let names: Vec<String> = (0..1000).map(|number| format!("name:{number}")).collect();
         let words =
@@ -121,10 +120,10 @@ fn names_that_stand_with_the_server_count_among_what_a_client_holds() {
             let client = bench.client().await;
             client.send(encoded(&words(command))).await;
             bench.pause_ms(100).await;
-            assert!(held(&bench) > before + 256_000, "{command}: {}", held(&bench));
+            assert!(bench.held_bytes() > before + 256_000, "{command}: {}", bench.held_bytes());
             client.send(encoded(&[opposite])).await;
             bench.pause_ms(100).await;
-            assert!(held(&bench) < before + 256_000, "{opposite}: {}", held(&bench));
+            assert!(bench.held_bytes() < before + 256_000, "{opposite}: {}", bench.held_bytes());
         }
         // Many clients together are held to their share, and others go on.
         let mut hostile = Vec::new();
@@ -134,12 +133,12 @@ fn names_that_stand_with_the_server_count_among_what_a_client_holds() {
             bench.pause_ms(100).await;
             hostile.push(client);
         }
-        assert!(bench.shared.sum(|counters| counters.evicted.get()) >= 1, "one of them is cut");
-        assert!(held(&bench) <= 8 << 20);
+        assert!(bench.cut() >= 1, "one of them is cut");
+        assert!(bench.held_bytes() <= 8 << 20);
         honest.expect("GET k", "v").await;
         drop(hostile);
         bench.pause_ms(100).await;
-        assert_eq!(held(&bench), before);
+        assert_eq!(bench.held_bytes(), before);
     });
 }
 
@@ -148,8 +147,7 @@ fn a_hundred_thousand_channels_of_one_client_are_counted_one_by_one() {
     const CHANNELS: usize = 100_000;
     run(Setup { cores: 1, partitions: 1, ..Setup::default() }, |bench| async move {
         let mut client = bench.client().await;
-        let held = |bench: &common::Bench| bench.shared.sum(|counters| counters.held_bytes.get());
-        let before = held(&bench);
+        let before = bench.held_bytes();
         // Each channel is a command of its own: what a command costs may not grow with those before it.
         for (command, counts) in [
             ("SUBSCRIBE", (1..=CHANNELS).collect::<Vec<_>>()),
@@ -164,6 +162,6 @@ fn a_hundred_thousand_channels_of_one_client_are_counted_one_by_one() {
             }
         }
         bench.pause_ms(100).await;
-        assert!(held(&bench) < before + 256_000, "{} bytes are held", held(&bench));
+        assert!(bench.held_bytes() < before + 256_000, "{} bytes are held", bench.held_bytes());
     });
 }

@@ -17,10 +17,6 @@ fn setup() -> Setup {
     Setup { cores: 1, partitions: 1, budget: BUDGET, ..Setup::default() }
 }
 
-fn cut(bench: &Bench) -> u64 {
-    bench.shared.sum(|counters| counters.evicted.get())
-}
-
 /// A client that has stored 32 KiB.
 async fn stored(bench: &Bench) -> Client {
     let mut client = bench.client().await;
@@ -117,7 +113,7 @@ fn a_pipeline_of_long_values_that_is_sent_whole_is_answered() {
         c.send(both).await;
         assert!(bench.reactor.now_ns() - begun_ns < 3_000_000_000, "it was sent");
         take(&mut c, count, 300 << 10).await;
-        assert_eq!(cut(&bench), 0);
+        assert_eq!(bench.cut(), 0);
     });
 }
 
@@ -138,7 +134,7 @@ fn several_pipelines_that_are_sent_whole_are_answered() {
         }
         bench.pause_ms(30_000).await;
         assert!(clients.iter().all(|ended| ended.get()), "all have ended");
-        assert_eq!(cut(&bench), 0);
+        assert_eq!(bench.cut(), 0);
     });
 }
 
@@ -150,19 +146,15 @@ fn a_client_that_sends_more_than_may_wait_and_reads_nothing_for_a_minute_is_cut(
         let deaf = bench.client().await;
         send_in_background(&bench, &deaf, pairs(32 << 10, 30 << 20).0);
         bench.pause_ms(50_000).await;
-        let held = held_by_all(&bench);
+        let held = bench.held_bytes();
         assert!((12 << 20..16 << 20).contains(&held), "{held}: the longest command, and some replies");
-        assert_eq!(cut(&bench), 0);
+        assert_eq!(bench.cut(), 0);
         bench.pause_ms(30_000).await;
-        assert_eq!(cut(&bench), 1);
+        assert_eq!(bench.cut(), 1);
         honest.expect("GET absent", "nil").await;
-        assert!(held_by_all(&bench) < 1 << 20, "what it held is free");
+        assert!(bench.held_bytes() < 1 << 20, "what it held is free");
         drop(deaf);
     });
-}
-
-fn held_by_all(bench: &Bench) -> u64 {
-    bench.shared.sum(|counters| counters.held_bytes.get())
 }
 
 /// It was cut while it read, for taking nothing (found by an audit): what had left was looked at too
@@ -176,9 +168,9 @@ fn a_client_that_reads_slowly_is_never_cut_and_holds_little() {
             let plimsoll_resp::Reply::Bulk(bytes) = c.next().await.unwrap() else { panic!("{number}") };
             assert_eq!(bytes.len(), 32 << 10);
             bench.pause_ms(500).await;
-            assert!(held_by_all(&bench) < 4 << 20);
+            assert!(bench.held_bytes() < 4 << 20);
         }
-        assert_eq!(cut(&bench), 0);
+        assert_eq!(bench.cut(), 0);
     });
 }
 
@@ -199,10 +191,10 @@ fn clients_that_send_much_and_read_nothing_hold_nobody_back() {
             let begun_ns = bench.reactor.now_ns();
             honest.expect(&format!("SET k {}", "v".repeat(100 << 10)), "+OK").await;
             assert!(bench.reactor.now_ns() - begun_ns < 50_000_000, "it waited");
-            assert!(held_by_all(&bench) < 22 << 20, "so that the longest command has room still");
+            assert!(bench.held_bytes() < 22 << 20, "so that the longest command has room still");
         }
         bench.pause_ms(22_000).await;
-        let cut = cut(&bench);
+        let cut = bench.cut();
         assert!((1..=2).contains(&cut), "{cut}: one after the other, while they hold more than their part");
         drop(deaf);
     });
@@ -215,10 +207,10 @@ fn what_a_client_without_the_password_sends_waits_with_the_kernel() {
         send_in_background(&bench, &stranger, encoded(&["GET", "k"]).repeat(400_000));
         for _ in 0..5 {
             bench.pause_ms(10_000).await;
-            assert!(held_by_all(&bench) < 3 << 20);
+            assert!(bench.held_bytes() < 3 << 20);
         }
         bench.pause_ms(40_000).await;
-        assert_eq!(cut(&bench), 1, "it stands still for ever");
+        assert_eq!(bench.cut(), 1, "it stands still for ever");
     });
 }
 
@@ -233,7 +225,7 @@ fn readers_that_read_nothing_are_cut_before_who_stores() {
             silent.push(deaf(&bench, 300).await);
         }
         bench.pause_ms(2_000).await;
-        assert!(cut(&bench) > 0, "they hold too much together");
+        assert!(bench.cut() > 0, "they hold too much together");
         let long = "v".repeat(2 << 20);
         for round in 0..20 {
             let begun_ns = bench.reactor.now_ns();
@@ -318,7 +310,7 @@ fn who_has_come_to_an_end_keeps_nobody_waiting() {
             }
             bench.pause_ms(8_000).await;
             let done = ended.iter().filter(|ended| ended.get()).count();
-            assert_eq!((done, cut(&bench)), (5, 0), "have ended, were cut; {tail} long commands behind");
+            assert_eq!((done, bench.cut()), (5, 0), "have ended, were cut; {tail} long commands behind");
         });
     }
 }
@@ -340,7 +332,7 @@ fn who_has_sent_all_and_reads_slowly_keeps_nobody_waiting() {
         assert!(fast.iter().all(|ended| ended.get()), "who reads fast has ended");
         bench.pause_ms(75_000).await;
         assert!(slow.iter().all(|ended| ended.get()), "who reads slowly has ended, too");
-        assert_eq!(cut(&bench), 0);
+        assert_eq!(bench.cut(), 0);
     });
 }
 
@@ -354,6 +346,6 @@ fn a_client_that_has_taken_the_beginning_of_a_long_array_and_takes_no_more_is_cu
         result.unwrap();
         send_in_background(&bench, &client, encoded(&["PING"]).repeat(2 << 20));
         bench.pause_ms(90_000).await;
-        assert_eq!(cut(&bench), 1);
+        assert_eq!(bench.cut(), 1);
     });
 }

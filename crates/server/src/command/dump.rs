@@ -222,7 +222,7 @@ pub(super) fn dump(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// The payload of a value in parts, when there is room for it.
 async fn dump_parts(connection: &Rc<Connection>, keyspace: &Keyspace, pinned: &Pinned) -> Reply {
-    let bytes_max = TRANSACTION_BYTES_MAX.min(connection.core.shared.settings.budget.reply_bytes_max());
+    let bytes_max = TRANSACTION_BYTES_MAX.min(connection.reply_bytes_max());
     let bytes = pinned.length as usize + PAYLOAD_BYTES_BESIDE;
     if bytes > bytes_max {
         return Reply::error(format!("ERR DUMP gives payloads of {bytes_max} bytes at most"));
@@ -232,8 +232,8 @@ async fn dump_parts(connection: &Rc<Connection>, keyspace: &Keyspace, pinned: &P
     }
     // EXEC has counted it already.
     let room_bytes = if keyspace.is_transaction() { 0 } else { bytes };
-    let _made = match connection.room_for_reply(room_bytes).await {
-        Ok(made) => made,
+    let _reservation = match connection.reserve_reply(room_bytes).await {
+        Ok(reservation) => reservation,
         Err(error) => return Reply::failed(&error),
     };
     let mut out = Vec::with_capacity(bytes);

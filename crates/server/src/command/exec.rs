@@ -8,10 +8,11 @@
 
 use super::transaction::{Multi, OF_A_DATABASE, Watched, version_of, watched_no_more};
 use super::{Run, Spec, TABLE, places};
+use crate::core::Reservation;
 use crate::keyspace::Keyspace;
 use crate::limits::REPLY_BYTES_MAX;
 use crate::reply::Reply;
-use crate::session::{Connection, Made, capture, timed};
+use crate::session::{Connection, capture, timed};
 use crate::transaction::{Key, Transaction};
 use plimsoll_kv::transaction::Held;
 use plimsoll_kv::{Error, Result};
@@ -109,12 +110,12 @@ async fn execute(
     watched: &Watched,
 ) -> std::result::Result<Option<Vec<Replies>>, Reply> {
     let (failed, database) = (|error: Error| Reply::failed(&error), connection.database.get());
-    let bytes_max = connection.core.shared.settings.budget.reply_bytes_max();
+    let bytes_max = connection.reply_bytes_max();
     let (mut wanted_bytes, mut told) = (REPLY_BYTES_MAX.min(bytes_max), 0);
     loop {
-        let mut made = connection.room_for_reply(wanted_bytes).await.map_err(failed)?;
+        let mut reservation = connection.reserve_reply(wanted_bytes).await.map_err(failed)?;
         connection.database.set(database);
-        match run(connection, (multi, watched), &mut made, &mut told).await.map_err(failed)? {
+        match run(connection, (multi, watched), &mut reservation, &mut told).await.map_err(failed)? {
             Ran::Done(replies) => return Ok(Some(replies)),
             Ran::Changed => return Ok(None),
             Ran::HasNoRoom(bytes) if bytes > bytes_max => {
@@ -123,7 +124,7 @@ async fn execute(
                 )));
             }
             // Values may grow again meanwhile; then there is room for whatever may be.
-            Ran::HasNoRoom(bytes) if made.room_bytes() <= REPLY_BYTES_MAX => {
+            Ran::HasNoRoom(bytes) if reservation.room_bytes() <= REPLY_BYTES_MAX => {
                 wanted_bytes = bytes_max.min(bytes + bytes / 8 + ASIDE_BYTES);
             }
             Ran::HasNoRoom(_) => wanted_bytes = bytes_max,
@@ -135,7 +136,7 @@ async fn execute(
 async fn run(
     connection: &Rc<Connection>,
     (multi, watched): (&Multi, &Watched),
-    made: &mut Made,
+    reservation: &mut Reservation,
     told: &mut usize,
 ) -> Result<Ran> {
     let transaction = Transaction::begin(&connection.core, held(connection, multi, watched)).await?;
@@ -152,11 +153,11 @@ async fn run(
         }
     }
     connection.transaction.replace(Some(transaction.clone()));
-    let (mut replies, aside, mut bytes) = run_inside(connection, multi, made, told).await;
+    let (mut replies, aside, mut bytes) = run_inside(connection, multi, reservation, told).await;
     connection.transaction.take();
-    let bytes_max = connection.core.shared.settings.budget.reply_bytes_max();
+    let room_bytes = reservation.room_bytes();
     let wanted_bytes = bytes + if aside.is_empty() { 0 } else { ASIDE_BYTES };
-    if bytes > made.room_bytes() || (wanted_bytes > made.room_bytes() && made.room_bytes() < bytes_max) {
+    if bytes > room_bytes || wanted_bytes > room_bytes && room_bytes < connection.reply_bytes_max() {
         transaction.abandon().await;
         return Ok(Ran::HasNoRoom(bytes));
     }
@@ -164,10 +165,10 @@ async fn run(
     for place in aside {
         let (index, args) = &multi.queued[place];
         let (reply, reply_bytes) = execute_one(connection, *index, args, false).await;
-        let has_room = bytes + reply_bytes <= made.room_bytes();
+        let has_room = bytes + reply_bytes <= room_bytes;
         replies[place] = if has_room { reply } else { vec![Reply::error(ASIDE_TOO_LONG)] };
         bytes += if has_room { reply_bytes } else { 0 };
-        made.has_come_to(bytes);
+        reservation.grow_to(bytes);
     }
     Ok(Ran::Done(replies))
 }
@@ -177,10 +178,10 @@ async fn run(
 async fn run_inside(
     connection: &Rc<Connection>,
     multi: &Multi,
-    made: &mut Made,
+    reservation: &mut Reservation,
     told: &mut usize,
 ) -> (Vec<Replies>, Vec<usize>, usize) {
-    let bytes_max = connection.core.shared.settings.budget.reply_bytes_max();
+    let (bytes_max, room_bytes) = (connection.reply_bytes_max(), reservation.room_bytes());
     let mut replies = Vec::with_capacity(multi.queued.len());
     let (mut aside, mut bytes) = (Vec::new(), 0);
     for (place, (index, args)) in multi.queued.iter().enumerate() {
@@ -191,15 +192,15 @@ async fn run_inside(
             replies.push(Vec::new());
             continue;
         }
-        connection.exec_room_bytes.set(made.room_bytes().saturating_sub(bytes));
+        connection.exec_room_bytes.set(room_bytes.saturating_sub(bytes));
         let (reply, reply_bytes) = execute_one(connection, *index, args, place < *told).await;
         *told = (*told).max(place + 1);
         bytes += reply_bytes;
         if bytes > bytes_max {
             break;
         }
-        if bytes <= made.room_bytes() {
-            made.has_come_to(bytes);
+        if bytes <= room_bytes {
+            reservation.grow_to(bytes);
             replies.push(reply);
         } else {
             replies.clear();
@@ -260,7 +261,7 @@ async fn finish(connection: Rc<Connection>, run: Run) -> (Replies, usize) {
         Run::Overlap(future) | Run::Alone(future) => vec![future.await],
         Run::Each { keys, one } => {
             let room_bytes = connection.exec_room_bytes.get();
-            let bytes_max = connection.core.shared.settings.budget.reply_bytes_max();
+            let bytes_max = connection.reply_bytes_max();
             let header = Reply::ArrayHeader(keys.len());
             let (mut bytes, mut replies) = (header.held_bytes(), vec![header]);
             for key in keys {

@@ -160,13 +160,14 @@ const TEXTS: [(&str, Script); 13] = [
 static KNOWN: LazyLock<BTreeMap<String, Script>> = LazyLock::new(|| {
     let normal = |text: &str| normal(text).expect("what is known has known words");
     let mut known: BTreeMap<_, _> = TEXTS.iter().map(|(text, script)| (normal(text), *script)).collect();
-    for (condition, (call, script)) in CONDITIONS.iter().flat_map(|c| CALLS.iter().map(move |call| (c, call)))
-    {
-        for ((before, behind), (end, answers)) in
-            REPLIES.iter().flat_map(|r| OTHERWISE.iter().map(move |other| (r, other)))
-        {
-            let text = format!("{condition} {before} {call} {behind} {end}");
-            known.insert(normal(&text), script(*answers));
+    for condition in CONDITIONS {
+        for (call, script) in CALLS {
+            for (before, behind) in REPLIES {
+                for (otherwise, answers) in OTHERWISE {
+                    let text = format!("{condition} {before} {call} {behind} {otherwise}");
+                    known.insert(normal(&text), script(answers));
+                }
+            }
         }
     }
     known

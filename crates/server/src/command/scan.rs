@@ -92,11 +92,11 @@ pub(super) fn keys(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
 async fn keys_reply(connection: &Rc<Connection>, pattern: &[u8]) -> Result<Reply, Reply> {
     let (keyspace, container) = (connection.keyspace(), connection.database.get());
     let failed = |error| Reply::failed(&error);
-    let bytes_max = KEYS_REPLY_BYTES_MAX.min(connection.core.shared.settings.budget.reply_bytes_max());
+    let bytes_max = KEYS_REPLY_BYTES_MAX.min(connection.reply_bytes_max());
     // EXEC counts its replies itself.
     let in_exec = keyspace.is_transaction();
-    let mut made =
-        connection.room_for_reply(if in_exec { 0 } else { REPLY_BYTES_MAX }).await.map_err(failed)?;
+    let mut reservation =
+        connection.reserve_reply(if in_exec { 0 } else { REPLY_BYTES_MAX }).await.map_err(failed)?;
     let (prefix, mut keys, mut bytes, mut after) = (glob::literal_prefix(pattern), Vec::new(), 0, None);
     loop {
         let op = Op::List { container, prefix: prefix.clone(), after, limit: LIST_KEYS_MAX };
@@ -114,14 +114,14 @@ async fn keys_reply(connection: &Rc<Connection>, pattern: &[u8]) -> Result<Reply
         }
         if in_exec && bytes > connection.exec_room_bytes.get() {
             keys.clear();
-        } else if !in_exec && bytes > made.room_bytes() {
-            made = connection.room_for_reply(bytes_max).await.map_err(failed)?;
+        } else if !in_exec && bytes > reservation.room_bytes() {
+            reservation = connection.reserve_reply(bytes_max).await.map_err(failed)?;
         } else if !in_exec {
-            made.has_come_to(bytes);
+            reservation.grow_to(bytes);
         }
         if !page.more {
-            let is_made = !in_exec || bytes <= connection.exec_room_bytes.get();
-            return Ok(if is_made { Reply::Array(keys) } else { Reply::Unmade(bytes) });
+            let has_room = !in_exec || bytes <= connection.exec_room_bytes.get();
+            return Ok(if has_room { Reply::Array(keys) } else { Reply::Unmade(bytes) });
         }
     }
 }

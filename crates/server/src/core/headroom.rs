@@ -39,9 +39,7 @@ impl Headroom {
     /// Those who wait look again: room may have come about, or time gone by. They may be thousands, so this
     /// is done when one has ended or left, and each second, not for each reply that is taken.
     pub(super) fn wake(&self) {
-        if !self.changed.is_empty() {
-            self.changed.wake_all();
-        }
+        self.changed.wake_all();
     }
 
     /// Forgets a client; true if it was known.

@@ -10,84 +10,89 @@
 //! * who waits has done nothing and holds no key, so it may be refused: after `tryagain-after` it is.
 
 use super::Core;
-use futures_util::future::{Either, select};
+use super::line::Line;
+use futures_util::future::select;
 use plimsoll_kv::{Error, Result};
-use plimsoll_reactor::sync::WaitList;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::pin::pin;
+use std::rc::Rc;
 
-#[derive(Default)]
-pub(super) struct ReplyRoom {
-    /// Those who wait, the first first.
-    line: RefCell<VecDeque<u64>>,
-    numbers: Cell<u64>,
-    changed: WaitList,
+/// Room for a reply that is made whole. What there is of it is counted until this is dropped: just before the
+/// reply is given to those that wait for the client.
+pub(crate) struct Reservation {
+    core: Rc<Core>,
+    room_bytes: usize,
+    counted_bytes: usize,
 }
 
-impl ReplyRoom {
-    /// Clients hold less than before, or one waits no more.
-    pub(super) fn wake(&self) {
-        if !self.changed.is_empty() {
-            self.changed.wake_all();
-        }
+impl Reservation {
+    /// Bytes that there is room for.
+    pub(crate) fn room_bytes(&self) -> usize {
+        self.room_bytes
     }
 
-    fn line_up(&self) -> Place<'_> {
-        let number = self.numbers.get();
-        self.numbers.set(number + 1);
-        self.line.borrow_mut().push_back(number);
-        Place { room: self, number }
+    /// There are so many of the reply by now.
+    pub(crate) fn grow_to(&mut self, bytes: usize) {
+        assert!(bytes <= self.room_bytes, "{bytes} bytes are made where {} have room", self.room_bytes);
+        let more = bytes.saturating_sub(self.counted_bytes);
+        self.counted_bytes += more;
+        self.core.hold(0, more);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.core.hold(self.counted_bytes, 0);
     }
 }
 
 /// A place in the line. Dropping it gives it up.
 struct Place<'a> {
-    room: &'a ReplyRoom,
+    line: &'a Line,
     number: u64,
-}
-
-impl Place<'_> {
-    fn is_first(&self) -> bool {
-        self.room.line.borrow().front() == Some(&self.number)
-    }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.room.line.borrow_mut().retain(|number| *number != self.number);
-        self.room.wake();
+        self.line.leave(self.number);
     }
 }
 
 impl Core {
-    /// Waits until a reply of so many bytes may be made for a client that holds `own_bytes`. They are counted
-    /// by the caller, in the same poll.
+    /// Room for a short reply, which there always is: it is counted as it is made.
+    pub(crate) fn reserve_short_reply(self: &Rc<Self>, bytes: usize) -> Reservation {
+        Reservation { core: self.clone(), room_bytes: bytes, counted_bytes: 0 }
+    }
+
+    /// Room for a long reply to a client that holds `own_bytes`, as soon as there is: counted at once.
     ///
     /// # Errors
     /// [`Error::Overloaded`]: that takes too long.
-    pub(crate) async fn wait_for_reply_room(
-        &self,
+    pub(crate) async fn reserve_long_reply(
+        self: &Rc<Self>,
         bytes: usize,
         own_bytes: impl Fn() -> usize,
-    ) -> Result<()> {
-        let budget = &self.shared.settings.budget;
-        let others_bytes_max = budget.client_bytes_max.saturating_sub(budget.command_bytes_max() + bytes);
-        let (place, deadline_ns) = (self.reply_room.line_up(), self.volume.deadline_ns());
-        let has_room = || {
-            let all_bytes = self.staying_bytes();
-            place.is_first()
-                && all_bytes.saturating_sub(own_bytes()) <= others_bytes_max
-                && all_bytes + bytes <= budget.client_bytes_max
-        };
-        let room = self.reply_room.changed.wait_for(|| has_room().then_some(()));
-        if deadline_ns == 0 {
-            room.await;
-            return Ok(());
+    ) -> Result<Reservation> {
+        let (number, bell) = self.reply_line.join();
+        let (place, deadline_ns) = (Place { line: &self.reply_line, number }, self.volume.deadline_ns());
+        while !(self.reply_line.is_first(number) && self.has_reply_room(bytes, own_bytes())) {
+            if deadline_ns == 0 {
+                bell.heard().await;
+            } else if self.reactor.now_ns() < deadline_ns {
+                select(pin!(bell.heard()), pin!(self.reactor.sleep_until(deadline_ns))).await;
+            } else {
+                return Err(Error::Overloaded);
+            }
         }
-        match select(pin!(room), pin!(self.reactor.sleep_until(deadline_ns))).await {
-            Either::Left(_) => Ok(()),
-            Either::Right(_) => Err(Error::Overloaded),
-        }
+        let mut reservation = self.reserve_short_reply(bytes);
+        reservation.grow_to(bytes);
+        drop(place);
+        Ok(reservation)
+    }
+
+    fn has_reply_room(&self, bytes: usize, own_bytes: usize) -> bool {
+        let (budget, all_bytes) = (&self.shared.settings.budget, self.staying_bytes());
+        let others_bytes = all_bytes.saturating_sub(own_bytes);
+        all_bytes + bytes <= budget.client_bytes_max
+            && others_bytes + bytes + budget.command_bytes_max() <= budget.client_bytes_max
     }
 }

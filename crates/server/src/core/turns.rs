@@ -12,23 +12,21 @@
 //!   nobody for longer than [`LINE_WAIT_NS_MAX`]: then the next goes on, and if that is too much one is cut.
 
 use super::Core;
+use super::line::Line;
 use crate::limits::{
     BUFFER_BYTES_KEPT, GROWING_BYTES_MAX, LINE_WAIT_NS_MAX, TURN_STALL_NS_MAX, TURN_STALL_NS_MIN,
     TURN_WAIT_NS_MAX,
 };
 use futures_util::future::select;
 use plimsoll_reactor::sync::Bell;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 
 /// Who waits for a turn, and who has it.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// The first first, each with what wakes it.
-    line: RefCell<VecDeque<(u64, Rc<Bell>)>>,
-    numbers: Cell<u64>,
+    line: Line,
     holder: Cell<Option<u64>>,
     /// When the last turn began or ended, or who has it was about to receive something.
     moved_ns: Cell<u64>,
@@ -37,30 +35,11 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    fn is_first(&self, number: u64) -> bool {
-        self.line.borrow().front().is_some_and(|(first, _)| *first == number)
-    }
-
     /// Who has the turn may send nothing for so long: so that all in the line have theirs before they have
     /// waited for too long.
     fn stall_ns_max(&self) -> u64 {
-        let waiting = self.line.borrow().len().max(1) as u64;
+        let waiting = self.line.len().max(1) as u64;
         (TURN_WAIT_NS_MAX / waiting).clamp(TURN_STALL_NS_MIN, TURN_STALL_NS_MAX)
-    }
-
-    fn wake_first(&self) {
-        if let Some((_, bell)) = self.line.borrow().front() {
-            bell.ring();
-        }
-    }
-
-    fn leave(&self, number: u64) {
-        if self.is_first(number) {
-            self.line.borrow_mut().pop_front();
-            self.wake_first();
-        } else {
-            self.line.borrow_mut().retain(|(waiting, _)| *waiting != number);
-        }
     }
 }
 
@@ -79,13 +58,11 @@ pub(crate) struct Turn {
 impl Core {
     /// A place at the end of the line, for a command that waits since then if it waited before.
     pub(crate) fn line_up(self: &Rc<Self>, since_ns: Option<u64>) -> Turn {
-        let (turns, bell) = (&self.turns, Rc::new(Bell::default()));
-        let number = turns.numbers.get();
-        turns.numbers.set(number + 1);
-        if turns.line.borrow().is_empty() && turns.holder.get().is_none() {
+        let turns = &self.turns;
+        if turns.line.len() == 0 && turns.holder.get().is_none() {
             turns.moved_ns.set(self.reactor.now_ns());
         }
-        turns.line.borrow_mut().push_back((number, bell.clone()));
+        let (number, bell) = turns.line.join();
         let begun_ns = since_ns.unwrap_or_else(|| self.reactor.now_ns());
         let (went_ns, is_late) = (Cell::new(begun_ns), Cell::new(false));
         Turn { core: self.clone(), number, bell, begun_ns, went_ns, is_late }
@@ -111,7 +88,7 @@ impl Core {
     /// Clients hold less than before.
     pub(super) fn look_at_turns(&self) {
         if self.lets_first_go() {
-            self.turns.wake_first();
+            self.turns.line.wake_first();
         }
     }
 }
@@ -121,22 +98,22 @@ impl Turn {
     pub(crate) async fn comes(&self) {
         let (core, turns) = (&self.core, &self.core.turns);
         loop {
-            let (is_first, now_ns) = (turns.is_first(self.number), core.reactor.now_ns());
+            let (is_first, now_ns) = (turns.line.is_first(self.number), core.reactor.now_ns());
             let late_ns = self.begun_ns.max(turns.completed_ns.get()) + TURN_WAIT_NS_MAX;
             let late_ns = late_ns.min(self.begun_ns + LINE_WAIT_NS_MAX);
             self.went_ns.set(now_ns);
             let stalled_ns = turns.moved_ns.get() + turns.stall_ns_max();
             if is_first && core.holds_little() {
-                return turns.leave(self.number);
+                return turns.line.leave(self.number);
             }
             if is_first && (core.lets_first_go() || now_ns >= stalled_ns) {
                 turns.holder.set(Some(self.number));
                 turns.moved_ns.set(now_ns);
-                return turns.leave(self.number);
+                return turns.line.leave(self.number);
             }
             if now_ns >= late_ns {
                 self.is_late.set(true);
-                return turns.leave(self.number);
+                return turns.line.leave(self.number);
             }
             let until_ns = if is_first { stalled_ns.min(late_ns) } else { late_ns };
             select(pin!(self.bell.heard()), pin!(core.reactor.sleep_until(until_ns))).await;
@@ -179,7 +156,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let turns = &self.core.turns;
-        turns.leave(self.number);
+        turns.line.leave(self.number);
         if self.is_its() {
             turns.holder.set(None);
             turns.moved_ns.set(self.core.reactor.now_ns());

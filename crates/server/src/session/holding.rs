@@ -5,43 +5,13 @@
 
 use super::Connection;
 use super::account::Account;
-use crate::core::{Core, Turn};
+use crate::core::{Reservation, Turn};
 use crate::limits::{
     GROWING_BYTES_MAX, LONG_COMMAND_BYTES, REPLY_BYTES_MAX, STANDING_NAME_BYTES, UNREAD_BYTES_MUCH,
 };
 use futures_util::future::{Either, select};
 use plimsoll_kv::{Error, Result};
 use std::pin::pin;
-use std::rc::Rc;
-
-/// Room for a reply that is made whole. What there is of it is counted, by the core, until this is dropped:
-/// just before the reply is given to those that wait.
-pub(crate) struct Made {
-    core: Rc<Core>,
-    room_bytes: usize,
-    counted_bytes: usize,
-}
-
-impl Made {
-    /// Bytes that there is room for.
-    pub(crate) fn room_bytes(&self) -> usize {
-        self.room_bytes
-    }
-
-    /// There are so many by now.
-    pub(crate) fn has_come_to(&mut self, bytes: usize) {
-        assert!(bytes <= self.room_bytes, "{bytes} bytes are made where {} have room", self.room_bytes);
-        let more = bytes.saturating_sub(self.counted_bytes);
-        self.counted_bytes += more;
-        self.core.hold(0, more);
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        self.core.hold(self.counted_bytes, 0);
-    }
-}
 
 impl Connection {
     /// A command under way holds so many bytes more.
@@ -56,23 +26,25 @@ impl Connection {
         self.recount();
     }
 
-    /// Room for a reply that is made whole. There always is for a short one; a long one is counted at once.
+    /// Bytes of the longest reply that is made whole.
+    pub(crate) fn reply_bytes_max(&self) -> usize {
+        self.core.shared.settings.budget.reply_bytes_max()
+    }
+
+    /// Room for a reply that is made whole.
     ///
     /// # Errors
     /// [`Error::Overloaded`]: others hold too much for too long, or nobody is there any more to take it.
-    pub(crate) async fn room_for_reply(&self, bytes: usize) -> Result<Made> {
-        let is_long = bytes > REPLY_BYTES_MAX;
-        if is_long {
-            let room = self.core.wait_for_reply_room(bytes, || self.counted_bytes.get());
-            let gone = self.end.wait_for(|| self.dead.get().then_some(()));
-            match select(pin!(gone), pin!(room)).await {
-                Either::Left(_) => return Err(Error::Overloaded),
-                Either::Right((room, _)) => room?,
-            }
+    pub(crate) async fn reserve_reply(&self, bytes: usize) -> Result<Reservation> {
+        if bytes <= REPLY_BYTES_MAX {
+            return Ok(self.core.reserve_short_reply(bytes));
         }
-        let mut made = Made { core: self.core.clone(), room_bytes: bytes, counted_bytes: 0 };
-        made.has_come_to(if is_long { bytes } else { 0 });
-        Ok(made)
+        let reserved = self.core.reserve_long_reply(bytes, || self.counted_bytes.get());
+        let gone = self.end.wait_for(|| self.dead.get().then_some(()));
+        match select(pin!(gone), pin!(reserved)).await {
+            Either::Left(_) => Err(Error::Overloaded),
+            Either::Right((reserved, _)) => reserved,
+        }
     }
 
     /// About how many bytes it holds.

@@ -39,7 +39,6 @@ pub(crate) use account::timed;
 use account::{Account, DeviceTime};
 use backlog::Rests;
 pub use filter::Filter;
-pub(crate) use holding::Made;
 pub(crate) use modes::{Replies, capture};
 use plimsoll_kv::{ContainerId, LocalFuture};
 use plimsoll_reactor::Work;
@@ -117,7 +116,7 @@ pub struct Connection {
     request_bytes: Cell<usize>,
     /// Bytes of the commands under way.
     running_bytes: Cell<usize>,
-    /// Bytes that the replies of EXEC may still have, while it runs commands: see [`Made`].
+    /// Bytes that the replies of EXEC may still have, while it runs commands.
     pub(crate) exec_room_bytes: Cell<usize>,
     /// Its place among those whose long commands come in, while clients hold much.
     turn: RefCell<Option<Turn>>,

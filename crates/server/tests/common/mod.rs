@@ -190,6 +190,16 @@ impl Bench {
         Client { socket, decoder: ReplyDecoder::new(ReplyLimits::DEFAULT), buffer: Vec::new() }
     }
 
+    /// Clients that were cut for what they held.
+    pub fn cut(&self) -> u64 {
+        self.shared.sum(|counters| counters.evicted.get())
+    }
+
+    /// Bytes that all clients hold.
+    pub fn held_bytes(&self) -> usize {
+        self.shared.sum(|counters| counters.held_bytes.get()) as usize
+    }
+
     pub async fn pause_ms(&self, ms: u64) {
         self.reactor.sleep_ns(ms * 1_000_000).await;
     }
