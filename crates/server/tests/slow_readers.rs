@@ -336,15 +336,19 @@ fn who_has_sent_all_and_reads_slowly_keeps_nobody_waiting() {
     });
 }
 
-/// It had been taken for one that goes on, as its first replies had left, and stayed (found by an audit).
+/// One that had closed its side stayed (found by an audit): the simulated network has no streams that are half
+/// closed, so this one sends more than may wait.
 #[test]
 fn a_client_that_has_taken_the_beginning_of_a_long_array_and_takes_no_more_is_cut() {
     run(setup(), |bench| async move {
         let client = stored(&bench).await;
         client.send(encoded(&[&["MGET"][..], &["k"; 600]].concat())).await;
-        let (result, _) = client.socket.receive(Vec::new(), 4 << 20).await;
-        result.unwrap();
         send_in_background(&bench, &client, encoded(&["PING"]).repeat(2 << 20));
+        bench.pause_ms(2_000).await;
+        let mut taken = Vec::new();
+        while taken.len() < 4 << 20 {
+            taken = client.socket.receive(taken, 1 << 20).await.1;
+        }
         bench.pause_ms(90_000).await;
         assert_eq!(bench.cut(), 1);
     });
