@@ -336,8 +336,8 @@ fn who_has_sent_all_and_reads_slowly_keeps_nobody_waiting() {
     });
 }
 
-/// One that had closed its side stayed (found by an audit): the simulated network has no streams that are half
-/// closed, so this one sends more than may wait.
+/// One that had closed its side stayed (found by an audit): the simulated network has no streams that are
+/// half closed, so this one sends more than may wait.
 #[test]
 fn a_client_that_has_taken_the_beginning_of_a_long_array_and_takes_no_more_is_cut() {
     run(setup(), |bench| async move {
