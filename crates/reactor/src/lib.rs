@@ -32,6 +32,7 @@ mod ops;
 mod pacer;
 mod prefetch;
 mod reactor;
+mod remains;
 pub mod sync;
 mod timer;
 

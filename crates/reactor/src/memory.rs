@@ -11,6 +11,7 @@
 use mimalloc::MiMalloc;
 use rustix::mm::{Advice, madvise};
 use std::alloc::{GlobalAlloc, Layout};
+use std::ops::Range;
 
 /// Blocks of so many bytes go back at once: more than any record or part of a value has.
 const LONG_BLOCK_BYTES: usize = 4 << 20;
@@ -47,6 +48,13 @@ unsafe impl GlobalAlloc for Allocator {
         // SAFETY: as the caller's.
         unsafe { MiMalloc.realloc(block, layout, bytes) }
     }
+}
+
+/// The pages of a range of what an empty vector has room for become the system's.
+pub(crate) fn give_back_spare(block: &mut Vec<u8>, range: Range<usize>) {
+    let spare = &mut block.spare_capacity_mut()[range];
+    // SAFETY: nothing is there, and nobody else has it.
+    unsafe { give_back(spare.as_mut_ptr().cast(), spare.len()) }
 }
 
 /// The pages of a block that are all its own become the system's: whoever gets it next finds zeros there.

@@ -82,6 +82,8 @@ pub(crate) struct Ops {
     free: Vec<u32>,
     /// Futures that wait for a free slot.
     full: Vec<Waker>,
+    /// Memory of operations that nobody waited for.
+    left: Vec<Vec<u8>>,
 }
 
 fn split(token: Token) -> (usize, u32) {
@@ -118,6 +120,17 @@ impl Ops {
         self.slots[slot].op.take().expect("a slot in use owns its operation")
     }
 
+    fn leave(&mut self, op: Op) {
+        if let Op::Receive { into: bytes, .. } | Op::Send { bytes, .. } = op {
+            self.left.push(bytes);
+        }
+    }
+
+    /// Takes memory of operations that nobody waited for.
+    pub(crate) fn take_left(&mut self) -> Option<Vec<u8>> {
+        self.left.pop()
+    }
+
     /// The operation of a token that is in flight, for the driver.
     pub(crate) fn op_mut(&mut self, token: Token) -> &mut Op {
         let (slot, generation) = split(token);
@@ -134,9 +147,9 @@ impl Ops {
             State::Waiting(waker) => waker.expect("a waiting operation has a waker").wake(),
             State::Abandoned => {
                 let state = std::mem::replace(&mut self.slots[slot].state, State::Free);
-                let op = self.release(slot);
-                if let (Op::Accept { .. }, State::Done(Ok(id))) = (op, state) {
-                    return Some(SocketId(id as u32));
+                match (self.release(slot), state) {
+                    (Op::Accept { .. }, State::Done(Ok(id))) => return Some(SocketId(id as u32)),
+                    (op, _) => self.leave(op),
                 }
             }
             State::Free | State::Done(_) => panic!("operation completed twice"),
@@ -165,7 +178,8 @@ impl Ops {
                 true
             }
             State::Done(_) => {
-                drop(self.release(slot));
+                let op = self.release(slot);
+                self.leave(op);
                 false
             }
             State::Free | State::Abandoned => panic!("operation abandoned after its end"),

@@ -14,6 +14,7 @@ use crate::executor::{self, Executor};
 use crate::limits::POLLS_PER_TURN_MAX;
 use crate::load::{Load, Work};
 use crate::ops::Ops;
+use crate::remains::Remains;
 use crate::timer::Timers;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -52,6 +53,7 @@ pub(crate) struct Inner {
     pub(crate) driver: RefCell<Driver>,
     pollers: RefCell<Vec<Poller>>,
     bulk: Bulk,
+    remains: RefCell<Remains>,
     load: Load,
     stopping: Cell<bool>,
 }
@@ -68,6 +70,7 @@ impl Reactor {
             driver: RefCell::new(driver),
             pollers: RefCell::default(),
             bulk: Bulk::default(),
+            remains: RefCell::default(),
             load,
             stopping: Cell::new(false),
         }))
@@ -160,6 +163,11 @@ impl Reactor {
         self.0.bulk.share(bytes).await;
     }
 
+    /// Gives a block of memory back, a slice each turn if it is long: at once others would wait for that.
+    pub fn discard(&self, block: Vec<u8>) {
+        self.0.remains.borrow_mut().discard(block);
+    }
+
     /// Registers a function that looks for work once a turn and says whether it found some.
     pub(crate) fn add_poller(&self, poller: Poller) {
         self.0.pollers.borrow_mut().push(poller);
@@ -197,6 +205,15 @@ impl Reactor {
         self.0.driver.borrow_mut().reap(&mut ops) > 0
     }
 
+    /// A slice of what nobody needs any more, and of what operations have left.
+    fn give_back_slice(&self) -> bool {
+        let mut remains = self.0.remains.borrow_mut();
+        while let Some(block) = self.0.ops.borrow_mut().take_left() {
+            remains.discard(block);
+        }
+        remains.give_back_slice()
+    }
+
     fn fire_timers(&self, now_ns: u64) -> bool {
         let mut worked = false;
         loop {
@@ -212,6 +229,7 @@ impl Reactor {
         let start_ns = self.look_at_clock();
         self.0.bulk.begin_turn();
         let mut worked = self.reap();
+        worked |= self.give_back_slice();
         worked |= self.fire_timers(start_ns);
         worked |= self.poll_pollers();
         let mut last_ns = self.look_at_clock();
@@ -269,6 +287,7 @@ impl Reactor {
         self.0.executor.close();
         self.0.timers.borrow_mut().clear_all();
         self.0.pollers.borrow_mut().clear();
+        self.0.remains.borrow_mut().clear();
         let mut ops = self.0.ops.borrow_mut();
         ops.forget_waiters();
         self.0.driver.borrow_mut().drain(self.0.core, &mut ops);

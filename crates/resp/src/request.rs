@@ -204,6 +204,12 @@ impl OwnedArgs {
         OwnedArgs { bytes, spans }
     }
 
+    /// The memory that they took.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// The arguments.
     #[must_use]
     pub fn args(&self) -> Args<'_> {

@@ -120,6 +120,21 @@ fn a_command_that_is_too_long_for_its_share_is_refused_in_words() {
     });
 }
 
+/// It stayed in memory until its client had sent all of it: a million arguments more, if that is what it had
+/// announced.
+#[test]
+fn what_has_come_of_a_command_that_is_too_long_is_forgotten() {
+    run(setup(), |bench| async move {
+        let (mut begun, mut rest) = (long_command("k", 15, 5 << 20), Vec::new());
+        rest.extend(begun.drain(begun.len() - 1000..));
+        let mut client = sends(&bench, begun).await;
+        bench.pause_ms(1000).await;
+        assert!(bench.held_bytes() < 1 << 20, "{} bytes", bench.held_bytes());
+        send_in_background(&bench, &client, rest);
+        assert_eq!(show(&client.next().await.unwrap()), "-ERR argument is too long");
+    });
+}
+
 /// Each of those whose turn has come sends on, and so is cut last: those who held nothing were cut before
 /// them.
 #[test]

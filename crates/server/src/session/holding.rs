@@ -26,6 +26,12 @@ impl Connection {
         self.recount();
     }
 
+    /// So many bytes now, where it held others before.
+    pub(super) fn hold_instead(&self, before: usize, now: usize) {
+        self.request_bytes.set(self.request_bytes.get() - before + now);
+        self.recount();
+    }
+
     /// Bytes of the longest reply that is made whole.
     pub(crate) fn reply_bytes_max(&self) -> usize {
         self.core.shared.settings.budget.reply_bytes_max()

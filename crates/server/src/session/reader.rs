@@ -95,6 +95,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
             break;
         }
     }
+    connection.core.reactor.discard(input.received.drain(0).0);
     drop(input);
     connection.turn.take();
     connection.core.leave_headroom(connection.id);
@@ -280,6 +281,7 @@ impl Input {
         (self.start, self.ahead) = (0, 0);
         self.touched_bytes = buffer.len();
         self.received.put(buffer.to_vec());
+        connection.core.reactor.discard(buffer);
         self.count(connection);
     }
 
@@ -366,6 +368,8 @@ impl Input {
     ) -> Option<Vec<u8>> {
         assert!(self.pending().is_empty(), "what was received first belongs before it");
         let bytes_max = (length - argument.len()).min(RECEIVE_BYTES_MAX);
+        // What comes behind it belongs to the next argument, and is copied if it is received here.
+        self.filled_bytes = 0;
         connection.core.reactor.share_of_turn(bytes_max).await;
         let (argument, goes_on) = self.backlog.append(connection, argument, bytes_max).await?;
         goes_on.then_some(argument)

@@ -13,7 +13,7 @@ use super::reader::Input;
 use super::{Account, Connection};
 use crate::command::{self, Run};
 use crate::keyspace::Keyspace;
-use crate::limits::{GROWING_BYTES_MAX, RECEIVE_BYTES, RECEIVE_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN};
+use crate::limits::{RECEIVE_BYTES, RECEIVE_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN};
 use crate::reply::Reply;
 use crate::slow_log;
 use futures_util::future::join;
@@ -135,16 +135,15 @@ enum Fate {
     Failed(Reply),
 }
 
-/// Bytes of a command that are in memory before it is begun.
-struct Counted<'a> {
+/// Bytes that a connection holds of a command that is not begun.
+struct Held<'a> {
     connection: &'a Connection,
     bytes: usize,
 }
 
-impl Counted<'_> {
-    fn add(&mut self, bytes: usize) {
-        self.bytes += bytes;
-        self.connection.hold_more(bytes);
+impl Held<'_> {
+    fn set(&mut self, bytes: usize) {
+        self.connection.hold_instead(std::mem::replace(&mut self.bytes, bytes), bytes);
     }
 
     /// True if so many more are not too much.
@@ -153,9 +152,32 @@ impl Counted<'_> {
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.connection.hold_less(self.bytes);
+        self.set(0);
+    }
+}
+
+/// The arguments that have come of a command that is not begun.
+struct Begun<'a> {
+    args: Vec<Vec<u8>>,
+    /// What the long ones hold, and the next may come to hold.
+    held: Held<'a>,
+}
+
+impl Begun<'_> {
+    /// It will not be run: only its name is needed.
+    fn forget(&mut self) {
+        self.held.set(0);
+        let reactor = &self.held.connection.core.reactor;
+        self.args.drain(1.min(self.args.len())..).for_each(|arg| reactor.discard(arg));
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let reactor = &self.held.connection.core.reactor;
+        self.args.drain(..).for_each(|arg| reactor.discard(arg));
     }
 }
 
@@ -164,37 +186,37 @@ impl Drop for Counted<'_> {
 pub(super) async fn receive(
     input: &mut Input,
     connection: &Rc<Connection>,
-    mut head: Head,
+    head: Head,
 ) -> Option<(Option<Account>, Run)> {
-    let mut args = std::mem::take(&mut head.args);
-    let name = args.first().cloned().unwrap_or_default();
+    let name = head.args.first().cloned().unwrap_or_default();
     connection.wait_while_paused(Some(&name)).await;
-    let is_value = command::takes_upload(connection, &name, head.index) && args.len() == 2;
-    let mut counted = Counted { connection, bytes: 0 };
+    let is_value = command::takes_upload(connection, &name, head.index) && head.args.len() == 2;
+    let mut begun = Begun { args: head.args, held: Held { connection, bytes: 0 } };
     let mut fate = if is_value {
-        let fate = upload(input, connection, &args[1], head.length).await?;
-        args.push(Vec::new());
+        let fate = upload(input, connection, &begun.args[1], head.length).await?;
+        begun.args.push(Vec::new());
         fate
     } else {
-        keep(input, &mut counted, &mut args, head.length).await?
+        keep(input, &mut begun, head.length).await?
     };
     loop {
         input.parser.resume_after_large();
-        match rest(input, connection, &mut args).await? {
+        match rest(input, connection, &mut begun.args).await? {
             Rest::Whole => break,
             Rest::Large(length) if matches!(fate, Fate::Kept) => {
-                fate = keep(input, &mut counted, &mut args, length).await?;
+                fate = keep(input, &mut begun, length).await?;
             }
             Rest::Large(length) => {
                 skip(input, connection, length).await?;
-                args.push(Vec::new());
+                begun.args.push(Vec::new());
                 fate = Fate::TooLong;
             }
             Rest::Broken => return None,
         }
     }
     // It is the command's from here on.
-    drop(counted);
+    begun.held.set(0);
+    let args = &mut begun.args;
     let Some(index) = command::find(&name) else {
         let views: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         command::spoil(connection);
@@ -209,7 +231,9 @@ pub(super) async fn receive(
         Fate::Failed(reply) => (Some(command::slot_of(index)), Run::Now(reply)),
         Fate::Kept => {
             let whole = OwnedArgs::new(args.iter().map(Vec::as_slice));
-            command::begin(connection, &whole.args())
+            let begun = command::begin(connection, &whole.args());
+            connection.core.reactor.discard(whole.into_bytes());
+            begun
         }
         Fate::Uploaded(upload) => {
             connection.runs(command::slot_of(index));
@@ -229,33 +253,30 @@ pub(super) async fn receive(
     Some((Some(connection.account(slot, args.iter().map(Vec::len).sum(), words)), run))
 }
 
-/// Receives a long argument into memory, or drops it.
-async fn keep(
-    input: &mut Input,
-    counted: &mut Counted<'_>,
-    args: &mut Vec<Vec<u8>>,
-    length: usize,
-) -> Option<Fate> {
-    let connection = counted.connection;
-    if !connection.authenticated.get() || !counted.fits(length) {
+/// Receives a long argument into memory, or drops it and what came before it.
+async fn keep(input: &mut Input, begun: &mut Begun<'_>, length: usize) -> Option<Fate> {
+    let connection = begun.held.connection;
+    if !connection.authenticated.get() || !begun.held.fits(length) {
+        begun.forget();
         skip(input, connection, length).await?;
-        args.push(Vec::new());
+        begun.args.push(Vec::new());
         return Some(Fate::TooLong);
     }
-    let mut bytes = Vec::new();
+    let (kept, mut bytes) = (begun.held.bytes, Vec::new());
     while bytes.len() < length {
-        // What comes takes memory, not what is announced: there is room for as much again, and for all once
-        // much has come.
+        // What comes takes memory, not what is announced: once something has come there is address space for
+        // all, so that nothing is copied as it grows.
         let next = (bytes.len() + bytes.len().clamp(RECEIVE_BYTES, RECEIVE_BYTES_MAX)).min(length);
-        let room = if bytes.len() < GROWING_BYTES_MAX { next } else { length };
+        let room = if bytes.is_empty() { next } else { length };
         let _ = bytes.try_reserve_exact(room - bytes.len());
-        if !connection.wait_for_turn(counted.bytes + next - bytes.len()).await {
+        if !connection.wait_for_turn(kept + next).await {
             return None;
         }
-        counted.add(next - bytes.len());
-        bytes = fill(input, connection, bytes, next).await?;
+        begun.held.set(kept + next);
+        bytes = some(input, connection, bytes, next, length).await?;
+        begun.held.set(kept + bytes.len());
     }
-    args.push(bytes);
+    begun.args.push(bytes);
     Some(Fate::Kept)
 }
 
@@ -330,8 +351,8 @@ async fn upload(input: &mut Input, connection: &Rc<Connection>, key: &[u8], leng
         }
     };
     let part_bytes = core.volume.geometry().part_bytes;
-    let mut counted = Counted { connection, bytes: 0 };
-    counted.add(2 * part_bytes);
+    let mut held = Held { connection, bytes: 0 };
+    held.set(2 * part_bytes);
     let mut left = length;
     let mut received = part(input, connection, left.min(part_bytes)).await?;
     while left > 0 {
@@ -359,17 +380,30 @@ async fn fill(
     mut bytes: Vec<u8>,
     length: usize,
 ) -> Option<Vec<u8>> {
-    loop {
-        let count = input.pending().len().min(length - bytes.len());
-        bytes.extend_from_slice(&input.pending()[..count]);
-        input.take(count);
-        if bytes.len() == length {
-            return Some(bytes);
-        }
+    while bytes.len() < length {
+        bytes = some(input, connection, bytes, length, length).await?;
+    }
+    Some(bytes)
+}
+
+/// Receives some of what makes up `length` bytes, so that there are `most` at the most.
+async fn some(
+    input: &mut Input,
+    connection: &Connection,
+    mut bytes: Vec<u8>,
+    most: usize,
+    length: usize,
+) -> Option<Vec<u8>> {
+    if input.pending().is_empty() {
         if length - bytes.len() >= SHARED_TRANSFER_BYTES_MIN {
-            bytes = input.receive_into(connection, bytes, length).await?;
-        } else if !input.receive(connection, length - bytes.len()).await {
+            return input.receive_into(connection, bytes, most).await;
+        }
+        if !input.receive(connection, length - bytes.len()).await {
             return None;
         }
     }
+    let count = input.pending().len().min(most - bytes.len());
+    bytes.extend_from_slice(&input.pending()[..count]);
+    input.take(count);
+    Some(bytes)
 }
