@@ -9,7 +9,7 @@
 //! * a token names a slot and its generation: a late completion cannot reach a newer operation.
 
 use crate::buf::Buf;
-use crate::limits::OPS_MAX;
+use crate::limits::{OPS_MAX, SHORT_READ_BYTES_MAX};
 use crate::reactor::Reactor;
 use std::future::Future;
 use std::io;
@@ -60,6 +60,10 @@ impl Op {
             _ => None,
         }
     }
+
+    fn is_short_read(&self) -> bool {
+        matches!(self, Op::Read { buf, .. } if buf.len() <= SHORT_READ_BYTES_MAX)
+    }
 }
 
 enum State {
@@ -84,6 +88,8 @@ pub(crate) struct Ops {
     full: Vec<Waker>,
     /// Memory of operations that nobody waited for.
     left: Vec<Vec<u8>>,
+    /// Short reads that have not completed.
+    short_reads: usize,
 }
 
 fn split(token: Token) -> (usize, u32) {
@@ -106,6 +112,7 @@ impl Ops {
         let kept = &mut self.slots[slot as usize];
         assert!(matches!(kept.state, State::Free) && kept.op.is_none());
         kept.generation = kept.generation.wrapping_add(1);
+        self.short_reads += usize::from(op.is_short_read());
         kept.state = State::Waiting(Some(waker.clone()));
         kept.op = Some(op);
         Ok(Token(u64::from(kept.generation) << 32 | u64::from(slot)))
@@ -143,6 +150,7 @@ impl Ops {
     pub(crate) fn complete(&mut self, token: Token, result: io::Result<u64>) -> Option<SocketId> {
         let (slot, generation) = split(token);
         assert_eq!(self.slots[slot].generation, generation, "completion of an operation not in flight");
+        self.short_reads -= usize::from(self.slots[slot].op.as_ref().is_some_and(Op::is_short_read));
         match std::mem::replace(&mut self.slots[slot].state, State::Done(result)) {
             State::Waiting(waker) => waker.expect("a waiting operation has a waker").wake(),
             State::Abandoned => {
@@ -184,6 +192,11 @@ impl Ops {
             }
             State::Free | State::Abandoned => panic!("operation abandoned after its end"),
         }
+    }
+
+    /// True if short reads are with the driver.
+    pub(crate) fn has_short_reads(&self) -> bool {
+        self.short_reads > 0
     }
 
     /// Operations with the driver.
