@@ -31,7 +31,8 @@ impl Default for Bulk {
 }
 
 impl Bulk {
-    /// A turn begins: what was granted in the one before is to be had again, unless short reads are under way.
+    /// A turn begins: what was granted in the one before is to be had again, unless short reads are under
+    /// way.
     pub(crate) fn begin_turn(&self, now_ns: u64, has_short_reads: bool) {
         if has_short_reads && now_ns < self.open_ns.get() + BULK_WAIT_NS_MAX {
             if self.left.free() > 0 {

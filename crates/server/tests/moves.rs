@@ -3,41 +3,15 @@
 //! In a process of its own: it counts what the allocator moves.
 
 mod common;
+#[path = "../../reactor/tests/common/counting.rs"]
+mod counting;
 
 use common::{Bench, Setup, encoded, run, show};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-/// The system's allocator, which counts.
-struct Counting;
-
-/// Bytes of long blocks that were made longer, as they were before.
-static MOVED_BYTES: AtomicUsize = AtomicUsize::new(0);
-const LONG_BLOCK_BYTES: usize = 32 << 10;
+use counting::{Counting, MOVED_BYTES};
+use std::sync::atomic::Ordering::Relaxed;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-// SAFETY: all of it is the system's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as the caller's.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        if layout.size() >= LONG_BLOCK_BYTES && bytes > layout.size() {
-            MOVED_BYTES.fetch_add(layout.size(), Relaxed);
-        }
-        // SAFETY: as the caller's.
-        unsafe { System.realloc(block, layout, bytes) }
-    }
-}
 
 /// Sends the beginning of a command in packets, and tells what was moved meanwhile.
 async fn moved_by(bench: &Bench, mut command: Vec<u8>) -> usize {

@@ -95,8 +95,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
             break;
         }
     }
-    connection.core.reactor.discard(input.received.drain(0).0);
-    drop(input);
+    input.discard(&connection);
     connection.turn.take();
     connection.core.leave_headroom(connection.id);
     connection.received_bytes.set(0);
@@ -283,6 +282,12 @@ impl Input {
         self.received.put(buffer.to_vec());
         connection.core.reactor.discard(buffer);
         self.count(connection);
+    }
+
+    /// Nothing more is read.
+    fn discard(mut self, connection: &Connection) {
+        let all = self.received.bytes().len();
+        connection.core.reactor.discard(self.received.drain(all).0);
     }
 
     /// Drops what is parsed and gives the buffer, with room for so many bytes if it is a long one.
