@@ -6,53 +6,116 @@
 //! Invariants:
 //! * one turn grants at most [`BULK_BYTES_PER_TURN`], so short requests wait for that much copying and not
 //!   for as much as there are long values under way; who asks for more has a turn to itself;
-//! * while short reads are with the drive nothing is granted, for [`BULK_WAIT_NS_MAX`] at most after what was
-//!   granted last: the turns that a short request still needs have no copying in them;
-//! * shares are granted in the order in which they were asked for.
+//! * a turn that begins while short reads are with the drive grants no receive, unless [`BULK_WAIT_NS_MAX`]
+//!   have gone by since one did: the turns that a short request still needs have no such copying in them;
+//! * receives are granted in the order in which they were asked for, and so are sends;
+//! * a share that was granted stays granted, however late its task is polled.
 
 use crate::limits::{BULK_BYTES_PER_TURN, BULK_WAIT_NS_MAX};
-use crate::sync::{Permit, Permits};
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
 
-/// The bytes that are left of this turn, and the shares that are not.
-pub(crate) struct Bulk {
-    left: Rc<Permits>,
-    granted: RefCell<Vec<Permit>>,
-    /// When the turn began that grants, or the first of those that do not.
-    open_ns: Cell<u64>,
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Receive,
+    Send,
 }
 
-impl Default for Bulk {
-    fn default() -> Bulk {
-        let left = Permits::new(BULK_BYTES_PER_TURN);
-        Bulk { left, granted: RefCell::default(), open_ns: Cell::new(0) }
-    }
+/// Who waits for a share, or has one and does not know yet.
+struct Waiting {
+    ticket: u64,
+    way: Way,
+    bytes: usize,
+    granted: bool,
+    waker: Waker,
+}
+
+/// What is left of this turn, and who waits for the next.
+#[derive(Default)]
+pub(crate) struct Bulk {
+    left: Cell<usize>,
+    /// This turn grants receives.
+    receives: Cell<bool>,
+    /// When the last turn began that did.
+    received_ns: Cell<u64>,
+    waiting: RefCell<VecDeque<Waiting>>,
+    next_ticket: Cell<u64>,
 }
 
 impl Bulk {
-    /// A turn begins: what was granted in the one before is to be had again, unless short reads are under
-    /// way.
+    /// A turn begins: who waits is granted what it has room for.
     pub(crate) fn begin_turn(&self, now_ns: u64, has_short_reads: bool) {
-        if has_short_reads && now_ns < self.open_ns.get() + BULK_WAIT_NS_MAX {
-            if self.left.free() > 0 {
-                self.granted.borrow_mut().push(self.left.take_free());
-            }
-            return;
+        let receives = !has_short_reads || now_ns >= self.received_ns.get() + BULK_WAIT_NS_MAX;
+        self.left.set(BULK_BYTES_PER_TURN);
+        self.receives.set(receives);
+        if receives {
+            self.received_ns.set(now_ns);
         }
-        self.open_ns.set(now_ns);
-        self.granted.borrow_mut().clear();
+        let mut waiting = self.waiting.borrow_mut();
+        for one in waiting.iter_mut().filter(|one| !one.granted && self.grants(one.way)) {
+            if !self.take(one.bytes) {
+                return;
+            }
+            one.granted = true;
+            one.waker.wake_by_ref();
+        }
     }
 
-    /// When shares are granted again whatever is under way, if anybody waits for one.
+    /// When receives are granted again whatever is under way, if any waits for that.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        self.left.has_waiting().then(|| self.open_ns.get() + BULK_WAIT_NS_MAX)
+        let waits = |one: &Waiting| one.way == Way::Receive && !one.granted;
+        let any_waits = self.waiting.borrow().iter().any(waits);
+        any_waits.then(|| self.received_ns.get() + BULK_WAIT_NS_MAX)
+    }
+
+    fn grants(&self, way: Way) -> bool {
+        way == Way::Send || self.receives.get()
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let left = self.left.get().checked_sub(bytes);
+        self.left.set(left.unwrap_or(self.left.get()));
+        left.is_some()
     }
 
     /// Waits for a share of so many bytes.
-    pub(crate) async fn share(&self, bytes: usize) {
-        let share = self.left.acquire(bytes.min(BULK_BYTES_PER_TURN)).await;
-        self.granted.borrow_mut().push(share);
+    pub(crate) async fn share(&self, way: Way, bytes: usize) {
+        let bytes = bytes.min(BULK_BYTES_PER_TURN);
+        let is_first = !self.waiting.borrow().iter().any(|one| !one.granted && self.grants(one.way));
+        if is_first && self.grants(way) && self.take(bytes) {
+            return;
+        }
+        let ticket = self.next_ticket.replace(self.next_ticket.get() + 1);
+        let queued = Queued { bulk: self, ticket };
+        poll_fn(|cx| {
+            let mut waiting = self.waiting.borrow_mut();
+            match waiting.iter_mut().find(|one| one.ticket == ticket) {
+                Some(one) if one.granted => return Poll::Ready(()),
+                Some(one) => one.waker.clone_from(cx.waker()),
+                None => {
+                    let waker = cx.waker().clone();
+                    waiting.push_back(Waiting { ticket, way, bytes, granted: false, waker });
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        drop(queued);
+    }
+}
+
+/// A place among those who wait; dropping it gives it up.
+struct Queued<'a> {
+    bulk: &'a Bulk,
+    ticket: u64,
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.bulk.waiting.borrow_mut().retain(|one| one.ticket != self.ticket);
     }
 }
 
@@ -60,7 +123,7 @@ impl Bulk {
 mod tests {
     use super::*;
     use std::pin::{Pin, pin};
-    use std::task::{Context, Waker};
+    use std::task::Context;
 
     fn is_granted(share: Pin<&mut impl Future<Output = ()>>) -> bool {
         share.poll(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -69,43 +132,65 @@ mod tests {
     #[test]
     fn a_turn_grants_so_many_bytes_in_order() {
         let bulk = Bulk::default();
-        let half = BULK_BYTES_PER_TURN / 2;
-        assert!(is_granted(pin!(bulk.share(half))) && is_granted(pin!(bulk.share(half))));
-        let (mut third, mut fourth) = (pin!(bulk.share(2 * half)), pin!(bulk.share(1)));
-        assert!(!is_granted(third.as_mut()) && !is_granted(fourth.as_mut()));
         bulk.begin_turn(0, false);
+        let half = BULK_BYTES_PER_TURN / 2;
+        assert!(
+            is_granted(pin!(bulk.share(Way::Send, half))) && is_granted(pin!(bulk.share(Way::Receive, half)))
+        );
+        let (mut third, mut fourth) = (pin!(bulk.share(Way::Send, 2 * half)), pin!(bulk.share(Way::Send, 1)));
+        assert!(!is_granted(third.as_mut()) && !is_granted(fourth.as_mut()));
+        bulk.begin_turn(1, false);
         assert!(!is_granted(fourth.as_mut()), "it came later");
         assert!(is_granted(third.as_mut()) && !is_granted(fourth.as_mut()), "nothing is left");
-        bulk.begin_turn(0, false);
+        bulk.begin_turn(2, false);
         assert!(is_granted(fourth.as_mut()));
     }
 
     #[test]
     fn a_share_larger_than_a_turn_has_one_to_itself_and_one_given_up_holds_up_none() {
         let bulk = Bulk::default();
-        assert!(is_granted(pin!(bulk.share(2 * BULK_BYTES_PER_TURN))));
-        let (mut gone, mut next) = (Box::pin(bulk.share(BULK_BYTES_PER_TURN)), pin!(bulk.share(1)));
+        bulk.begin_turn(0, false);
+        assert!(is_granted(pin!(bulk.share(Way::Send, 2 * BULK_BYTES_PER_TURN))));
+        let mut gone = Box::pin(bulk.share(Way::Send, BULK_BYTES_PER_TURN));
+        let mut next = pin!(bulk.share(Way::Send, 1));
         assert!(!is_granted(gone.as_mut()) && !is_granted(next.as_mut()));
         drop(gone);
-        bulk.begin_turn(0, false);
+        bulk.begin_turn(1, false);
         assert!(is_granted(next.as_mut()));
     }
 
     #[test]
-    fn nothing_is_granted_beside_short_reads_but_for_so_long() {
+    fn no_receive_is_granted_beside_short_reads_but_for_so_long() {
         let bulk = Bulk::default();
         bulk.begin_turn(1000, true);
-        let mut share = pin!(bulk.share(1));
-        assert!(!is_granted(share.as_mut()));
+        let (mut receive, mut send) = (pin!(bulk.share(Way::Receive, 1)), pin!(bulk.share(Way::Send, 1)));
+        assert!(!is_granted(receive.as_mut()) && is_granted(send.as_mut()));
         let until_ns = bulk.deadline_ns().expect("somebody waits");
         bulk.begin_turn(until_ns - 1, true);
-        assert!(!is_granted(share.as_mut()));
+        assert!(!is_granted(receive.as_mut()));
         bulk.begin_turn(until_ns, true);
-        assert!(is_granted(share.as_mut()) && bulk.deadline_ns().is_none());
+        assert!(is_granted(receive.as_mut()) && bulk.deadline_ns().is_none());
         bulk.begin_turn(until_ns + 1, true);
-        let mut share = pin!(bulk.share(1));
-        assert!(!is_granted(share.as_mut()), "it has been granted just now");
+        let mut receive = pin!(bulk.share(Way::Receive, 1));
+        assert!(!is_granted(receive.as_mut()), "one has been granted just now");
         bulk.begin_turn(until_ns + 2, false);
-        assert!(is_granted(share), "the reads have come");
+        assert!(is_granted(receive), "the reads have come");
+    }
+
+    /// A busy core polls who was granted a share some turns later: it had been taken away meanwhile, again
+    /// and again (found by a reader).
+    #[test]
+    fn a_share_that_was_granted_stays_granted() {
+        let bulk = Bulk::default();
+        bulk.begin_turn(1000, true);
+        let shares = [(); 2].map(|()| Box::pin(bulk.share(Way::Receive, 1000)));
+        let mut shares = shares.map(|mut share| {
+            assert!(!is_granted(share.as_mut()));
+            share
+        });
+        let open_ns = bulk.deadline_ns().expect("somebody waits");
+        bulk.begin_turn(open_ns, true);
+        bulk.begin_turn(open_ns + 1, true);
+        assert!(shares.iter_mut().all(|share| is_granted(share.as_mut())), "both, by one turn");
     }
 }

@@ -33,11 +33,12 @@ pub const SEND_BYTES_MAX: usize = 128 << 10;
 /// Bytes that one turn copies for long values, of all sockets together: some tens of microseconds.
 pub const BULK_BYTES_PER_TURN: usize = 128 << 10;
 
-/// Long values wait for so long at most while short reads are with the drive: about twice what one takes.
+/// Receives of long values wait for so long at most while short reads are with the drive: about twice what
+/// one takes.
 pub const BULK_WAIT_NS_MAX: u64 = 250_000;
 
-/// Bytes of a read that is short.
-pub const SHORT_READ_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a read that is short: its reply is, too.
+pub const SHORT_READ_BYTES_MAX: usize = 32 << 10;
 
 /// Commands of the control thread that one core can have waiting.
 pub const CONTROL_MESSAGES_MAX: usize = 64;

@@ -3,8 +3,8 @@
 //! Role: the allocator of the binary. Place on the path: below everything. mimalloc keeps what was freed for
 //! a second, and until somebody allocates again: a server whose clients sent long commands and were cut took
 //! two to three times what clients may hold, and stayed there while it was idle. To keep nothing costs a
-//! durable SET of 1 KiB a fifth more processor time; so that is done for long blocks alone, which few
-//! operations have.
+//! durable SET of 1 KiB a fifth more processor time; so that is done for long blocks alone, and for those that
+//! are discarded, which few operations have.
 //!
 //! Never: a block that is in use is touched.
 
@@ -19,7 +19,7 @@ const LONG_BLOCK_BYTES: usize = 4 << 20;
 /// mimalloc, which gives long blocks back when they are freed.
 pub struct Allocator;
 
-// SAFETY: all of it is mimalloc's; a block's pages are given up only when it is freed.
+// SAFETY: all of it is mimalloc's; a block's pages are given up only when it is freed, or nothing is in it.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// The pages of a range of what an empty vector has room for become the system's.
+/// The pages of a range of what an empty vector has room for become the system's, before it is freed.
 pub(crate) fn give_back_spare(block: &mut Vec<u8>, range: Range<usize>) {
     let spare = &mut block.spare_capacity_mut()[range];
     // SAFETY: nothing is there, and nobody else has it.

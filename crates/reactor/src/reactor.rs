@@ -7,7 +7,7 @@
 //! again; a core sleeps only after it has spun in vain for as long as its driver says, and a sleeping
 //! core has no ready task, no due timer and no unread message.
 
-use crate::bulk::Bulk;
+use crate::bulk::{Bulk, Way};
 use crate::driver::Driver;
 use crate::driver::wake::WakeCell;
 use crate::executor::{self, Executor};
@@ -157,16 +157,22 @@ impl Reactor {
         executor::yield_now().await;
     }
 
-    /// Waits until this turn, or a later one, has room for copying so many bytes of a long value: asked for
-    /// before a long receive or send, so that short requests never wait for many of them. While short reads
-    /// are with the drive, a quarter of a millisecond goes by without any.
-    pub async fn share_of_turn(&self, bytes: usize) {
-        self.0.bulk.share(bytes).await;
+    /// Waits until this turn, or a later one, has room for receiving so many bytes of a long value: asked for
+    /// before a long receive, so that short requests never wait for many of them. While short reads are with
+    /// the drive, a quarter of a millisecond goes by without any.
+    pub async fn share_to_receive(&self, bytes: usize) {
+        self.0.bulk.share(Way::Receive, bytes).await;
     }
 
-    /// Gives a block of memory back, a slice each turn if it is long: at once others would wait for that.
-    pub fn discard(&self, block: Vec<u8>) {
-        self.0.remains.borrow_mut().discard(block);
+    /// The same before a long send, which waits for no reads.
+    pub async fn share_to_send(&self, bytes: usize) {
+        self.0.bulk.share(Way::Send, bytes).await;
+    }
+
+    /// Gives a block of memory back of which so many bytes were used, a slice each turn if they are many: at
+    /// once others would wait for that.
+    pub fn discard(&self, block: Vec<u8>, used: usize) {
+        self.0.remains.borrow_mut().discard(block, used);
     }
 
     /// Registers a function that looks for work once a turn and says whether it found some.
@@ -210,7 +216,8 @@ impl Reactor {
     fn give_back_slice(&self) -> bool {
         let mut remains = self.0.remains.borrow_mut();
         while let Some(block) = self.0.ops.borrow_mut().take_left() {
-            remains.discard(block);
+            let used = block.len();
+            remains.discard(block, used);
         }
         remains.give_back_slice()
     }

@@ -174,16 +174,6 @@ impl Permits {
         Permit { permits: self.clone(), count }
     }
 
-    /// Takes all that are free, before who waits.
-    pub(crate) fn take_free(self: &Rc<Self>) -> Permit {
-        Permit { permits: self.clone(), count: self.free.replace(0) }
-    }
-
-    /// True if anybody waits.
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.waiting.borrow().is_empty()
-    }
-
     fn wake_first(&self) {
         let mut waiting = self.waiting.borrow_mut();
         if let Some((_, count, waker)) = waiting.front_mut()

@@ -278,20 +278,20 @@ impl Input {
         }
         let (buffer, _) = self.received.drain(self.start);
         (self.start, self.ahead) = (0, 0);
-        self.touched_bytes = buffer.len();
+        let used = std::mem::replace(&mut self.touched_bytes, buffer.len());
         self.received.put(buffer.to_vec());
-        connection.core.reactor.discard(buffer);
+        connection.core.reactor.discard(buffer, used);
         self.count(connection);
     }
 
     /// Nothing more is read.
     fn discard(mut self, connection: &Connection) {
         let all = self.received.bytes().len();
-        connection.core.reactor.discard(self.received.drain(all).0);
+        connection.core.reactor.discard(self.received.drain(all).0, self.touched_bytes);
     }
 
     /// Drops what is parsed and gives the buffer, with room for so many bytes if it is a long one.
-    fn make_room(&mut self, bytes_max: usize) -> Vec<u8> {
+    fn make_room(&mut self, connection: &Connection, bytes_max: usize) -> Vec<u8> {
         let (mut buffer, is_other) = self.received.drain(self.start);
         (self.start, self.ahead) = (0, 0);
         let left = buffer.len();
@@ -303,8 +303,9 @@ impl Input {
         let is_long = self.command_bytes >= LONG_COMMAND_BYTES;
         let kept = if is_long { 2 * RECEIVE_BYTES_MAX } else { BUFFER_BYTES_KEPT };
         if taken > kept && left <= RECEIVE_BYTES {
-            buffer = buffer.to_vec();
-            self.touched_bytes = left;
+            let used = std::mem::replace(&mut self.touched_bytes, left);
+            let short = buffer.to_vec();
+            connection.core.reactor.discard(std::mem::replace(&mut buffer, short), used);
         }
         if left + bytes_max > GROWING_BYTES_MAX {
             // Where so much address space is not to be had, it grows as it is filled.
@@ -344,14 +345,14 @@ impl Input {
     /// Receives more; false at the end of the stream.
     pub(super) async fn receive(&mut self, connection: &Connection, wanted: usize) -> bool {
         let bytes_max = self.likely_bytes(connection, wanted);
-        let buffer = self.make_room(bytes_max);
+        let buffer = self.make_room(connection, bytes_max);
         let before = buffer.len();
         if bytes_max >= RECEIVE_DIRECT_BYTES_MIN {
             self.touched_bytes = self.touched_bytes.max(before + bytes_max);
         }
         self.count(connection);
         if wanted >= SHARED_TRANSFER_BYTES_MIN {
-            connection.core.reactor.share_of_turn(bytes_max).await;
+            connection.core.reactor.share_to_receive(bytes_max).await;
         }
         let come = self.backlog.append(connection, buffer, bytes_max).await;
         let Some((buffer, goes_on)) = come else { return false };
@@ -375,9 +376,14 @@ impl Input {
         let bytes_max = (length - argument.len()).min(RECEIVE_BYTES_MAX);
         // What comes behind it belongs to the next argument, and is copied if it is received here.
         self.filled_bytes = 0;
-        connection.core.reactor.share_of_turn(bytes_max).await;
+        connection.core.reactor.share_to_receive(bytes_max).await;
         let (argument, goes_on) = self.backlog.append(connection, argument, bytes_max).await?;
-        goes_on.then_some(argument)
+        if goes_on {
+            return Some(argument);
+        }
+        let used = argument.len();
+        connection.core.reactor.discard(argument, used);
+        None
     }
 }
 

@@ -161,24 +161,45 @@ impl Drop for Held<'_> {
 /// The arguments that have come of a command that is not begun.
 struct Begun<'a> {
     args: Vec<Vec<u8>>,
-    /// What the long ones hold, and the next may come to hold.
+    /// What they hold, and the next may come to hold.
     held: Held<'a>,
 }
 
-impl Begun<'_> {
+impl<'a> Begun<'a> {
+    fn new(connection: &'a Connection, args: Vec<Vec<u8>>) -> Begun<'a> {
+        let mut begun = Begun { args, held: Held { connection, bytes: 0 } };
+        begun.count(0);
+        begun
+    }
+
+    /// Those from here on have come.
+    fn count(&mut self, from: usize) {
+        let bytes: usize = self.args[from..].iter().map(|arg| size_of::<Vec<u8>>() + arg.len()).sum();
+        self.held.set(self.held.bytes + bytes);
+    }
+
     /// It will not be run: only its name is needed.
     fn forget(&mut self) {
         self.held.set(0);
-        let reactor = &self.held.connection.core.reactor;
-        self.args.drain(1.min(self.args.len())..).for_each(|arg| reactor.discard(arg));
+        self.discard(1);
+    }
+
+    fn discard(&mut self, from: usize) {
+        let from = from.min(self.args.len());
+        self.args.drain(from..).for_each(|arg| discard(self.held.connection, arg));
     }
 }
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        let reactor = &self.held.connection.core.reactor;
-        self.args.drain(..).for_each(|arg| reactor.discard(arg));
+        self.discard(0);
     }
+}
+
+/// Gives an argument back, slowly if it is long.
+fn discard(connection: &Connection, argument: Vec<u8>) {
+    let used = argument.len();
+    connection.core.reactor.discard(argument, used);
 }
 
 /// Receives the rest of a command that has long arguments, and begins it. `None` if the connection
@@ -191,7 +212,7 @@ pub(super) async fn receive(
     let name = head.args.first().cloned().unwrap_or_default();
     connection.wait_while_paused(Some(&name)).await;
     let is_value = command::takes_upload(connection, &name, head.index) && head.args.len() == 2;
-    let mut begun = Begun { args: head.args, held: Held { connection, bytes: 0 } };
+    let mut begun = Begun::new(connection, head.args);
     let mut fate = if is_value {
         let fate = upload(input, connection, &begun.args[1], head.length).await?;
         begun.args.push(Vec::new());
@@ -201,7 +222,14 @@ pub(super) async fn receive(
     };
     loop {
         input.parser.resume_after_large();
-        match rest(input, connection, &mut begun.args).await? {
+        let known = begun.args.len();
+        let next = rest(input, connection, &mut begun.args).await?;
+        if matches!(fate, Fate::TooLong) {
+            begun.forget();
+        } else {
+            begun.count(known);
+        }
+        match next {
             Rest::Whole => break,
             Rest::Large(length) if matches!(fate, Fate::Kept) => {
                 fate = keep(input, &mut begun, length).await?;
@@ -231,9 +259,9 @@ pub(super) async fn receive(
         Fate::Failed(reply) => (Some(command::slot_of(index)), Run::Now(reply)),
         Fate::Kept => {
             let whole = OwnedArgs::new(args.iter().map(Vec::as_slice));
-            let begun = command::begin(connection, &whole.args());
-            connection.core.reactor.discard(whole.into_bytes());
-            begun
+            let started = command::begin(connection, &whole.args());
+            discard(connection, whole.into_bytes());
+            started
         }
         Fate::Uploaded(upload) => {
             connection.runs(command::slot_of(index));
@@ -270,6 +298,7 @@ async fn keep(input: &mut Input, begun: &mut Begun<'_>, length: usize) -> Option
         let room = if bytes.is_empty() { next } else { length };
         let _ = bytes.try_reserve_exact(room - bytes.len());
         if !connection.wait_for_turn(kept + next).await {
+            discard(connection, bytes);
             return None;
         }
         begun.held.set(kept + next);
@@ -399,6 +428,7 @@ async fn some(
             return input.receive_into(connection, bytes, most).await;
         }
         if !input.receive(connection, length - bytes.len()).await {
+            discard(connection, bytes);
             return None;
         }
     }

@@ -83,7 +83,7 @@ impl Connection {
         self.sending_bytes.set(out.len());
         self.room.wake_all();
         if out.len() >= SHARED_TRANSFER_BYTES_MIN {
-            self.core.reactor.share_of_turn(out.len()).await;
+            self.core.reactor.share_to_send(out.len()).await;
         }
         let (sent, mut buffer) = self.stream.send(std::mem::take(out)).await;
         let counters = self.core.shared.core(self.core.reactor.core());
