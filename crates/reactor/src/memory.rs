@@ -3,8 +3,8 @@
 //! Role: the allocator of the binary. Place on the path: below everything. mimalloc keeps what was freed for
 //! a second, and until somebody allocates again: a server whose clients sent long commands and were cut took
 //! two to three times what clients may hold, and stayed there while it was idle. To keep nothing costs a
-//! durable SET of 1 KiB a fifth more processor time; so that is done for long blocks alone, and for those that
-//! are discarded, which few operations have.
+//! durable SET of 1 KiB a fifth more processor time; so that is done for long blocks alone, and for those
+//! that are discarded, which few operations have.
 //!
 //! Never: a block that is in use is touched.
 
