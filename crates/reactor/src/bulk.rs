@@ -49,12 +49,14 @@ impl Bulk {
     /// A turn begins: who waits is granted what it has room for.
     pub(crate) fn begin_turn(&self, now_ns: u64, has_short_reads: bool) {
         let receives = !has_short_reads || now_ns >= self.received_ns.get() + BULK_WAIT_NS_MAX;
-        self.left.set(BULK_BYTES_PER_TURN);
+        let mut waiting = self.waiting.borrow_mut();
+        // Those that do not know of theirs yet may come to it in this turn.
+        let granted: usize = waiting.iter().filter(|one| one.granted).map(|one| one.bytes).sum();
+        self.left.set(BULK_BYTES_PER_TURN.saturating_sub(granted));
         self.receives.set(receives);
         if receives {
             self.received_ns.set(now_ns);
         }
-        let mut waiting = self.waiting.borrow_mut();
         for one in waiting.iter_mut().filter(|one| !one.granted && self.grants(one.way)) {
             if !self.take(one.bytes) {
                 return;
@@ -191,6 +193,9 @@ mod tests {
         let open_ns = bulk.deadline_ns().expect("somebody waits");
         bulk.begin_turn(open_ns, true);
         bulk.begin_turn(open_ns + 1, true);
+        let rest = BULK_BYTES_PER_TURN - 2 * 1000;
+        assert!(!is_granted(pin!(bulk.share(Way::Send, rest + 1))), "theirs is not granted twice");
+        assert!(is_granted(pin!(bulk.share(Way::Send, rest))));
         assert!(shares.iter_mut().all(|share| is_granted(share.as_mut())), "both, by one turn");
     }
 }

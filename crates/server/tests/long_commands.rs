@@ -144,6 +144,20 @@ fn what_has_come_of_a_command_that_is_too_long_is_forgotten() {
     }
 }
 
+/// What came behind its long arguments had no limit at all (found by a reader).
+#[test]
+fn short_arguments_make_a_command_too_long_as_long_ones_do() {
+    run(setup(), |bench| async move {
+        let (long, short) = ("v".repeat(11 << 20), "v".repeat(60_000));
+        for (shorts, answer) in [(10, "+OK"), (30, "-ERR argument is too long")] {
+            let command = [&["MSET", "a", &long][..], &["k", &short].repeat(shorts)].concat();
+            let mut client = sends(&bench, encoded(&command)).await;
+            assert_eq!(show(&client.next().await.unwrap()), answer);
+            client.expect("PING", "+PONG").await;
+        }
+    });
+}
+
 /// Nobody counted the short ones between long ones (found by a reader).
 #[test]
 fn short_arguments_between_long_ones_count_as_held() {

@@ -145,7 +145,11 @@ impl Backlog {
         if self.bytes == 0
             && let Some(coming) = &mut self.coming
         {
-            let come = rest(connection, coming).await?;
+            let Some(come) = rest(connection, coming).await else {
+                let used = buffer.len();
+                connection.core.reactor.discard(buffer, used);
+                return None;
+            };
             self.coming = None;
             self.put(come);
         }

@@ -273,6 +273,11 @@ impl Input {
         if let Some(turn) = connection.turn.take() {
             turn.complete();
         }
+        self.shrink(connection);
+    }
+
+    /// What is parsed stands elsewhere: its memory is given back where it was long.
+    pub(super) fn shrink(&mut self, connection: &Connection) {
         if !self.is_to_let_go() {
             return;
         }

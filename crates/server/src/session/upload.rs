@@ -145,11 +145,6 @@ impl Held<'_> {
     fn set(&mut self, bytes: usize) {
         self.connection.hold_instead(std::mem::replace(&mut self.bytes, bytes), bytes);
     }
-
-    /// True if so many more are not too much.
-    fn fits(&self, bytes: usize) -> bool {
-        self.bytes + bytes <= self.connection.core.shared.settings.budget.command_bytes_max()
-    }
 }
 
 impl Drop for Held<'_> {
@@ -161,26 +156,36 @@ impl Drop for Held<'_> {
 /// The arguments that have come of a command that is not begun.
 struct Begun<'a> {
     args: Vec<Vec<u8>>,
+    /// Their bytes.
+    bytes: usize,
     /// What they hold, and the next may come to hold.
     held: Held<'a>,
 }
 
 impl<'a> Begun<'a> {
     fn new(connection: &'a Connection, args: Vec<Vec<u8>>) -> Begun<'a> {
-        let mut begun = Begun { args, held: Held { connection, bytes: 0 } };
+        let mut begun = Begun { args, bytes: 0, held: Held { connection, bytes: 0 } };
         begun.count(0);
         begun
     }
 
     /// Those from here on have come.
     fn count(&mut self, from: usize) {
-        let bytes: usize = self.args[from..].iter().map(|arg| size_of::<Vec<u8>>() + arg.len()).sum();
-        self.held.set(self.held.bytes + bytes);
+        let come = &self.args[from..];
+        let bytes: usize = come.iter().map(Vec::len).sum();
+        self.bytes += bytes;
+        self.held.set(self.held.bytes + size_of_val(come) + bytes);
     }
 
-    /// It will not be run: only its name is needed.
+    /// True if so many more are not too much.
+    fn fits(&self, bytes: usize) -> bool {
+        self.bytes + bytes <= self.held.connection.core.shared.settings.budget.command_bytes_max()
+    }
+
+    /// It will not be run: its name is all that is needed to say so.
     fn forget(&mut self) {
         self.held.set(0);
+        self.bytes = 0;
         self.discard(1);
     }
 
@@ -210,9 +215,10 @@ pub(super) async fn receive(
     head: Head,
 ) -> Option<(Option<Account>, Run)> {
     let name = head.args.first().cloned().unwrap_or_default();
-    connection.wait_while_paused(Some(&name)).await;
-    let is_value = command::takes_upload(connection, &name, head.index) && head.args.len() == 2;
     let mut begun = Begun::new(connection, head.args);
+    input.shrink(connection);
+    connection.wait_while_paused(Some(&name)).await;
+    let is_value = command::takes_upload(connection, &name, head.index) && begun.args.len() == 2;
     let mut fate = if is_value {
         let fate = upload(input, connection, &begun.args[1], head.length).await?;
         begun.args.push(Vec::new());
@@ -224,10 +230,13 @@ pub(super) async fn receive(
         input.parser.resume_after_large();
         let known = begun.args.len();
         let next = rest(input, connection, &mut begun.args).await?;
+        begun.count(known);
+        input.shrink(connection);
+        if matches!(fate, Fate::Kept) && !begun.fits(0) {
+            fate = Fate::TooLong;
+        }
         if matches!(fate, Fate::TooLong) {
             begun.forget();
-        } else {
-            begun.count(known);
         }
         match next {
             Rest::Whole => break,
@@ -235,9 +244,10 @@ pub(super) async fn receive(
                 fate = keep(input, &mut begun, length).await?;
             }
             Rest::Large(length) => {
+                begun.forget();
+                fate = Fate::TooLong;
                 skip(input, connection, length).await?;
                 begun.args.push(Vec::new());
-                fate = Fate::TooLong;
             }
             Rest::Broken => return None,
         }
@@ -284,7 +294,7 @@ pub(super) async fn receive(
 /// Receives a long argument into memory, or drops it and what came before it.
 async fn keep(input: &mut Input, begun: &mut Begun<'_>, length: usize) -> Option<Fate> {
     let connection = begun.held.connection;
-    if !connection.authenticated.get() || !begun.held.fits(length) {
+    if !connection.authenticated.get() || !begun.fits(length) {
         begun.forget();
         skip(input, connection, length).await?;
         begun.args.push(Vec::new());
@@ -305,6 +315,7 @@ async fn keep(input: &mut Input, begun: &mut Begun<'_>, length: usize) -> Option
         bytes = some(input, connection, bytes, next, length).await?;
         begun.held.set(kept + bytes.len());
     }
+    begun.bytes += bytes.len();
     begun.args.push(bytes);
     Some(Fate::Kept)
 }
