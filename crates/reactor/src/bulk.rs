@@ -37,6 +37,8 @@ struct Waiting {
 #[derive(Default)]
 pub(crate) struct Bulk {
     left: Cell<usize>,
+    /// What was granted to those who do not know yet.
+    granted: Cell<usize>,
     /// This turn grants receives.
     receives: Cell<bool>,
     /// When the last turn began that did.
@@ -49,19 +51,19 @@ impl Bulk {
     /// A turn begins: who waits is granted what it has room for.
     pub(crate) fn begin_turn(&self, now_ns: u64, has_short_reads: bool) {
         let receives = !has_short_reads || now_ns >= self.received_ns.get() + BULK_WAIT_NS_MAX;
-        let mut waiting = self.waiting.borrow_mut();
         // Those that do not know of theirs yet may come to it in this turn.
-        let granted: usize = waiting.iter().filter(|one| one.granted).map(|one| one.bytes).sum();
-        self.left.set(BULK_BYTES_PER_TURN.saturating_sub(granted));
+        self.left.set(BULK_BYTES_PER_TURN - self.granted.get());
         self.receives.set(receives);
         if receives {
             self.received_ns.set(now_ns);
         }
+        let mut waiting = self.waiting.borrow_mut();
         for one in waiting.iter_mut().filter(|one| !one.granted && self.grants(one.way)) {
             if !self.take(one.bytes) {
                 return;
             }
             one.granted = true;
+            self.granted.set(self.granted.get() + one.bytes);
             one.waker.wake_by_ref();
         }
     }
@@ -91,7 +93,7 @@ impl Bulk {
             return;
         }
         let ticket = self.next_ticket.replace(self.next_ticket.get() + 1);
-        let queued = Queued { bulk: self, ticket };
+        let _place = Place { bulk: self, ticket };
         poll_fn(|cx| {
             let mut waiting = self.waiting.borrow_mut();
             match waiting.iter_mut().find(|one| one.ticket == ticket) {
@@ -105,19 +107,22 @@ impl Bulk {
             Poll::Pending
         })
         .await;
-        drop(queued);
     }
 }
 
 /// A place among those who wait; dropping it gives it up.
-struct Queued<'a> {
+struct Place<'a> {
     bulk: &'a Bulk,
     ticket: u64,
 }
 
-impl Drop for Queued<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.bulk.waiting.borrow_mut().retain(|one| one.ticket != self.ticket);
+        let mut waiting = self.bulk.waiting.borrow_mut();
+        let place = waiting.iter().position(|one| one.ticket == self.ticket);
+        // It was not polled if it has none.
+        let left = place.and_then(|place| waiting.remove(place)).filter(|one| one.granted);
+        self.bulk.granted.set(self.bulk.granted.get() - left.map_or(0, |one| one.bytes));
     }
 }
 

@@ -75,7 +75,7 @@ pub const GROWING_BYTES_MAX: usize = 1 << 20;
 /// Capacity that a connection's buffers keep while it is idle.
 pub const BUFFER_BYTES_KEPT: usize = 32 << 10;
 
-/// Bytes of one command, values above a record's limit excluded; `--memory` may allow less.
+/// Bytes of one command, a value that goes to its device part by part excluded; `--memory` may allow less.
 pub const QUERY_BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes that all connections of one core hold: commands being received and under way, replies that

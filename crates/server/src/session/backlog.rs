@@ -146,8 +146,7 @@ impl Backlog {
             && let Some(coming) = &mut self.coming
         {
             let Some(come) = rest(connection, coming).await else {
-                let used = buffer.len();
-                connection.core.reactor.discard(buffer, used);
+                connection.discard(buffer);
                 return None;
             };
             self.coming = None;

@@ -16,20 +16,24 @@ use std::pin::pin;
 impl Connection {
     /// A command under way holds so many bytes more.
     pub(crate) fn hold_more(&self, bytes: usize) {
-        self.request_bytes.set(self.request_bytes.get() + bytes);
-        self.recount();
+        self.hold_instead(0, bytes);
     }
 
     /// And so many less.
     pub(crate) fn hold_less(&self, bytes: usize) {
-        self.request_bytes.set(self.request_bytes.get() - bytes);
-        self.recount();
+        self.hold_instead(bytes, 0);
     }
 
     /// So many bytes now, where it held others before.
     pub(super) fn hold_instead(&self, before: usize, now: usize) {
         self.request_bytes.set(self.request_bytes.get() - before + now);
         self.recount();
+    }
+
+    /// Gives back what was received and is not needed, slowly if it is long.
+    pub(super) fn discard(&self, received: Vec<u8>) {
+        let used = received.len();
+        self.core.reactor.discard(received, used);
     }
 
     /// Bytes of the longest reply that is made whole.

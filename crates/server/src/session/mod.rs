@@ -18,6 +18,7 @@ mod ahead;
 mod backlog;
 mod filter;
 mod holding;
+mod long_command;
 mod modes;
 mod queue;
 mod reader;

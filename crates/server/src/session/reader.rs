@@ -5,7 +5,7 @@
 
 use super::backlog::Backlog;
 use super::received::Received;
-use super::{Account, Connection, ahead, modes, upload};
+use super::{Account, Connection, ahead, long_command, modes};
 use crate::command::{self, Run};
 use crate::core::Turn;
 use crate::limits::{
@@ -45,7 +45,7 @@ enum Parsed {
     /// A command, begun.
     Command(Option<Account>, Run),
     /// A command with an argument too long for memory.
-    Large(upload::Head),
+    Large(long_command::Head),
     /// A command of this name that waits for the end of a pause: to be parsed again.
     Held(Vec<u8>),
     /// Not the protocol.
@@ -79,7 +79,7 @@ pub(super) async fn read(connection: Rc<Connection>) {
                 connection.wait_while_paused(Some(&name)).await;
                 true
             }
-            Parsed::Large(head) => match upload::receive(&mut input, &connection, head).await {
+            Parsed::Large(head) => match long_command::receive(&mut input, &connection, head).await {
                 Some((account, run)) => {
                     input.let_go(&connection);
                     input.perform(&connection, account, run).await
@@ -230,7 +230,7 @@ impl Input {
                 });
                 Parsed::Command(account, run)
             }
-            Step::Large(large) => Parsed::Large(upload::Head::new(&large)),
+            Step::Large(large) => Parsed::Large(long_command::Head::new(&large)),
             Step::Tail(_) => unreachable!("the end of a long command is read where it began"),
             Step::Error(error) => Parsed::Broken(error),
         }
@@ -386,8 +386,7 @@ impl Input {
         if goes_on {
             return Some(argument);
         }
-        let used = argument.len();
-        connection.core.reactor.discard(argument, used);
+        connection.discard(argument);
         None
     }
 }
