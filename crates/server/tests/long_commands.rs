@@ -144,6 +144,25 @@ fn what_has_come_of_a_command_that_is_too_long_is_forgotten() {
     }
 }
 
+/// Also where its name is what is long, and where it is too long.
+#[test]
+fn a_long_command_that_is_not_known_is_refused_by_its_name() {
+    run(setup(), |bench| async move {
+        let (long, longer) = ("N".repeat(5 << 20), "v".repeat(13 << 20));
+        let name = "N".repeat(128);
+        for (words, begins_with) in [
+            (["NOSUCH", &long], "-ERR unknown command 'NOSUCH', with args beginning with: 'NNN".to_owned()),
+            (["NOSUCH", &longer], "-ERR unknown command 'NOSUCH', with args beginning with: ".to_owned()),
+            ([long.as_str(), "x"], format!("-ERR unknown command '{name}', with args beginning with: 'x' ")),
+        ] {
+            let mut client = sends(&bench, encoded(&words)).await;
+            let answer = show(&client.next().await.unwrap());
+            assert!(answer.starts_with(&begins_with), "{}", &answer[..answer.len().min(300)]);
+            client.expect("PING", "+PONG").await;
+        }
+    });
+}
+
 /// What came behind its long arguments had no limit at all (found by a reader).
 #[test]
 fn short_arguments_make_a_command_too_long_as_long_ones_do() {

@@ -155,7 +155,10 @@ async fn gather(
         fate = match (next, fate) {
             (Rest::Whole, fate) => return Some(fate),
             (Rest::Large(length), Fate::Kept) => keep(input, begun, length).await?,
-            (Rest::Large(length), _) => refuse(input, begun, length).await?,
+            (Rest::Large(length), given_up) => {
+                drop(given_up);
+                refuse(input, begun, length).await?
+            }
             (Rest::Broken, _) => return None,
         };
     }
@@ -165,8 +168,10 @@ async fn gather(
 fn begin(connection: &Rc<Connection>, begun: &mut Begun<'_>, fate: Fate) -> (Option<Account>, Run) {
     let args = &mut begun.args;
     let Some(index) = command::find(&begun.name) else {
-        let others = args.iter().skip(1).map(Vec::as_slice);
-        let views: Vec<&[u8]> = std::iter::once(begun.name.as_slice()).chain(others).collect();
+        if args.is_empty() {
+            args.push(std::mem::take(&mut begun.name));
+        }
+        let views: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         command::spoil(connection);
         return (None, Run::Now(command::unknown(&views)));
     };
