@@ -4,12 +4,14 @@
 //! them at RATE a second over 32 connections alone, for a fifth of SECONDS, and beside hostile clients:
 //! 9 800 connections that send half a command and rest, some that send a byte now and then, some that send
 //! huge commands and never end them, some that send garbage, some that ask for long values and never read,
-//! some that come and go; or only those KINDs of them. Prints percentiles of each round, what memory the
-//! process PID holds, and the ratio of the medians.
+//! some that come and go; or only those KINDs of them. Before and after these the same is read, for a fifth
+//! of SECONDS each time, beside a process that keeps their processor busy and sends nothing. Prints
+//! percentiles of each round, what memory the process PID holds, and ratios of the medians.
 //!
 //! Role: a measurement beside a running server. Never: it starts one. The hostile clients are a process of
 //! their own, which runs when nobody else wants its processor (`chrt --idle`): clients of other machines
-//! would not keep the honest ones from theirs.
+//! would not keep the honest ones from theirs. Those would not keep a processor of this machine busy either,
+//! for which a virtual machine may have to stand still: what that costs the process that sends nothing tells.
 #![allow(clippy::disallowed_methods, reason = "an example measures real time")]
 #![allow(clippy::print_stdout, reason = "an example prints its result")]
 
@@ -28,13 +30,15 @@ use std::time::Duration;
 const HALF_OPEN: usize = 9_800;
 /// Clients of each other kind.
 const CLIENTS: usize = 4;
-/// The honest clients are alone for such a part of the time: an attack is long.
-const ALONE_PART: u64 = 5;
+/// What is compared with an attack lasts such a part of its time: an attack is long.
+const CALM_PART: u64 = 5;
 /// Bytes of one write: a kernel that does not interrupt a system call lets the honest clients, which run on
 /// the same processor, wait for its end.
 const WRITE_BYTES: usize = 64 << 10;
 /// The first word of the process of the hostile clients.
 const ATTACK: &str = "--attack";
+/// The first word of the process that keeps their processor busy in their place.
+const BUSY: &str = "--busy";
 /// A value that takes many sends.
 const LONG_BYTES: usize = 10 << 20;
 
@@ -187,56 +191,115 @@ fn attack(address: &str, only: &[String]) {
     println!("{} {}", attack.made.load(Relaxed), attack.cut.load(Relaxed));
 }
 
-/// Honest load beside hostile clients; connections that those made, and that ended.
-fn attacked(address: &str, rate: u64, seconds: u64, only: &[String]) -> (Latencies, u64, u64) {
-    let itself = std::env::current_exe().expect("it was started");
-    let mut command = Command::new("chrt");
-    command.args(["--idle", "0"]).arg(itself).args([ATTACK, address]).args(only);
-    let hostile = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut hostile = hostile.expect("chrt (util-linux) is there");
-    let latencies = gets(address, rate, seconds);
-    drop(hostile.stdin.take());
-    let ended = hostile.wait_with_output().expect("the hostile clients end");
-    assert!(ended.status.success(), "a hostile client failed");
-    let told = String::from_utf8(ended.stdout).expect("numbers");
-    let mut counts = told.split_whitespace().map(|count| count.parse().expect("a number"));
-    let mut next = || counts.next().expect("two numbers");
-    (latencies, next(), next())
+/// Keeps a processor busy until the standard input ends.
+fn busy() {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        std::io::stdin().read_to_end(&mut Vec::new()).expect("the input ends");
+        stop.store(true, Relaxed);
+    });
+}
+
+/// What a run of honest load is compared by.
+struct Load<'a> {
+    address: &'a str,
+    rate: u64,
+}
+
+impl Load<'_> {
+    fn alone(&self, seconds: u64) -> Latencies {
+        gets(self.address, self.rate, seconds)
+    }
+
+    /// Beside this program with other arguments, when nobody else wants its processor; and what that prints.
+    fn beside(&self, args: &[&str], seconds: u64) -> (Latencies, String) {
+        let itself = std::env::current_exe().expect("it was started");
+        let mut command = Command::new("chrt");
+        command.args(["--idle", "0"]).arg(itself).args(args);
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut other = started.expect("chrt (util-linux) is there");
+        let latencies = self.alone(seconds);
+        drop(other.stdin.take());
+        let ended = other.wait_with_output().expect("the process ends");
+        assert!(ended.status.success(), "what ran beside failed");
+        (latencies, String::from_utf8(ended.stdout).expect("numbers"))
+    }
+
+    /// Beside a process that sends nothing.
+    fn beside_busy(&self, seconds: u64) -> Latencies {
+        self.beside(&[BUSY], seconds).0
+    }
+
+    /// Beside hostile clients; connections that those made, and that ended.
+    fn beside_hostile(&self, seconds: u64, only: &[String]) -> (Latencies, u64, u64) {
+        let only = only.iter().map(String::as_str);
+        let args: Vec<&str> = [ATTACK, self.address].into_iter().chain(only).collect();
+        let (latencies, told) = self.beside(&args, seconds);
+        let mut counts = told.split_whitespace().map(|count| count.parse().expect("a number"));
+        let mut next = || counts.next().expect("two numbers");
+        (latencies, next(), next())
+    }
+}
+
+/// The honest load of one round.
+struct Round {
+    alone: Latencies,
+    busy: Latencies,
+    hostile: Latencies,
 }
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, address, only @ ..] = args.as_slice()
-        && word == ATTACK
-    {
-        return attack(address, only);
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [BUSY] => return busy(),
+        [ATTACK, address, ..] => return attack(address, &args[2..]),
+        _ => {}
     }
     let [address, process, rate, seconds, rounds, only @ ..] = args.as_slice() else {
         panic!("hostile ADDRESS PID RATE SECONDS ROUNDS [KIND ...]")
     };
     let number = |text: &String| text.parse::<u64>().expect("a number");
     let (rate, seconds, rounds) = (number(rate), number(seconds), number(rounds));
+    let calm_seconds = seconds.div_ceil(CALM_PART);
     load::store(address);
     Client::connect(address).call(&[b"SET", b"long", &vec![b'l'; LONG_BYTES]]);
-    let mut measured: Vec<(Latencies, Latencies)> = Vec::new();
+    let load = Load { address, rate };
+    let mut measured: Vec<Round> = Vec::new();
     for round in 0..rounds {
-        let quiet = gets(address, rate, seconds.div_ceil(ALONE_PART));
+        let alone = load.alone(calm_seconds);
+        let before = load.beside_busy(calm_seconds);
         let (before_mib, _) = memory_mib(process);
-        let (loud, made, cut) = attacked(address, rate, seconds, only);
+        let (hostile, made, cut) = load.beside_hostile(seconds, only);
         let (_, most_mib) = memory_mib(process);
-        println!("round {round}: alone {}; beside {}", told(&quiet), told(&loud));
+        let busy = before.and(load.beside_busy(calm_seconds));
+        println!("round {round}, p50, p99, p99.9 in us:");
+        println!("    alone {}", told(&alone));
+        println!("    beside a busy processor {}", told(&busy));
+        println!("    beside hostile clients {}", told(&hostile));
         println!(
             "    {made} hostile connections, {cut} ended; {before_mib} MiB before, {most_mib} MiB at most so far"
         );
-        measured.push((quiet, loud));
+        measured.push(Round { alone, busy, hostile });
     }
-    let p99_at = |latencies_us: fn(&Latencies) -> &[u64]| {
-        let p99_us = |of: &Latencies| at(latencies_us(of), 990);
-        let alone_us = median(measured.iter().map(|(quiet, _)| p99_us(quiet)).collect());
-        let beside_us = median(measured.iter().map(|(_, loud)| p99_us(loud)).collect());
-        let ratio = beside_us as f64 / alone_us as f64;
-        format!("{alone_us} us alone, {beside_us} us beside; ratio {ratio:.2}")
+    let p99 = |latencies_us: fn(&Latencies) -> &[u64]| {
+        let p99_us = |of: fn(&Round) -> &Latencies| {
+            median(measured.iter().map(|round| at(latencies_us(of(round)), 990)).collect())
+        };
+        let (alone_us, busy_us) = (p99_us(|round| &round.alone), p99_us(|round| &round.busy));
+        let hostile_us = p99_us(|round| &round.hostile);
+        let ratio = |to_us: u64| hostile_us as f64 / to_us as f64;
+        format!(
+            "{hostile_us} us beside hostile clients; {alone_us} us alone, ratio {:.2}; {busy_us} us beside a busy \
+             processor, ratio {:.2}",
+            ratio(alone_us),
+            ratio(busy_us)
+        )
     };
-    println!("p99 at {rate} GETs a second, seen by the client: {}", p99_at(|of| &of.seen_us));
-    println!("p99 at {rate} GETs a second, in the client's socket: {}", p99_at(|of| &of.arrived_us));
+    println!("p99 at {rate} GETs a second, seen by the client: {}", p99(|of| &of.seen_us));
+    println!("p99 at {rate} GETs a second, in the client's socket: {}", p99(|of| &of.arrived_us));
 }

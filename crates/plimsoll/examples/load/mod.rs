@@ -137,6 +137,21 @@ pub(crate) struct Latencies {
     pub arrived_us: Vec<u64>,
 }
 
+impl Latencies {
+    /// These and others, as of one run.
+    pub(crate) fn and(mut self, mut others: Latencies) -> Latencies {
+        self.seen_us.append(&mut others.seen_us);
+        self.arrived_us.append(&mut others.arrived_us);
+        self.sorted()
+    }
+
+    fn sorted(mut self) -> Latencies {
+        self.seen_us.sort_unstable();
+        self.arrived_us.sort_unstable();
+        self
+    }
+}
+
 fn since_us(start: SystemTime, end: SystemTime) -> u64 {
     end.duration_since(start).unwrap_or_default().as_micros() as u64
 }
@@ -169,9 +184,7 @@ pub(crate) fn gets(address: &str, rate: u64, seconds: u64) -> Latencies {
             !done
         });
     }
-    latencies.seen_us.sort_unstable();
-    latencies.arrived_us.sort_unstable();
-    latencies
+    latencies.sorted()
 }
 
 /// Waits until a reply comes, or until then; which of the lines have something.
@@ -192,11 +205,11 @@ pub(crate) fn store(address: &str) {
     }
 }
 
-/// A few percentiles in words.
+/// p50, p99 and p99.9 in microseconds.
 pub(crate) fn told(latencies: &Latencies) -> String {
     let three = |sorted: &[u64]| [500, 990, 999].map(|per_mille| at(sorted, per_mille));
     let (seen, arrived) = (three(&latencies.seen_us), three(&latencies.arrived_us));
-    format!("p50, p99, p99.9 {seen:?} us, in the socket {arrived:?} us")
+    format!("{seen:?}, in the socket {arrived:?}")
 }
 
 /// A percentile, in thousandths.
