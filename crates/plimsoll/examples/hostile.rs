@@ -10,8 +10,8 @@
 //!
 //! Role: a measurement beside a running server. Never: it starts one. The hostile clients are a process of
 //! their own, which runs when nobody else wants its processor (`chrt --idle`): clients of other machines
-//! would not keep the honest ones from theirs. Those would not keep a processor of this machine busy either,
-//! for which a virtual machine may have to stand still: what that costs the process that sends nothing tells.
+//! would not keep the honest ones from theirs. Nor would they keep a processor of this machine busy, for
+//! which its host may let a virtual machine stand: the process that sends nothing tells what that costs.
 #![allow(clippy::disallowed_methods, reason = "an example measures real time")]
 #![allow(clippy::print_stdout, reason = "an example prints its result")]
 
@@ -205,7 +205,7 @@ fn busy() {
     });
 }
 
-/// What a run of honest load is compared by.
+/// The honest load.
 struct Load<'a> {
     address: &'a str,
     rate: u64,
@@ -246,11 +246,44 @@ impl Load<'_> {
     }
 }
 
-/// The honest load of one round.
+/// Latencies of one round.
 struct Round {
     alone: Latencies,
     busy: Latencies,
     hostile: Latencies,
+}
+
+impl Round {
+    /// Measures and prints.
+    fn measure(load: &Load<'_>, process: &str, seconds: u64, only: &[String]) -> Round {
+        let calm_seconds = seconds.div_ceil(CALM_PART);
+        let alone = load.alone(calm_seconds);
+        let before = load.beside_busy(calm_seconds);
+        let (before_mib, _) = memory_mib(process);
+        let (hostile, made, ended) = load.beside_hostile(seconds, only);
+        let (_, most_mib) = memory_mib(process);
+        let busy = before.and(load.beside_busy(calm_seconds));
+        println!("    alone {}", told(&alone));
+        println!("    beside a busy processor {}", told(&busy));
+        println!("    beside hostile clients {}", told(&hostile));
+        println!("    {made} hostile connections, {ended} ended");
+        println!("    {before_mib} MiB before, {most_mib} MiB at most so far");
+        Round { alone, busy, hostile }
+    }
+}
+
+/// What hostile clients make of a p99: medians of all rounds, and their ratios.
+fn p99_told(rounds: &[Round], latencies_us: fn(&Latencies) -> &[u64]) -> String {
+    let p99_us = |of: fn(&Round) -> &Latencies| {
+        median(rounds.iter().map(|round| at(latencies_us(of(round)), 990)).collect())
+    };
+    let hostile_us = p99_us(|round| &round.hostile);
+    let compared = |name: &str, with_us: u64| {
+        format!("{with_us} us {name}, ratio {:.2}", hostile_us as f64 / with_us as f64)
+    };
+    let alone = compared("alone", p99_us(|round| &round.alone));
+    let busy = compared("beside a busy processor", p99_us(|round| &round.busy));
+    format!("{hostile_us} us beside hostile clients; {alone}; {busy}")
 }
 
 fn main() {
@@ -265,41 +298,15 @@ fn main() {
     };
     let number = |text: &String| text.parse::<u64>().expect("a number");
     let (rate, seconds, rounds) = (number(rate), number(seconds), number(rounds));
-    let calm_seconds = seconds.div_ceil(CALM_PART);
     load::store(address);
     Client::connect(address).call(&[b"SET", b"long", &vec![b'l'; LONG_BYTES]]);
     let load = Load { address, rate };
-    let mut measured: Vec<Round> = Vec::new();
-    for round in 0..rounds {
-        let alone = load.alone(calm_seconds);
-        let before = load.beside_busy(calm_seconds);
-        let (before_mib, _) = memory_mib(process);
-        let (hostile, made, cut) = load.beside_hostile(seconds, only);
-        let (_, most_mib) = memory_mib(process);
-        let busy = before.and(load.beside_busy(calm_seconds));
+    let measure = |round| {
         println!("round {round}, p50, p99, p99.9 in us:");
-        println!("    alone {}", told(&alone));
-        println!("    beside a busy processor {}", told(&busy));
-        println!("    beside hostile clients {}", told(&hostile));
-        println!(
-            "    {made} hostile connections, {cut} ended; {before_mib} MiB before, {most_mib} MiB at most so far"
-        );
-        measured.push(Round { alone, busy, hostile });
-    }
-    let p99 = |latencies_us: fn(&Latencies) -> &[u64]| {
-        let p99_us = |of: fn(&Round) -> &Latencies| {
-            median(measured.iter().map(|round| at(latencies_us(of(round)), 990)).collect())
-        };
-        let (alone_us, busy_us) = (p99_us(|round| &round.alone), p99_us(|round| &round.busy));
-        let hostile_us = p99_us(|round| &round.hostile);
-        let ratio = |to_us: u64| hostile_us as f64 / to_us as f64;
-        format!(
-            "{hostile_us} us beside hostile clients; {alone_us} us alone, ratio {:.2}; {busy_us} us beside a busy \
-             processor, ratio {:.2}",
-            ratio(alone_us),
-            ratio(busy_us)
-        )
+        Round::measure(&load, process, seconds, only)
     };
-    println!("p99 at {rate} GETs a second, seen by the client: {}", p99(|of| &of.seen_us));
-    println!("p99 at {rate} GETs a second, in the client's socket: {}", p99(|of| &of.arrived_us));
+    let measured: Vec<Round> = (0..rounds).map(measure).collect();
+    let told = |latencies_us| p99_told(&measured, latencies_us);
+    println!("p99 at {rate} GETs a second, seen by the client: {}", told(|of| &of.seen_us));
+    println!("p99 at {rate} GETs a second, in the client's socket: {}", told(|of| &of.arrived_us));
 }
