@@ -158,7 +158,7 @@ pub fn checkpoint(data: &[u8]) {
     assert_eq!(checkpoint::decode(&chunk, 5, 6, IDENTITY), Ok(payload));
     assert!(checkpoint::decode(&chunk, 5, 7, IDENTITY).is_err(), "another chunk");
     let layout = layout();
-    let fresh = || State::new(0..64, SegmentTable::new(layout.segments, layout.segment_units()));
+    let fresh = || State::new(0..64, SegmentTable::all_free(&layout));
     let mut state = fresh();
     if snapshot::decode(payload, &mut state) {
         let mut again = Vec::new();

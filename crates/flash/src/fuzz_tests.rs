@@ -26,7 +26,7 @@ fn right_record() -> Vec<u8> {
 
 fn right_snapshot() -> Vec<u8> {
     let layout = layout();
-    let mut state = State::new(0..64, SegmentTable::new(layout.segments, layout.segment_units()));
+    let mut state = State::new(0..64, SegmentTable::all_free(&layout));
     let begun = Transition { argument: 4, previous: 9, ..Transition::new(TransitionKind::UploadBegin) };
     state.apply(&begun, 1);
     let mut bytes = Vec::new();
@@ -35,7 +35,7 @@ fn right_snapshot() -> Vec<u8> {
 }
 
 fn right_tables() -> Vec<u8> {
-    let mut state = State::new(0..64, SegmentTable::new(32, 4096));
+    let mut state = State::new(0..64, SegmentTable::new(32, 4096, 256));
     for number in 1..200_u64 {
         let fingerprint = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
         let entry =

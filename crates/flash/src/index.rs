@@ -217,6 +217,12 @@ impl Index {
         self.count == 0
     }
 
+    /// All entries, if one of so many units or more may be among them.
+    pub fn all_if_long(&self, units: u64) -> impl Iterator<Item = Entry> {
+        let tables = if u64::from(self.longest) >= units { &self.tables[..] } else { &[] };
+        tables.iter().flat_map(|table| table.entries().map(Packed::unpack))
+    }
+
     /// Bytes that its tables take.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {

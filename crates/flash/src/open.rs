@@ -92,7 +92,7 @@ impl Partition {
             state.segments.marks = Marks::of_units(units);
         }
         state.known = Known::of_bytes(options.known_bytes);
-        state.segments.begin_anew();
+        state.begin_anew();
         if !is_planted(Bug::LeakedUpload) {
             state.uploads.doom_open();
         }

@@ -439,8 +439,9 @@ impl Partition {
     /// What the partition counts, for metrics and tests.
     #[must_use]
     pub fn metrics(&self) -> PartitionMetrics {
-        let live_bytes_max = self.live_units_max() * UNIT_BYTES;
         let state = self.state.borrow();
+        let slack_units = state.segments.slack_units();
+        let live_bytes_max = self.live_units_max().saturating_sub(slack_units) * UNIT_BYTES;
         let mut metrics = PartitionMetrics {
             objects: state.index.len(),
             objects_max: self.options.objects_max,

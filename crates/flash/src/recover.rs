@@ -117,7 +117,7 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
     flushed.map_err(|error| OpenError::Io { partition: layout.partition, error })?;
     let (anchor, anchor_copy) = read_anchor(block, &layout).await?;
     let slots = Slot::range_of(layout.partition, layout.partitions);
-    let state = State::new(slots.clone(), SegmentTable::new(layout.segments, layout.segment_units()));
+    let state = State::new(slots.clone(), SegmentTable::all_free(&layout));
     let (expected, epoch) = (anchor.frame_number, anchor.epoch);
     let mut recovery = Recovery {
         block,

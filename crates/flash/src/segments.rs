@@ -7,11 +7,13 @@
 //! * a segment is given back only when nothing in it is live, no read is under way in it, the
 //!   transitions that emptied it are durable, and (log segments) no recovery would replay it;
 //! * live units are exact: the sum over the records that index, uploads and retained versions
-//!   point to.
+//!   point to;
+//! * what is closed is live, or gain, or slack: room that no cleaning gives back counts as taken.
 
 use crate::expiring::Expiring;
-use crate::format::SegmentKind;
 use crate::format::bits::bits_of;
+use crate::format::{SegmentKind, UNIT_BYTES};
+use crate::layout::Layout;
 use crate::marks::Marks;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -19,6 +21,9 @@ use std::rc::Rc;
 
 /// Segments kept free on the smallest device: for the next opening, and a checkpoint.
 pub const KEPT_MIN: u32 = 3;
+
+/// A record of this part of a segment, or more, leaves slack at its end that is worth counting.
+const LONG_RECORD_PART: u64 = 32;
 
 /// What a segment is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +55,10 @@ pub struct Segment {
     /// what was left empty when it was closed early. The slack that is left where the next record did
     /// not fit is not among them: the same records would leave it again.
     dead_units: u64,
+    /// Units of the longest record that was put into it.
+    longest_units: u64,
+    /// What the table counts of it as slack: see [`SegmentTable::slack_units`].
+    slack_units: u64,
     /// The last frame with a transition that took live units away.
     changed_frame: u64,
     /// A record in it is damaged: it is not cleaned before the next start, so that the damage stays visible.
@@ -85,8 +94,11 @@ impl Drop for ReadGuard {
 pub struct SegmentTable {
     segments: Vec<Segment>,
     units_per_segment: u64,
+    /// Units at the beginning of a segment that its header takes.
+    header_units: u64,
     free: BTreeSet<u32>,
     live_units: u64,
+    slack_units: u64,
     /// Free segments that only a checkpoint (which frees others) and the opening of the partition
     /// take: without them it could not go on.
     pub kept: u32,
@@ -97,9 +109,15 @@ pub struct SegmentTable {
 }
 
 impl SegmentTable {
-    /// `count` free segments.
+    /// The segments of a partition, all free.
     #[must_use]
-    pub fn new(count: u32, units_per_segment: u64) -> SegmentTable {
+    pub fn all_free(layout: &Layout) -> SegmentTable {
+        SegmentTable::new(layout.segments, layout.segment_units(), layout.block_bytes / UNIT_BYTES)
+    }
+
+    /// `count` free segments, whose headers take so many units.
+    #[must_use]
+    pub fn new(count: u32, units_per_segment: u64, header_units: u64) -> SegmentTable {
         let segment = || Segment {
             state: SegmentState::Free,
             kind: SegmentKind::Log,
@@ -108,6 +126,8 @@ impl SegmentTable {
             opened_frame: 0,
             live_units: 0,
             dead_units: 0,
+            longest_units: 0,
+            slack_units: 0,
             changed_frame: 0,
             damaged: false,
             expiring: Expiring::NOTHING,
@@ -116,8 +136,10 @@ impl SegmentTable {
         SegmentTable {
             segments: (0..count).map(|_| segment()).collect(),
             units_per_segment,
+            header_units,
             free: (0..count).collect(),
             live_units: 0,
+            slack_units: 0,
             kept: KEPT_MIN,
             prepared: 0,
             marks: Marks::default(),
@@ -192,11 +214,26 @@ impl SegmentTable {
         self.segments.iter().filter(|info| info.damaged).map(|info| info.live_units).sum()
     }
 
-    /// After a start: what could not be read before is tried once more, and nobody knows what expires.
-    pub(crate) fn begin_anew(&mut self) {
-        for info in self.segments.iter_mut().filter(|info| info.state != SegmentState::Free) {
-            (info.damaged, info.expiring) = (false, Expiring::UNKNOWN);
+    /// After a start: what could not be read before is tried once more, nobody knows what expires, and how
+    /// long the records are is learnt from all that may be long, given by location and length.
+    pub(crate) fn begin_anew(&mut self, records: impl Iterator<Item = (u64, u32)>) {
+        for info in &mut self.segments {
+            info.longest_units = 0;
+            if info.state != SegmentState::Free {
+                (info.damaged, info.expiring) = (false, Expiring::UNKNOWN);
+            }
         }
+        for (location, length) in records {
+            let segment = self.of(location) as usize;
+            let longest = &mut self.segments[segment].longest_units;
+            *longest = u64::from(length).max(*longest);
+        }
+        (0..self.segments.len() as u32).for_each(|segment| self.count_slack(segment));
+    }
+
+    /// Units of a record from which on it leaves slack that is worth counting.
+    pub(crate) fn long_units(&self) -> u64 {
+        (self.units_per_segment / LONG_RECORD_PART).max(1)
     }
 
     /// Takes the first free prepared segment, if more than `keep` are free.
@@ -220,6 +257,7 @@ impl SegmentTable {
         info.sequence = sequence;
         info.opened_frame = frame;
         info.dead_units = 0;
+        info.longest_units = 0;
         info.changed_frame = 0;
         info.damaged = false;
         info.expiring = Expiring::NOTHING;
@@ -229,13 +267,14 @@ impl SegmentTable {
     /// Marks a segment as filled.
     pub fn close(&mut self, segment: u32) {
         self.segments[segment as usize].state = SegmentState::Closed;
+        self.count_slack(segment);
     }
 
     /// Marks a segment as filled that is not, or of which nobody knows how far it is.
     pub fn close_early(&mut self, segment: u32) {
-        self.close(segment);
         let info = &mut self.segments[segment as usize];
         info.dead_units = self.units_per_segment - info.live_units;
+        self.close(segment);
     }
 
     /// Units that cleaning a closed segment is sure to give back. Two segments that are half empty
@@ -244,8 +283,43 @@ impl SegmentTable {
     pub fn gain_units(&self, segment: u32) -> u64 {
         let info = &self.segments[segment as usize];
         let empty_units = self.units_per_segment - info.live_units;
-        let keeps = matches!(info.kind, SegmentKind::Cleaned | SegmentKind::Cold);
-        if keeps && empty_units * 2 < self.units_per_segment { info.dead_units } else { empty_units }
+        if empty_units * 2 >= self.units_per_segment {
+            return empty_units;
+        }
+        let gain_units = self.filled_units(info.longest_units).saturating_sub(info.live_units);
+        match info.kind {
+            SegmentKind::Cleaned | SegmentKind::Cold => gain_units.min(info.dead_units),
+            SegmentKind::Log | SegmentKind::Checkpoint | SegmentKind::Keys => gain_units,
+        }
+    }
+
+    /// Units of a segment that records fill if the longest of them takes so many: where the next one does not
+    /// fit, the rest stays empty.
+    fn filled_units(&self, longest_units: u64) -> u64 {
+        if longest_units < self.long_units() {
+            return self.units_per_segment;
+        }
+        let room = self.units_per_segment - self.header_units;
+        room / longest_units * longest_units
+    }
+
+    /// Units of closed segments that are not live, and that cleaning would not give back either.
+    #[must_use]
+    pub fn slack_units(&self) -> u64 {
+        self.slack_units
+    }
+
+    /// To be called after every change of what a segment's slack follows from.
+    fn count_slack(&mut self, segment: u32) {
+        let info = &self.segments[segment as usize];
+        let holds = info.state == SegmentState::Closed && info.live_units > 0;
+        let slack_units = match holds {
+            true => self.units_per_segment - info.live_units - self.gain_units(segment),
+            false => 0,
+        };
+        let info = &mut self.segments[segment as usize];
+        let before = std::mem::replace(&mut info.slack_units, slack_units);
+        self.slack_units = self.slack_units - before + slack_units;
     }
 
     /// Gives a segment back.
@@ -260,8 +334,11 @@ impl SegmentTable {
     /// A record became live.
     pub fn add_live(&mut self, location: u64, length: u32) {
         let segment = self.of(location);
-        self.segments[segment as usize].live_units += u64::from(length);
+        let info = &mut self.segments[segment as usize];
+        info.live_units += u64::from(length);
+        info.longest_units = info.longest_units.max(u64::from(length));
         self.live_units += u64::from(length);
+        self.count_slack(segment);
     }
 
     /// A record died by a transition in `frame`.
@@ -273,14 +350,17 @@ impl SegmentTable {
         info.dead_units += u64::from(length);
         info.changed_frame = info.changed_frame.max(frame);
         self.live_units -= u64::from(length);
+        self.count_slack(segment);
     }
 
     /// Everything died by a transition in `frame`.
     pub fn remove_all_live(&mut self, frame: u64) {
-        for info in &mut self.segments {
+        for segment in 0..self.segments.len() as u32 {
+            let info = &mut self.segments[segment as usize];
             if info.live_units > 0 {
                 info.live_units = 0;
                 info.changed_frame = info.changed_frame.max(frame);
+                self.count_slack(segment);
             }
         }
         self.live_units = 0;

@@ -165,6 +165,9 @@ fn decode_segment(reader: &mut Reader<'_>, state: &mut State, segment: u32) -> O
     if flags & 1 == 0 {
         return (live_units == 0).then_some(());
     }
+    if live_units > state.segments.units_per_segment() {
+        return None;
+    }
     state.segments.open(segment, kind, sequence, opened_frame);
     let info = state.segments.get_mut(segment);
     (info.log_number, info.damaged, info.state) = (log_number, flags & 2 != 0, SegmentState::Closed);

@@ -72,9 +72,10 @@ impl Partition {
         usable * (self.layout.segment_units() * 15 / 16)
     }
 
-    /// Units that are live, or promised to be.
+    /// Units that are live, or promised to be, or that long records leave empty beside them.
     pub(crate) fn claimed_units(&self) -> u64 {
-        self.state.borrow().segments.live_units() + self.transactions.promised_units()
+        let segments = &self.state.borrow().segments;
+        segments.live_units() + segments.slack_units() + self.transactions.promised_units()
     }
 
     /// True if live records take three quarters of what they may.

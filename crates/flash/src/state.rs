@@ -153,6 +153,14 @@ impl State {
         self.expiry_overrides.get(&location).map_or(recorded_ms, |kept| kept.expiry_ms)
     }
 
+    /// After a start: see [`SegmentTable::begin_anew`].
+    pub(crate) fn begin_anew(&mut self) {
+        let indexed = self.index.all_if_long(self.segments.long_units());
+        let records = indexed.map(|entry| (entry.location, entry.length)).chain(self.uploads.records());
+        let kept = self.retained.values().map(|kept| (kept.location, kept.length));
+        self.segments.begin_anew(records.chain(kept));
+    }
+
     /// Executes a transition that stands in `frame`.
     pub fn apply(&mut self, t: &Transition, frame: u64) {
         match t.kind {

@@ -95,7 +95,7 @@ mod tests {
         encode(&[run.clone(), run.clone()], &mut bytes);
         assert_eq!(decode(&bytes, &LAYOUT), Some(vec![run.clone(), run.clone()]));
         assert_eq!(decode(&bytes[1..], &LAYOUT), None);
-        let table = SegmentTable::new(64, 4096);
+        let table = SegmentTable::new(64, 4096, 256);
         assert!(!agrees(&[run.clone(), run.clone()], &table, &[]));
         assert!(agrees(std::slice::from_ref(&run), &table, &[1]));
         assert!(!agrees(std::slice::from_ref(&run), &table, &[9]));

@@ -1,0 +1,95 @@
+//! A device that is full of values in parts: who is refused is refused at once, and what one value leaves
+//! another of its length takes.
+
+mod opening;
+
+use opening::{DATABASE, live, open_with, run, store, world};
+use plimsoll_flash::{Options, Partition};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, Result, Value};
+use plimsoll_reactor::Reactor;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Four parts, of which seven fit a segment: an eighth of each stays empty.
+const VALUE_BYTES: usize = 4 * (SEGMENT_BYTES as usize / 8);
+const SEGMENT_BYTES: u32 = 256 << 10;
+const DISK_BYTES: usize = 64 << 20;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key:{number}").into_bytes()
+}
+
+async fn set(partition: &Rc<Partition>, key: Vec<u8>) -> Result<()> {
+    let bytes = vec![7; VALUE_BYTES];
+    let (length, shared_bytes) = (bytes.len() as u64, 0);
+    let begin = Op::UploadBegin { container: DATABASE, key: key.clone(), length, shared_bytes, form: None };
+    let Output::Upload(upload) = run(partition, begin).await? else { panic!("an upload begins") };
+    for part in bytes.chunks(partition.part_bytes()) {
+        let part = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
+        if let Err(error) = run(partition, part).await {
+            run(partition, Op::UploadAbort { upload, key: key.clone() }).await?;
+            return Err(error);
+        }
+    }
+    run(partition, store(key, Value::Upload(upload), Expiry::Never)).await.map(|_| ())
+}
+
+async fn delete(partition: &Rc<Partition>, key: Vec<u8>) {
+    let delete = Op::Delete { container: DATABASE, key, condition: Condition::None };
+    run(partition, delete).await.unwrap();
+}
+
+async fn open(reactor: &Reactor) -> Rc<Partition> {
+    open_with(reactor, SEGMENT_BYTES, Options::default()).await
+}
+
+/// Stores values until one is refused, for which nothing is cleaned in vain; how many were stored.
+async fn fill(partition: &Rc<Partition>, first: u64) -> u64 {
+    let cleaned = || partition.metrics().cleaned_segments;
+    for number in first.. {
+        let before = cleaned();
+        match set(partition, key(number)).await {
+            Ok(()) => continue,
+            Err(error) => assert_eq!(error, Error::NoSpace),
+        }
+        assert_eq!(cleaned() - before, 0, "segments were cleaned for the one that was refused");
+        return number - first;
+    }
+    unreachable!("every device is full some time")
+}
+
+#[test]
+fn a_device_full_of_parts_refuses_at_once_and_takes_what_fits() {
+    let world = world(DISK_BYTES);
+    let next = Rc::new(Cell::new(0));
+    let stored = next.clone();
+    live(&world, move |reactor| {
+        let stored = stored.clone();
+        async move {
+            let partition = open(&reactor).await;
+            let first = fill(&partition, 0).await;
+            let share = first as f64 * VALUE_BYTES as f64 / DISK_BYTES as f64;
+            assert!(share > 0.7, "{share:.2} of the device was filled");
+            stored.set(first);
+            for number in 0..first / 2 {
+                delete(&partition, key(number)).await;
+                let more = fill(&partition, stored.get()).await;
+                assert!(more > 0, "nothing went in the place of {number}");
+                stored.set(stored.get() + more);
+            }
+            partition.close().await.unwrap();
+        }
+    });
+    live(&world, move |reactor| {
+        let next = next.clone();
+        async move {
+            let partition = open(&reactor).await;
+            let more = fill(&partition, next.get()).await;
+            assert!(more < 3, "{more} more were taken after a restart");
+            // What the segment that was open had left counts as taken now that it is closed.
+            delete(&partition, key(next.get() - 1)).await;
+            delete(&partition, key(next.get() - 2)).await;
+            assert!(fill(&partition, next.get() + more).await > 0, "nothing went in the place of two");
+        }
+    });
+}
