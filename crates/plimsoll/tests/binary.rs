@@ -42,6 +42,8 @@ fn two_servers_do_not_share_an_address() {
         || Server::refusal(&["--size", "64MiB", "--data", second.to_str().unwrap(), "--resp", &resp]);
     let told = refused();
     assert!(told.contains(&format!("another process listens on {resp}")), "{told}");
+    assert!(told.contains(&format!("{resp} is in use; waiting")), "{told}");
+    assert!(!second.join("device.plimsoll").exists(), "a start that has no address has touched no device");
     server.kill();
     let server = Server::start(&["--data", first.to_str().unwrap(), "--resp", &resp]);
     let told = refused();

@@ -48,6 +48,9 @@ pub(super) async fn listen(
     let words = || format!("{address}: cannot listen for the admin port; choose another with --admin");
     let listener = tokio::net::TcpListener::bind(address).await.with_context(words)?;
     let address = listener.local_addr()?;
+    if !address.ip().is_loopback() {
+        tracing::warn!(%address, "others can reach the admin port: it shows metrics to everyone");
+    }
     let router = Router::new()
         .route("/", get(page))
         .route("/metrics", get(metrics_text))

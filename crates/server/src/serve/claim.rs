@@ -1,8 +1,8 @@
 //! The claim to an address: the cores of a server listen on it together, two servers must not.
 //!
 //! Role: the cores share their port by `SO_REUSEPORT`, which would let a second server of the same user
-//! join them and answer a part of the clients from another device. So a server claims the address
-//! before its cores listen. Place on the path: none.
+//! join them and answer a part of the clients from another device. So a server claims its addresses
+//! before it touches a device. Place on the path: none.
 //!
 //! Invariant: while a server lives, no other one listens on its address: the name is taken before the
 //! look whether the port is free, and is given back by the system when the process ends, however it does.
@@ -27,14 +27,15 @@ pub(super) struct Claims {
 const FREE_MAX: Duration = Duration::from_secs(5);
 const FREE_LOOK: Duration = Duration::from_millis(50);
 
-/// Claims addresses, after waiting a little for each. Port 0 needs no claim: the system gives a port that
-/// nobody has.
+/// Claims the addresses for clients and that of the admin port, after waiting a little for each. Port 0 needs
+/// no claim: the system gives a port that nobody has.
 ///
 /// # Errors
 /// Another server has claimed it, or another process listens there.
-pub(super) async fn claim(addresses: Addresses) -> Result<Claims> {
+pub(super) async fn claim(addresses: Addresses, admin: SocketAddr) -> Result<Claims> {
     let mut names = Vec::new();
-    for (setting, address) in [("resp", addresses.plain), ("tls-resp", addresses.tls)] {
+    let all = [("resp", addresses.plain), ("tls-resp", addresses.tls), ("admin", Some(admin))];
+    for (setting, address) in all {
         if let Some(address) = address.filter(|address| address.port() != 0) {
             names.push(claim_one(setting, address).await?);
         }
@@ -44,9 +45,15 @@ pub(super) async fn claim(addresses: Addresses) -> Result<Claims> {
 
 async fn claim_one(setting: &str, address: SocketAddr) -> Result<UnixListener> {
     let until = Instant::now() + FREE_MAX;
+    let mut is_told = false;
     loop {
         match try_claim(setting, address) {
-            Err(_) if Instant::now() < until => tokio::time::sleep(FREE_LOOK).await,
+            Err(_) if Instant::now() < until => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!("{setting}: {address} is in use; waiting {} s for it", FREE_MAX.as_secs());
+                }
+                tokio::time::sleep(FREE_LOOK).await;
+            }
             claimed => return claimed,
         }
     }

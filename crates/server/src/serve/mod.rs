@@ -33,7 +33,6 @@ use crate::volume::Geometry;
 use admin::Admin;
 use anyhow::{Context, Result, anyhow, bail};
 use array::{ArrayControl, Commands};
-use claim::Claims;
 use core_task::{Command, Event, Plan};
 use devices::Devices;
 use plimsoll_flash::layout::Layout;
@@ -154,6 +153,9 @@ pub fn serve(config: Config) -> Result<()> {
     let tls = config.network.tls_files().map(Tls::load).transpose()?.map(Arc::new);
     tls.as_deref().inspect(|tls| warn_of_end(tls));
     host::raise_descriptors(config.clients_max);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Held while it serves; and taken first: a start that ends here has not touched a device.
+    let _claims = runtime.block_on(claim::claim(config.network.addresses(), config.admin))?;
     let job = config.clone();
     let options = StartOptions { cpus: vec![config.cores[0]], driver: config.driver.into() };
     let (devices, settings) = run_on_reactor(&options, move |reactor| async move {
@@ -161,7 +163,6 @@ pub fn serve(config: Config) -> Result<()> {
         let settings = settings(&reactor, &job, &devices, tls)?;
         Ok((devices, settings))
     })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(run(config, devices, settings));
     // A look at a device that does not answer holds nobody up.
     runtime.shutdown_background();
@@ -304,16 +305,15 @@ impl Server {
     /// Serves until something fails: what that is.
     async fn serve(&mut self, config: &Config, devices: &Devices) -> anyhow::Error {
         match self.begin(config, devices).await {
-            // While it serves, the addresses are its own, and the admin port answers.
-            Ok(_kept) => anyhow!("{}", self.failed().await),
+            // While it serves, the admin port answers.
+            Ok(_admin) => anyhow!("{}", self.failed().await),
             Err(error) => error,
         }
     }
 
     /// Listens, opens the partitions, and lets clients reach them last of all: nothing is acknowledged by a
     /// server that will not start.
-    async fn begin(&mut self, config: &Config, devices: &Devices) -> Result<(Claims, Admin)> {
-        let claims = claim::claim(config.network.addresses()).await?;
+    async fn begin(&mut self, config: &Config, devices: &Devices) -> Result<Admin> {
         let served = self.listen(config.network.addresses()).await?;
         tracing::info!(resp = %Listen(served.plain), tls_resp = %Listen(served.tls), "opening partitions");
         let keys = self.open().await?;
@@ -328,7 +328,7 @@ impl Server {
             cores = ?config.cores, driver = self.shared.settings.driver.name(),
             keys, durability = ?config.durability, "ready"
         );
-        Ok((claims, admin))
+        Ok(admin)
     }
 
     /// Has all cores open their partitions; how many keys these hold.
