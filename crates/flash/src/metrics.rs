@@ -69,8 +69,8 @@ pub struct PartitionMetrics {
     pub evicted_bytes: u64,
     /// Bytes of memory for what was read lately, if the device evicts.
     pub mark_bytes: u64,
-    /// Bytes of live records above which stores are refused, or keys evicted, by what long records leave empty
-    /// beside them now.
+    /// Bytes of live records above which stores are refused, or keys evicted, as long as long records leave
+    /// as much empty beside them as now.
     pub live_bytes_max: u64,
     /// Stores refused for want of space.
     pub no_space: u64,

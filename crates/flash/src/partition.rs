@@ -440,8 +440,7 @@ impl Partition {
     #[must_use]
     pub fn metrics(&self) -> PartitionMetrics {
         let state = self.state.borrow();
-        let slack_units = state.segments.slack_units();
-        let live_bytes_max = self.live_units_max().saturating_sub(slack_units) * UNIT_BYTES;
+        let live_units_max = self.live_units_max().saturating_sub(state.segments.slack_units());
         let mut metrics = PartitionMetrics {
             objects: state.index.len(),
             objects_max: self.options.objects_max,
@@ -464,7 +463,7 @@ impl Partition {
             evicted: self.counts.evicted.get(),
             evicted_bytes: self.counts.evicted_bytes.get(),
             mark_bytes: state.segments.marks.bytes(),
-            live_bytes_max,
+            live_bytes_max: live_units_max * UNIT_BYTES,
             no_space: self.counts.no_space.get(),
             read_only: u64::from(self.log.failure().is_some()),
             ..PartitionMetrics::default()
