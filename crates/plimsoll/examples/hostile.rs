@@ -5,13 +5,14 @@
 //! 9 800 connections that send half a command and rest, some that send a byte now and then, some that send
 //! huge commands and never end them, some that send garbage, some that ask for long values and never read,
 //! some that come and go; or only those KINDs of them. Before and after these the same is read, for a fifth
-//! of SECONDS each time, beside a process that keeps their processor busy and sends nothing. Prints
+//! of SECONDS each time, beside a process that keeps all processors busy and sends nothing. Prints
 //! percentiles of each round, what memory the process PID holds, and ratios of the medians.
 //!
 //! Role: a measurement beside a running server. Never: it starts one. The hostile clients are a process of
 //! their own, which runs when nobody else wants its processor (`chrt --idle`): clients of other machines
-//! would not keep the honest ones from theirs. Nor would they keep a processor of this machine busy, for
-//! which its host may let a virtual machine stand: the process that sends nothing tells what that costs.
+//! would not keep the honest ones from theirs. Nor would they keep a processor of this machine busy; and the
+//! host of a virtual machine may let it stand when all its processors are, whatever they do: the process that
+//! sends nothing, and runs only where nobody else does, tells what that costs.
 #![allow(clippy::disallowed_methods, reason = "an example measures real time")]
 #![allow(clippy::print_stdout, reason = "an example prints its result")]
 
@@ -37,8 +38,10 @@ const CALM_PART: u64 = 5;
 const WRITE_BYTES: usize = 64 << 10;
 /// The first word of the process of the hostile clients.
 const ATTACK: &str = "--attack";
-/// The first word of the process that keeps their processor busy in their place.
+/// The first word of the process that keeps all processors busy in their place.
 const BUSY: &str = "--busy";
+/// The mask of `taskset` for as many as there may be.
+const ALL_PROCESSORS: &str = "ffffffffffffffff";
 /// A value that takes many sends.
 const LONG_BYTES: usize = 10 << 20;
 
@@ -191,15 +194,19 @@ fn attack(address: &str, only: &[String]) {
     println!("{} {}", attack.made.load(Relaxed), attack.cut.load(Relaxed));
 }
 
-/// Keeps a processor busy until the standard input ends.
+/// Keeps all processors busy until the standard input ends.
 fn busy() {
+    let told = std::fs::read_to_string("/proc/cpuinfo").expect("the kernel tells");
+    let processors = told.lines().filter(|line| line.starts_with("processor")).count();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Relaxed) {
-                std::hint::spin_loop();
-            }
-        });
+        for _ in 0..processors {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
         std::io::stdin().read_to_end(&mut Vec::new()).expect("the input ends");
         stop.store(true, Relaxed);
     });
@@ -216,13 +223,16 @@ impl Load<'_> {
         gets(self.address, self.rate, seconds)
     }
 
-    /// Beside this program with other arguments, when nobody else wants its processor; and what that prints.
-    fn beside(&self, args: &[&str], seconds: u64) -> (Latencies, String) {
+    /// Beside this program with other arguments, when nobody else wants its processor, which is one of
+    /// this program's or any; and what that prints.
+    fn beside(&self, is_anywhere: bool, args: &[&str], seconds: u64) -> (Latencies, String) {
         let itself = std::env::current_exe().expect("it was started");
-        let mut command = Command::new("chrt");
-        command.args(["--idle", "0"]).arg(itself).args(args);
+        let anywhere: &[&str] = if is_anywhere { &["taskset", ALL_PROCESSORS] } else { &[] };
+        let words = [anywhere, &["chrt", "--idle", "0"]].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(itself).args(args);
         let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut other = started.expect("chrt (util-linux) is there");
+        let mut other = started.expect("taskset and chrt (util-linux) are there");
         let latencies = self.alone(seconds);
         drop(other.stdin.take());
         let ended = other.wait_with_output().expect("the process ends");
@@ -232,14 +242,14 @@ impl Load<'_> {
 
     /// Beside a process that sends nothing.
     fn beside_busy(&self, seconds: u64) -> Latencies {
-        self.beside(&[BUSY], seconds).0
+        self.beside(true, &[BUSY], seconds).0
     }
 
     /// Beside hostile clients; connections that those made, and that ended.
     fn beside_hostile(&self, seconds: u64, only: &[String]) -> (Latencies, u64, u64) {
         let only = only.iter().map(String::as_str);
         let args: Vec<&str> = [ATTACK, self.address].into_iter().chain(only).collect();
-        let (latencies, told) = self.beside(&args, seconds);
+        let (latencies, told) = self.beside(false, &args, seconds);
         let mut counts = told.split_whitespace().map(|count| count.parse().expect("a number"));
         let mut next = || counts.next().expect("two numbers");
         (latencies, next(), next())
@@ -264,7 +274,7 @@ impl Round {
         let (_, most_mib) = memory_mib(process);
         let busy = before.and(load.beside_busy(calm_seconds));
         println!("    alone {}", told(&alone));
-        println!("    beside a busy processor {}", told(&busy));
+        println!("    beside busy processors {}", told(&busy));
         println!("    beside hostile clients {}", told(&hostile));
         println!("    {made} hostile connections, {ended} ended");
         println!("    {before_mib} MiB before, {most_mib} MiB at most so far");
@@ -282,7 +292,7 @@ fn p99_told(rounds: &[Round], latencies_us: fn(&Latencies) -> &[u64]) -> String 
         format!("{with_us} us {name}, ratio {:.2}", hostile_us as f64 / with_us as f64)
     };
     let alone = compared("alone", p99_us(|round| &round.alone));
-    let busy = compared("beside a busy processor", p99_us(|round| &round.busy));
+    let busy = compared("beside busy processors", p99_us(|round| &round.busy));
     format!("{hostile_us} us beside hostile clients; {alone}; {busy}")
 }
 
