@@ -335,7 +335,7 @@ impl Partition {
             let size = record_bytes(part_key(0, 0).len(), part.len()) as usize;
             self.log.wait_for_room().await?;
             self.reserve_promised(size + note_bytes_max(1), 1).await?;
-            self.append_part(upload, number as u32, 0, slot, part);
+            self.append_part((upload, number as u32), 0, slot, part, Durability::Sync);
             self.reactor.yield_now().await;
         }
         let uploads = self.transactions.with_promise(id, |promise| promise.uploads());

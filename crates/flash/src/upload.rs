@@ -62,6 +62,14 @@ impl Partition {
         Ok(Output::Upload(UploadId(upload)))
     }
 
+    /// How urgent a part is. The last one waits for the store of its value, which is about to come, and is
+    /// written with it; a member's is to be durable when it is acknowledged.
+    fn urgency(&self, upload: u64, part: u32) -> Durability {
+        let length = self.state.borrow().uploads[&upload].length;
+        let is_last = self.bytes_of_part(length, part + 1) == 0;
+        if is_last && !self.options.is_member { Durability::Async } else { Durability::Sync }
+    }
+
     /// Bytes that the next part of an open upload must have, its number and its generation.
     fn next_part(&self, upload: u64) -> Result<(u32, u64, u32)> {
         let state = self.state.borrow();
@@ -136,7 +144,8 @@ impl Partition {
                 Err(Error::NoSpace) => self.wait_to_store().await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    let frame = self.append_part(upload.0, part, generation, slot, bytes);
+                    let urgency = self.urgency(upload.0, part);
+                    let frame = self.append_part((upload.0, part), generation, slot, bytes, urgency);
                     // Waiting for the frame before keeps memory bounded: two frames have parts of a client.
                     // No value is acknowledged that is not durable: its manifest comes later in the same log.
                     let ahead = u64::from(!self.options.is_member);
@@ -149,11 +158,11 @@ impl Partition {
 
     pub(crate) fn append_part(
         &self,
-        upload: u64,
-        part: u32,
+        (upload, part): (u64, u32),
         generation: u32,
         slot: u16,
         bytes: &[u8],
+        urgency: Durability,
     ) -> u64 {
         let key = part_key(upload, part);
         let header = RecordHeader {
@@ -169,8 +178,8 @@ impl Partition {
             previous: 0,
             previous_length: 0,
         };
-        let transition = self.log.push_record(&header, &key, 0, [bytes, &[]], Durability::Sync);
-        self.commit(&transition, Durability::Sync);
+        let transition = self.log.push_record(&header, &key, 0, [bytes, &[]], urgency);
+        self.commit(&transition, urgency);
         add(&self.counts.stored_bytes, header.record_bytes());
         self.log.frame()
     }

@@ -179,6 +179,27 @@ fn a_changed_value_shares_what_it_does_not_change() {
 }
 
 #[test]
+fn the_last_part_is_written_with_its_value() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        for parts in [1, 3] {
+            let before = partition.metrics().frames;
+            let value = content(1, parts * partition.part_bytes() - 9);
+            let upload = begin(&partition, value.len(), 0).await;
+            for part in value.chunks(partition.part_bytes()) {
+                write(&partition, upload, part).await;
+                // As from a client: what comes next comes when what was begun has been written.
+                reactor.sleep_ns(1_000_000).await;
+            }
+            store(&partition, upload).await;
+            assert_eq!(partition.metrics().frames - before, parts as u64, "of a value of {parts} parts");
+            // What comes now is proof of the last frame, and of the end of the value before.
+            reactor.sleep_ns(1_000_000_000).await;
+        }
+    });
+}
+
+#[test]
 fn only_parts_that_are_alike_are_shared() {
     live(&world(DISK_BYTES), |reactor| async move {
         let partition = open(&reactor).await;
