@@ -26,7 +26,7 @@ use crate::format::{RecordHeader, RecordKind, SegmentKind, Transition, Transitio
 use crate::metrics::add;
 use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
-use crate::segments::{Segment, SegmentState};
+use crate::segments::{GAIN_PERCENT_MIN, Segment, SegmentState};
 use crate::walk::{read_segment, record_locations};
 use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
@@ -41,8 +41,6 @@ const BATCH_BYTES_MAX: u64 = 8 << 20;
 const TURN_BYTES: usize = 64 << 10;
 /// What a record that is dead counts for.
 const DEAD_TURN_BYTES: usize = 512;
-/// A segment is cleaned if that gives back more than so much of it.
-const GAIN_PERCENT_MIN: u64 = 3;
 /// The same of a crowded device that evicts: what gives back less costs more writing than it is worth.
 const CROWDED_GAIN_PERCENT_MIN: u64 = 25;
 /// Notes of this many moves at a time.
@@ -202,7 +200,7 @@ impl Partition {
     fn finish_victim(&self, victim: &Victim) {
         let segments = &mut self.state.borrow_mut().segments;
         let segment = segments.of(victim.first);
-        let info = segments.get_mut(segment);
+        let info = segments.get(segment);
         assert_eq!(info.sequence, victim.sequence, "what was read of a victim is what stands there");
         let left = info.live_units;
         if left > 0 {
@@ -212,7 +210,7 @@ impl Partition {
                 bytes = left * UNIT_BYTES,
                 "live records in this segment are damaged; it is kept, and reads of them fail"
             );
-            info.damaged = true;
+            segments.mark_damaged(segment);
         }
         add(&self.counts.cleaned_segments, 1);
     }
@@ -266,12 +264,11 @@ impl Partition {
     /// Writes records to a head and then notes their moves.
     async fn move_records(
         &self,
-        records: Vec<(Move, &[u8])>,
+        mut records: Vec<(Move, &[u8])>,
         kind: SegmentKind,
         heads: &mut Heads,
     ) -> Result<()> {
-        let mut records = records.into_iter().peekable();
-        while records.peek().is_some() {
+        while !records.is_empty() {
             let mut head = self.take_head(kind, heads).await?;
             let (moves, bytes, offset) = self.fill(&mut head, &mut records);
             let device_offset = self.layout.segment_offset(head.segment) + offset;

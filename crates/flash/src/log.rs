@@ -238,7 +238,7 @@ impl Log {
             self.close_frame(&mut tail);
         }
         if !self.fits(&tail, bytes, transitions) {
-            self.next_segment(&mut tail, segments)?;
+            self.next_segment(&mut tail, segments, true)?;
             assert!(self.fits(&tail, bytes, transitions), "an append fits an empty segment");
         }
         if tail.building.bytes.is_empty() {

@@ -22,6 +22,9 @@ use std::rc::Rc;
 /// Segments kept free on the smallest device: for the next opening, and a checkpoint.
 pub const KEPT_MIN: u32 = 3;
 
+/// A segment is cleaned if that gives back more than so much of it.
+pub(crate) const GAIN_PERCENT_MIN: u64 = 3;
+
 /// A record of this part of a segment, or more, leaves slack at its end that is worth counting.
 const LONG_RECORD_PART: u64 = 32;
 
@@ -51,9 +54,9 @@ pub struct Segment {
     pub opened_frame: u64,
     /// Units of live records.
     pub live_units: u64,
-    /// Units that cleaning would give back, of a segment of cleaned records: what died in it, and
-    /// what was left empty when it was closed early. The slack that is left where the next record did
-    /// not fit is not among them: the same records would leave it again.
+    /// Units that cleaning would give back: what died in it, what was left empty when it was closed early,
+    /// and of a log segment what frames take beside records. The slack that is left where the next record
+    /// did not fit is not among them: the same records would leave it again.
     dead_units: u64,
     /// Units of the longest record that was put into it.
     longest_units: u64,
@@ -79,6 +82,14 @@ impl Segment {
         let unread = self.readers.get() == 0;
         self.state == SegmentState::Closed && self.live_units == 0 && !pinned && unread
     }
+}
+
+/// The long records of a segment.
+#[derive(Clone, Default)]
+struct Long {
+    longest_units: u64,
+    /// Of all of them.
+    units: u64,
 }
 
 /// A read under way: its segment is not given back before the guard is dropped.
@@ -215,20 +226,35 @@ impl SegmentTable {
     }
 
     /// After a start: what could not be read before is tried once more, nobody knows what expires, and how
-    /// long the records are is learnt from all that may be long, given by location and length.
+    /// much slack there is follows from all records that may be long, given by location and length.
     pub(crate) fn begin_anew(&mut self, records: impl Iterator<Item = (u64, u32)>) {
-        for info in &mut self.segments {
-            info.longest_units = 0;
+        let mut long: Vec<Long> = vec![Long::default(); self.segments.len()];
+        for (location, length) in records.filter(|(location, length)| self.holds(*location, *length)) {
+            let units = u64::from(length);
+            if units >= self.long_units() {
+                let of = &mut long[self.of(location) as usize];
+                (of.longest_units, of.units) = (of.longest_units.max(units), of.units + units);
+            }
+        }
+        for (segment, long) in (0..).zip(long) {
+            let slack_units = self.likely_slack_units(segment, &long);
+            let info = &mut self.segments[segment as usize];
+            info.dead_units = self.units_per_segment.saturating_sub(info.live_units + slack_units);
             if info.state != SegmentState::Free {
                 (info.damaged, info.expiring) = (false, Expiring::UNKNOWN);
             }
+            self.count_slack(segment);
         }
-        for (location, length) in records {
-            let segment = self.of(location) as usize;
-            let longest = &mut self.segments[segment].longest_units;
-            *longest = u64::from(length).max(*longest);
+    }
+
+    /// What a full segment of such records leaves empty, if long ones are all of it; of fewer as much less.
+    fn likely_slack_units(&self, segment: u32, long: &Long) -> u64 {
+        if long.units == 0 {
+            return 0;
         }
-        (0..self.segments.len() as u32).for_each(|segment| self.count_slack(segment));
+        let room_units = self.units_per_segment - self.header_units;
+        let left_units = self.units_per_segment - room_units / long.longest_units * long.longest_units;
+        left_units * long.units / self.segments[segment as usize].live_units.max(long.units)
     }
 
     /// Units of a record from which on it leaves slack that is worth counting.
@@ -270,6 +296,24 @@ impl SegmentTable {
         self.count_slack(segment);
     }
 
+    /// Marks a segment of the log as filled, at whose end so many units were left. No more than the longest
+    /// of its records would take of that is slack: short ones that came together will not come so again. And
+    /// what is so little that nobody would clean it for that.
+    pub fn close_log(&mut self, segment: u32, left_units: u64) {
+        let info = &mut self.segments[segment as usize];
+        let slack_units = left_units.min(info.longest_units);
+        let dead_units = self.units_per_segment.saturating_sub(info.live_units + slack_units);
+        let is_worth_cleaning = dead_units * 100 > self.units_per_segment * GAIN_PERCENT_MIN;
+        info.dead_units = if is_worth_cleaning { dead_units } else { 0 };
+        self.close(segment);
+    }
+
+    /// What is still live in a segment cannot be read: nothing more of it will be given back.
+    pub(crate) fn mark_damaged(&mut self, segment: u32) {
+        self.segments[segment as usize].damaged = true;
+        self.count_slack(segment);
+    }
+
     /// Marks a segment as filled that is not, or of which nobody knows how far it is.
     pub fn close_early(&mut self, segment: u32) {
         let info = &mut self.segments[segment as usize];
@@ -282,25 +326,12 @@ impl SegmentTable {
     #[must_use]
     pub fn gain_units(&self, segment: u32) -> u64 {
         let info = &self.segments[segment as usize];
-        let empty_units = self.units_per_segment - info.live_units;
-        if empty_units * 2 >= self.units_per_segment {
-            return empty_units;
+        let empty_units = self.units_per_segment.saturating_sub(info.live_units);
+        match (info.damaged, empty_units * 2 >= self.units_per_segment) {
+            (true, _) => 0,
+            (false, true) => empty_units,
+            (false, false) => info.dead_units.min(empty_units),
         }
-        let gain_units = self.filled_units(info.longest_units).saturating_sub(info.live_units);
-        match info.kind {
-            SegmentKind::Cleaned | SegmentKind::Cold => gain_units.min(info.dead_units),
-            SegmentKind::Log | SegmentKind::Checkpoint | SegmentKind::Keys => gain_units,
-        }
-    }
-
-    /// Units of a segment that records fill if the longest of them takes so many: where the next one does not
-    /// fit, the rest stays empty.
-    fn filled_units(&self, longest_units: u64) -> u64 {
-        if longest_units < self.long_units() {
-            return self.units_per_segment;
-        }
-        let room = self.units_per_segment - self.header_units;
-        room / longest_units * longest_units
     }
 
     /// Units of closed segments that are not live, and that cleaning would not give back either.
@@ -314,7 +345,7 @@ impl SegmentTable {
         let info = &self.segments[segment as usize];
         let holds = info.state == SegmentState::Closed && info.live_units > 0;
         let slack_units = match holds {
-            true => self.units_per_segment - info.live_units - self.gain_units(segment),
+            true => self.units_per_segment.saturating_sub(info.live_units + self.gain_units(segment)),
             false => 0,
         };
         let info = &mut self.segments[segment as usize];

@@ -93,3 +93,63 @@ fn a_device_full_of_parts_refuses_at_once_and_takes_what_fits() {
         }
     });
 }
+
+/// One record of which three fit a segment, and short ones beside it.
+const LONG_BYTES: usize = 65_000;
+const SHORT_BYTES: usize = 7_600;
+const SHORT_BESIDE: u64 = 24;
+
+/// Stores a value in one record; false if it is refused.
+async fn set_short(partition: &Rc<Partition>, key: String, bytes: usize) -> bool {
+    match run(partition, store(key, Value::from(vec![7; bytes]), Expiry::Never)).await {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error, Error::NoSpace);
+            false
+        }
+    }
+}
+
+/// Stores long records, each with short ones beside it, until one is refused; how many long ones.
+async fn fill_mixed(partition: &Rc<Partition>) -> u64 {
+    for group in 0.. {
+        if !set_short(partition, format!("long:{group}"), LONG_BYTES).await {
+            return group;
+        }
+        for number in 0..SHORT_BESIDE {
+            if !set_short(partition, format!("short:{group}:{number}"), SHORT_BYTES).await {
+                return group + 1;
+            }
+        }
+    }
+    unreachable!("every device is full some time")
+}
+
+/// The slack of a segment was once reckoned as if all of its records were as long as the longest: of what
+/// died beside that one nothing was given back.
+#[test]
+fn one_long_record_among_short_ones_does_not_keep_what_dies_beside_it() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        let groups = fill_mixed(&partition).await;
+        for group in 0..groups {
+            for number in 0..SHORT_BESIDE / 8 {
+                delete(&partition, format!("short:{group}:{number}").into_bytes()).await;
+            }
+        }
+        let (mut again, short) = (0, groups * (SHORT_BESIDE / 8));
+        while set_short(&partition, format!("again:{again}"), SHORT_BYTES).await {
+            again += 1;
+        }
+        assert!(again * 10 > short * 9, "{again} short ones in the place of {short}");
+        for group in 0..groups {
+            delete(&partition, format!("long:{group}").into_bytes()).await;
+        }
+        let mut long = 0;
+        while set_short(&partition, format!("more:{long}"), LONG_BYTES).await {
+            long += 1;
+        }
+        // Three to a segment, and no short ones beside them any more.
+        assert!(long * 10 > groups * 7, "{long} long ones in the place of {groups}");
+    });
+}

@@ -64,12 +64,13 @@ impl Partition {
         Ok(())
     }
 
-    /// Encodes as many records as fit the head, for their new places: the moves, the bytes to be written
-    /// and where they begin in the segment.
+    /// Takes the records that fit the head, and encodes them for their new places: the moves, the bytes to be
+    /// written and where they begin in the segment. Where a long one does not fit, shorter ones that come
+    /// later may.
     pub(super) fn fill(
         &self,
         head: &mut Head,
-        records: &mut std::iter::Peekable<std::vec::IntoIter<(Move, &[u8])>>,
+        records: &mut Vec<(Move, &[u8])>,
     ) -> (Vec<Move>, Vec<u8>, u64) {
         let layout = &self.layout;
         let begin = head.offset;
@@ -78,17 +79,16 @@ impl Partition {
             bytes.extend_from_slice(&self.head_header(head).encode(layout.identity));
             bytes.resize(layout.block_bytes as usize, 0);
         }
-        let mut moves = Vec::new();
-        while let Some((moved, record_bytes)) = records.peek() {
-            let end = begin + (bytes.len() + record_bytes.len()) as u64;
-            if round_up(end, layout.block_bytes) > layout.segment_bytes {
-                break;
-            }
-            let kept = self.state.borrow().expiry_overrides.get(&moved.from).copied();
-            let (mut moved, record_bytes) = records.next().expect("just peeked");
+        let (mut moves, mut left) = (Vec::new(), Vec::new());
+        for (mut moved, record_bytes) in records.drain(..) {
             let at = bytes.len();
+            let end = begin + (at + record_bytes.len()) as u64;
+            if round_up(end, layout.block_bytes) > layout.segment_bytes {
+                left.push((moved, record_bytes));
+                continue;
+            }
             moved.to = layout.location(head.segment, begin + at as u64);
-            if let Some(kept) = kept {
+            if let Some(kept) = self.state.borrow().expiry_overrides.get(&moved.from) {
                 (moved.header.expiry_ms, moved.header.version) = (kept.expiry_ms, kept.version);
                 moved.override_clock = kept.version.clock;
             }
@@ -96,6 +96,7 @@ impl Partition {
             record::relocate(&mut bytes[at..], &moved.header, head.sequence, moved.to);
             moves.push(moved);
         }
+        *records = left;
         bytes.resize(round_up(bytes.len() as u64, layout.block_bytes) as usize, 0);
         head.offset = begin + bytes.len() as u64;
         (moves, bytes, begin)

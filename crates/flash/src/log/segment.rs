@@ -8,7 +8,9 @@
 use super::{Log, Tail};
 use crate::format::chain::put_varint;
 use crate::format::segment::SEGMENT_HEADER_BYTES;
-use crate::format::{Chain, SegmentFooter, SegmentHeader, SegmentKind, Transition, crc32c, round_up};
+use crate::format::{
+    Chain, SegmentFooter, SegmentHeader, SegmentKind, Transition, UNIT_BYTES, crc32c, round_up,
+};
 use crate::segments::{KEPT_MIN, SegmentTable};
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result};
@@ -57,18 +59,25 @@ impl Log {
     /// # Errors
     /// `NoSpace`: no segment is free to be reserved.
     pub fn roll(self: &Rc<Self>, segments: &mut SegmentTable) -> Result<()> {
-        self.next_segment(&mut self.tail.borrow_mut(), segments)
+        self.next_segment(&mut self.tail.borrow_mut(), segments, false)
     }
 
-    /// Goes on in the reserved segment, after closing the current one.
-    pub(super) fn next_segment(self: &Rc<Self>, tail: &mut Tail, segments: &mut SegmentTable) -> Result<()> {
+    /// Goes on in the reserved segment, after closing the current one: because what comes next does not fit
+    /// it, or sooner.
+    pub(super) fn next_segment(
+        self: &Rc<Self>,
+        tail: &mut Tail,
+        segments: &mut SegmentTable,
+        is_full: bool,
+    ) -> Result<()> {
         let frame = self.frame.get();
         let reserved = segments.allocate(SegmentKind::Log, 0, frame, KEPT_MIN - 1).ok_or(Error::NoSpace)?;
         if !tail.building.bytes.is_empty() {
             self.close_frame(tail);
         }
-        self.write_summary(tail, segments);
-        segments.close(tail.segment);
+        let summary_bytes = self.write_summary(tail, segments);
+        let left_bytes = self.layout.segment_bytes - summary_bytes - tail.building.offset;
+        segments.close_log(tail.segment, if is_full { left_bytes / UNIT_BYTES } else { 0 });
         tail.segment = std::mem::replace(&mut tail.next_segment, reserved);
         tail.sequence = self.take_sequence();
         tail.log_number += 1;
@@ -82,7 +91,8 @@ impl Log {
 
     /// Writes summary and footer of the segment being closed, once all its frames are durable, so
     /// that a footer proves them. Nobody waits for it: without it recovery walks the frames.
-    fn write_summary(self: &Rc<Self>, tail: &mut Tail, segments: &SegmentTable) {
+    /// The bytes that both take.
+    fn write_summary(self: &Rc<Self>, tail: &mut Tail, segments: &SegmentTable) -> u64 {
         let block = self.layout.block_bytes;
         let summary = std::mem::take(&mut tail.summary);
         let summary_bytes = round_up(summary.len() as u64, block);
@@ -111,5 +121,6 @@ impl Log {
             }
             drop(guard);
         });
+        summary_bytes + block
     }
 }

@@ -154,7 +154,7 @@ pub fn serve(config: Config) -> Result<()> {
     tls.as_deref().inspect(|tls| warn_of_end(tls));
     host::raise_descriptors(config.clients_max);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Held while it serves; and taken first: a start that ends here has not touched a device.
+    // Held while it serves; and taken first: a start that finds one taken has not touched a device.
     let _claims = runtime.block_on(claim::claim(config.network.addresses(), config.admin))?;
     let job = config.clone();
     let options = StartOptions { cpus: vec![config.cores[0]], driver: config.driver.into() };
