@@ -478,10 +478,7 @@ impl Partition {
     /// Says what does not agree.
     pub fn check_accounts(&self) -> std::result::Result<(), String> {
         let state = self.state.borrow();
-        let (counted, kept) = (state.recount_live_units(), state.segments.live_units());
-        if counted != kept {
-            return Err(format!("live units: {kept} kept, {counted} counted"));
-        }
+        state.check_units()?;
         let keys: u64 = state.counters.values().map(|c| c.keys).sum();
         let dead: u64 = state.dead.values().sum();
         if keys + dead != state.index.len() {

@@ -8,7 +8,7 @@
 //!   transitions that emptied it are durable, and (log segments) no recovery would replay it;
 //! * live units are exact: the sum over the records that index, uploads and retained versions
 //!   point to;
-//! * what is closed is live, or gain, or slack: room that no cleaning gives back counts as taken.
+//! * what long records leave empty, and no cleaning gives back, counts as taken: summed over closed segments.
 
 use crate::expiring::Expiring;
 use crate::format::bits::bits_of;
@@ -239,6 +239,7 @@ impl SegmentTable {
         for (segment, long) in (0..).zip(long) {
             let slack_units = self.likely_slack_units(segment, &long);
             let info = &mut self.segments[segment as usize];
+            info.longest_units = long.longest_units;
             info.dead_units = self.units_per_segment.saturating_sub(info.live_units + slack_units);
             if info.state != SegmentState::Free {
                 (info.damaged, info.expiring) = (false, Expiring::UNKNOWN);
@@ -296,15 +297,16 @@ impl SegmentTable {
         self.count_slack(segment);
     }
 
-    /// Marks a segment of the log as filled, at whose end so many units were left. No more than the longest
-    /// of its records would take of that is slack: short ones that came together will not come so again. And
-    /// what is so little that nobody would clean it for that.
+    /// Marks a segment of the log as filled, at whose end so many units were left. If it has long records,
+    /// that is slack, but no more than the longest of them would take: short ones that came together will not
+    /// come so again. And so is what is so little that nobody would clean it for that.
     pub fn close_log(&mut self, segment: u32, left_units: u64) {
-        let info = &mut self.segments[segment as usize];
-        let slack_units = left_units.min(info.longest_units);
+        let info = &self.segments[segment as usize];
+        let has_long = info.longest_units >= self.long_units();
+        let slack_units = if has_long { left_units.min(info.longest_units) } else { 0 };
         let dead_units = self.units_per_segment.saturating_sub(info.live_units + slack_units);
-        let is_worth_cleaning = dead_units * 100 > self.units_per_segment * GAIN_PERCENT_MIN;
-        info.dead_units = if is_worth_cleaning { dead_units } else { 0 };
+        let is_vain = has_long && dead_units * 100 <= self.units_per_segment * GAIN_PERCENT_MIN;
+        self.segments[segment as usize].dead_units = if is_vain { 0 } else { dead_units };
         self.close(segment);
     }
 
@@ -334,22 +336,33 @@ impl SegmentTable {
         }
     }
 
-    /// Units of closed segments that are not live, and that cleaning would not give back either.
+    /// Units that long records leave empty in closed segments, and that cleaning would not give back.
     #[must_use]
     pub fn slack_units(&self) -> u64 {
         self.slack_units
     }
 
+    /// The same, counted anew, to prove it.
+    #[must_use]
+    pub fn recount_slack_units(&self) -> u64 {
+        (0..self.segments.len() as u32).map(|segment| self.slack_of(segment)).sum()
+    }
+
+    /// What one long record does not fit is no longer than it. What short ones leave is not counted.
+    fn slack_of(&self, segment: u32) -> u64 {
+        let info = &self.segments[segment as usize];
+        let is_full = info.state == SegmentState::Closed && info.live_units > 0;
+        if !is_full || info.longest_units < self.long_units() {
+            return 0;
+        }
+        let full_units = info.live_units + self.gain_units(segment);
+        self.units_per_segment.saturating_sub(full_units).min(info.longest_units)
+    }
+
     /// To be called after every change of what a segment's slack follows from.
     fn count_slack(&mut self, segment: u32) {
-        let info = &self.segments[segment as usize];
-        let holds = info.state == SegmentState::Closed && info.live_units > 0;
-        let slack_units = match holds {
-            true => self.units_per_segment.saturating_sub(info.live_units + self.gain_units(segment)),
-            false => 0,
-        };
-        let info = &mut self.segments[segment as usize];
-        let before = std::mem::replace(&mut info.slack_units, slack_units);
+        let slack_units = self.slack_of(segment);
+        let before = std::mem::replace(&mut self.segments[segment as usize].slack_units, slack_units);
         self.slack_units = self.slack_units - before + slack_units;
     }
 

@@ -429,9 +429,12 @@ impl State {
         self.expiry_overrides.keys().filter(|location| !live.contains(location)).count()
     }
 
-    /// Live units as the index, the uploads and the retained versions have them, for checkers.
-    #[must_use]
-    pub fn recount_live_units(&self) -> u64 {
+    /// Whether live units are what index, uploads and retained versions have, and slack what follows; for
+    /// checkers.
+    ///
+    /// # Errors
+    /// What does not agree.
+    pub fn check_units(&self) -> Result<(), String> {
         let slots = self.index.slots();
         let indexed: u64 = slots
             .flat_map(|slot| self.index.from(Slot(slot as u16), 0))
@@ -439,7 +442,15 @@ impl State {
             .sum();
         let parts: u64 = self.uploads.records().map(|(_, length)| u64::from(length)).sum();
         let retained: u64 = self.retained.values().map(|kept| u64::from(kept.length)).sum();
-        indexed + parts + retained
+        let (counted, kept) = (indexed + parts + retained, self.segments.live_units());
+        if counted != kept {
+            return Err(format!("live units: {kept} kept, {counted} counted"));
+        }
+        let (counted, kept) = (self.segments.recount_slack_units(), self.segments.slack_units());
+        if counted != kept {
+            return Err(format!("slack units: {kept} kept, {counted} counted"));
+        }
+        Ok(())
     }
 }
 

@@ -2,10 +2,10 @@
 
 mod opening;
 
-use opening::{DISK_BYTES, live, open_with, run, world};
+use opening::{DISK_BYTES, delete, live, open_with, run, upload, world};
 use plimsoll_flash::{OnFull, Options, Partition};
 use plimsoll_kv::transaction::{Action, Held};
-use plimsoll_kv::{Above, Condition, ContainerId, Error, Expiry, Op, Output, UploadId, Value};
+use plimsoll_kv::{Above, Condition, ContainerId, Device, Error, Expiry, Op, Output, UploadId, Value};
 use plimsoll_reactor::{Reactor, Work};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -194,16 +194,8 @@ fn what_has_expired_goes_first() {
 }
 
 async fn long_value(partition: &Rc<Partition>, key: &str, parts: usize) -> UploadId {
-    let part_bytes = plimsoll_kv::Device::part_bytes(&**partition);
-    let name = key.as_bytes().to_vec();
-    let length = (parts * part_bytes) as u64;
-    let begin =
-        Op::UploadBegin { container: DATABASE, key: name.clone(), length, shared_bytes: 0, form: None };
-    let Ok(Output::Upload(upload)) = run(partition, begin).await else { panic!("an upload begins") };
-    for _ in 0..parts {
-        let part = Op::UploadPart { upload, key: name.clone(), bytes: vec![3; part_bytes] };
-        run(partition, part).await.expect("there is room, always");
-    }
+    let bytes = vec![3; parts * partition.part_bytes()];
+    let upload = upload(partition, key.as_bytes(), &bytes).await.expect("there is room, always");
     run(partition, store(key, Value::Upload(upload), Expiry::Never, false)).await.unwrap();
     upload
 }
@@ -379,12 +371,7 @@ fn a_long_value_has_room_while_somebody_reads_one_that_was_deleted() {
         let partition = open(&reactor).await;
         long_value(&partition, "read", 10).await;
         run(&partition, retrieve("read", true)).await.unwrap();
-        run(
-            &partition,
-            Op::Delete { container: DATABASE, key: b"read".to_vec(), condition: Condition::None },
-        )
-        .await
-        .unwrap();
+        run(&partition, delete(b"read")).await.unwrap();
         press(&partition, "k", MANY).await;
         let before = partition.metrics().evicted;
         long_value(&partition, "long", 60).await;

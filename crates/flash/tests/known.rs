@@ -3,7 +3,7 @@
 
 mod opening;
 
-use opening::{DATABASE, DISK_BYTES, live, open_with, run, store, world};
+use opening::{DATABASE, DISK_BYTES, live, open_with, run, store, upload, world};
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Condition, Expiry, Op, Output, Value};
 use plimsoll_reactor::Reactor;
@@ -159,19 +159,7 @@ fn keys_that_expire_are_counted_right() {
 
 /// Stores a key as a value in parts.
 async fn put_in_parts(partition: &Rc<Partition>, number: u64) {
-    let bytes = vec![9; 20_000];
-    let begin = Op::UploadBegin {
-        container: DATABASE,
-        key: key(number),
-        length: bytes.len() as u64,
-        shared_bytes: 0,
-        form: None,
-    };
-    let Ok(Output::Upload(upload)) = run(partition, begin).await else { panic!("begun") };
-    for part in bytes.chunks(SEGMENT_BYTES as usize / 8) {
-        let op = Op::UploadPart { upload, key: key(number), bytes: part.to_vec() };
-        run(partition, op).await.expect("a part");
-    }
+    let upload = upload(partition, &key(number), &[9; 20_000]).await.expect("parts");
     run(partition, store(key(number), Value::Upload(upload), Expiry::Never)).await.expect("committed");
 }
 

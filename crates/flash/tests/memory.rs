@@ -2,9 +2,9 @@
 
 mod opening;
 
-use opening::{DATABASE, DISK_BYTES, live, open_with, run, store, world};
+use opening::{DATABASE, DISK_BYTES, delete, live, open_with, run, store, world};
 use plimsoll_flash::{OnFull, Options, Partition};
-use plimsoll_kv::{Condition, Error, Expiry, Op, Result, Value};
+use plimsoll_kv::{Error, Expiry, Op, Result, Value};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
@@ -38,8 +38,7 @@ fn without_memory_stores_are_refused_and_deletes_make_room() {
         fill(&partition).await;
         assert_eq!(put(&partition, OBJECTS_MAX).await, Err(Error::NoMemory));
         assert!(!is_there(&partition, OBJECTS_MAX).await && is_there(&partition, 0).await);
-        let delete = Op::Delete { container: DATABASE, key: b"k0".to_vec(), condition: Condition::None };
-        run(&partition, delete).await.expect("deletes go on");
+        run(&partition, delete(b"k0")).await.expect("deletes go on");
         put(&partition, OBJECTS_MAX).await.expect("there is memory for one");
         assert_eq!(put(&partition, OBJECTS_MAX + 1).await, Err(Error::NoMemory));
         let metrics = partition.metrics();

@@ -3,9 +3,9 @@
 mod opening;
 
 use futures_util::future::join_all;
-use opening::{DATABASE, DISK_BYTES, live, open, run, store, world};
+use opening::{DATABASE, DISK_BYTES, delete, live, open, run, store, upload, world};
 use plimsoll_flash::Partition;
-use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, UploadId, Value};
+use plimsoll_kv::{Device, Error, Expiry, Op, Output, UploadId, Value};
 use std::rc::Rc;
 
 const KEYS: u8 = 8;
@@ -15,15 +15,8 @@ fn name(number: u8) -> Vec<u8> {
 }
 
 /// A value of three parts that is not its key's yet.
-async fn upload(partition: &Rc<Partition>, key: &[u8], byte: u8) -> UploadId {
-    let part = vec![byte; partition.part_bytes()];
-    let length = 3 * part.len() as u64;
-    let op = Op::UploadBegin { container: DATABASE, key: key.to_vec(), length, shared_bytes: 0, form: None };
-    let Ok(Output::Upload(upload)) = run(partition, op).await else { panic!("an upload begins") };
-    for _ in 0..3 {
-        run(partition, Op::UploadPart { upload, key: key.to_vec(), bytes: part.clone() }).await.unwrap();
-    }
-    upload
+async fn three_parts(partition: &Rc<Partition>, key: &[u8], byte: u8) -> UploadId {
+    upload(partition, key, &vec![byte; 3 * partition.part_bytes()]).await.expect("there is room")
 }
 
 /// Pipelined GETs before DEL had answered that the key is not there: its parts had ended, for the delete
@@ -31,7 +24,7 @@ async fn upload(partition: &Rc<Partition>, key: &[u8], byte: u8) -> UploadId {
 #[test]
 fn a_read_finds_a_value_in_parts_that_a_later_write_takes_away() {
     let changes: [fn(Vec<u8>, UploadId) -> Op; 3] = [
-        |key, _| Op::Delete { container: DATABASE, key, condition: Condition::None },
+        |key, _| delete(key),
         |key, _| store(key, b"short".to_vec().into(), Expiry::Never),
         |key, other| store(key, Value::Upload(other), Expiry::Never),
     ];
@@ -41,10 +34,10 @@ fn a_read_finds_a_value_in_parts_that_a_later_write_takes_away() {
             let partition = open(&reactor).await;
             let mut others = Vec::new();
             for number in 0..KEYS {
-                let first = upload(&partition, &name(number), number).await;
+                let first = three_parts(&partition, &name(number), number).await;
                 let first = store(name(number), Value::Upload(first), Expiry::Never);
                 run(&partition, first).await.unwrap();
-                others.push(upload(&partition, &name(number), 100).await);
+                others.push(three_parts(&partition, &name(number), 100).await);
             }
             let get = |key| Op::Retrieve { container: DATABASE, key, range: None, pin: true };
             let pairs = (0..KEYS).flat_map(|number| {

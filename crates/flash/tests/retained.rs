@@ -3,7 +3,7 @@
 
 mod opening;
 
-use opening::{DATABASE, DISK_BYTES, live, open_with, run, store, world};
+use opening::{DATABASE, DISK_BYTES, delete, live, open_with, run, store, world};
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Condition, Device, Durability, Error, Expiry, Op, Output, Request, Value};
 use plimsoll_reactor::Reactor;
@@ -140,8 +140,7 @@ async fn take(reactor: &Reactor, partition: &Rc<Partition>, model: &RefCell<Mode
             }
         }
         Step::Delete { key: number, batch } => {
-            let op = Op::Delete { container: DATABASE, key: key(number), condition: Condition::None };
-            let deleted = write(partition, op, batch).await;
+            let deleted = write(partition, delete(key(number)), batch).await;
             let held = model.borrow_mut().keys[usize::from(number)].take();
             assert_eq!(matches!(deleted, Ok(Output::Deleted(_))), held.is_some(), "{deleted:?}");
         }

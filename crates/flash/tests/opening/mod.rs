@@ -3,7 +3,7 @@
 
 use plimsoll_flash::{FormatOptions, Options, Partition, Superblock, format, inspect};
 use plimsoll_kv::{
-    Block, Condition, ContainerId, Device, Durability, Expiry, Op, Output, Request, Result, Value,
+    Block, Condition, ContainerId, Device, Durability, Expiry, Op, Output, Request, Result, UploadId, Value,
 };
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{FileOptions, Reactor, Work};
@@ -93,6 +93,27 @@ pub fn store(key: impl Into<Vec<u8>>, value: Value, expiry: Expiry) -> Op {
         want_previous: false,
         form: None,
     }
+}
+
+/// Deletes a key, whatever it holds.
+pub fn delete(key: impl Into<Vec<u8>>) -> Op {
+    Op::Delete { container: DATABASE, key: key.into(), condition: Condition::None }
+}
+
+/// Writes the parts of a value that is not its key's yet; gives them up if one is refused.
+pub async fn upload(partition: &Rc<Partition>, key: &[u8], bytes: &[u8]) -> Result<UploadId> {
+    let (key, length) = (key.to_vec(), bytes.len() as u64);
+    let begin =
+        Op::UploadBegin { container: DATABASE, key: key.clone(), length, shared_bytes: 0, form: None };
+    let Output::Upload(upload) = run(partition, begin).await? else { panic!("an upload begins") };
+    for part in bytes.chunks(partition.part_bytes()) {
+        let part = Op::UploadPart { upload, key: key.clone(), bytes: part.to_vec() };
+        if let Err(error) = run(partition, part).await {
+            run(partition, Op::UploadAbort { upload, key }).await?;
+            return Err(error);
+        }
+    }
+    Ok(upload)
 }
 
 pub async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output> {
