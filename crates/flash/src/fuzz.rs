@@ -164,6 +164,7 @@ pub fn checkpoint(data: &[u8]) {
         let mut again = Vec::new();
         snapshot::encode(&state, &mut again);
         assert!(snapshot::decode(&again, &mut fresh()), "what was decoded can be encoded and decoded");
+        state.begin_anew();
     }
     let mut state = fresh();
     state.slot_frames = Some(vec![0; 64]);

@@ -1,7 +1,7 @@
 //! The fuzz bodies on arbitrary bytes, and on bytes that were once right.
 
 use super::*;
-use crate::format::{RecordKind, Transition, TransitionKind};
+use crate::format::{RecordKind, SegmentKind, Transition, TransitionKind};
 use plimsoll_kv::Version;
 use proptest::prelude::*;
 
@@ -29,9 +29,38 @@ fn right_snapshot() -> Vec<u8> {
     let mut state = State::new(0..64, SegmentTable::all_free(&layout));
     let begun = Transition { argument: 4, previous: 9, ..Transition::new(TransitionKind::UploadBegin) };
     state.apply(&begun, 1);
+    state.segments.prepared = 32;
+    let segment = state.segments.allocate(SegmentKind::Log, 1, 1, 0).expect("all are free");
+    let location = u64::from(segment) * layout.segment_units() + 100;
+    state.apply(&part_at(location), 1);
+    state.segments.close(segment);
     let mut bytes = Vec::new();
     snapshot::encode(&state, &mut bytes);
     bytes
+}
+
+fn part_at(location: u64) -> Transition {
+    Transition { argument: 4, location, length: 9, ..Transition::new(TransitionKind::StorePart) }
+}
+
+/// Whoever read it, or gave it up, looked for its segment, and found none.
+#[test]
+fn a_snapshot_with_a_part_that_stands_nowhere_is_refused() {
+    let right = right_snapshot();
+    let layout = layout();
+    let location = 100_u64.to_le_bytes();
+    let at = right.windows(8).rposition(|bytes| bytes == location).expect("the part is in it");
+    let decoded = |location: u64| {
+        let mut bytes = right.clone();
+        bytes[at..at + 8].copy_from_slice(&location.to_le_bytes());
+        checkpoint(&bytes);
+        snapshot::decode(&bytes, &mut State::new(0..64, SegmentTable::all_free(&layout)))
+    };
+    let end = u64::from(layout.segments) * layout.segment_units();
+    assert!(decoded(100) && decoded(end - 9));
+    for location in [0, layout.segment_units() - 1, end - 8, end, u64::MAX] {
+        assert!(!decoded(location), "{location}");
+    }
 }
 
 fn right_tables() -> Vec<u8> {

@@ -195,7 +195,7 @@ impl SegmentTable {
     /// True if a location and length lie inside one segment.
     #[must_use]
     pub fn holds(&self, location: u64, length: u32) -> bool {
-        let last = location + u64::from(length).max(1) - 1;
+        let last = location.saturating_add(u64::from(length).max(1) - 1);
         location > 0
             && location / self.units_per_segment == last / self.units_per_segment
             && (last / self.units_per_segment) < self.segments.len() as u64
@@ -319,7 +319,7 @@ impl SegmentTable {
     /// Marks a segment as filled that is not, or of which nobody knows how far it is.
     pub fn close_early(&mut self, segment: u32) {
         let info = &mut self.segments[segment as usize];
-        info.dead_units = self.units_per_segment - info.live_units;
+        info.dead_units = self.units_per_segment.saturating_sub(info.live_units);
         self.close(segment);
     }
 

@@ -154,7 +154,16 @@ fn decode_into(reader: &mut Reader<'_>, state: &mut State) -> Option<()> {
     state.retained = reader.list(decode_retained)?.into_iter().collect();
     state.expiry_overrides = reader.list(decode_override)?.into_iter().collect();
     state.transactions = reader.list(decode_prepared)?.into_iter().collect();
-    reader.0.is_empty().then_some(())
+    (reader.0.is_empty() && all_are_held(state)).then_some(())
+}
+
+/// Whether parts and retained versions stand where there is a segment: whoever reads or gives one up looks
+/// for it there.
+fn all_are_held(state: &State) -> bool {
+    let parts = state.uploads.values().flat_map(|upload| upload.parts.values().copied());
+    let retained = state.retained.values().map(|kept| (kept.location, kept.length));
+    let mut records = parts.chain(retained);
+    records.all(|(location, length)| length > 0 && state.segments.holds(location, length))
 }
 
 fn decode_segment(reader: &mut Reader<'_>, state: &mut State, segment: u32) -> Option<()> {

@@ -52,6 +52,20 @@ fn two_servers_do_not_share_an_address() {
     server.stop();
 }
 
+/// It formatted the device first, and waited five seconds for an address to become free that nobody had.
+#[test]
+fn an_address_that_cannot_be_had_is_told_before_a_device_is_touched() {
+    let data = directory("address-nobody");
+    let server = ["--size", "64MiB", "--data", data.to_str().unwrap()];
+    let refused = |flags: &[&str]| Server::refusal(&[&server[..], flags].concat());
+    // Of TEST-NET-1, which no machine has.
+    let told = refused(&["--resp", "192.0.2.1:0", "--unprotected"]);
+    assert!(told.contains("192.0.2.1:0: no interface of this machine has that address"), "{told}");
+    let told = refused(&["--resp", "127.0.0.1:0", "--admin", "192.0.2.1:7"]);
+    assert!(told.contains("admin: cannot listen on 192.0.2.1:7: no interface"), "{told}");
+    assert!(!data.join("device.plimsoll").exists(), "no device was touched");
+}
+
 #[test]
 fn a_server_that_others_can_reach_has_a_password_or_says_that_it_has_none() {
     let data = directory("password");

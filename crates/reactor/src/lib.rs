@@ -38,6 +38,7 @@ mod timer;
 
 pub use buf::Buf;
 pub use control::{Control, ControlPort, ControlSender};
+pub use driver::cannot_listen;
 pub use driver::sim;
 pub use driver::{DriverChoice, DriverKind, Running, StartOptions, start};
 pub use file::{File, FileOptions, FileStats};

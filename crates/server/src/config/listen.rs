@@ -89,14 +89,8 @@ impl Network {
             ("tls-key", &network.tls_key),
             ("tls-client-ca", &network.tls_client_ca),
         ];
-        match (network.resp.0, network.tls_resp.0) {
-            (None, None) => {
-                return refused("resp: none, and there is no tls-resp: no client could connect; give one");
-            }
-            (Some(plain), Some(tls)) if plain == tls && plain.port() != 0 => {
-                return refused("tls-resp: the same address as resp; give it another port, or say resp none");
-            }
-            _ => {}
+        if (network.resp.0, network.tls_resp.0) == (None, None) {
+            return refused("resp: none, and there is no tls-resp: no client could connect; give one");
         }
         if network.tls_resp.0.is_some() {
             if let Some((name, _)) = files.iter().take(2).find(|(_, file)| file.is_none()) {
@@ -109,6 +103,22 @@ impl Network {
             }
         }
         Ok(network)
+    }
+
+    /// Refuses one address for two of them, of which the admin port is one. Port 0 is another one each time.
+    pub(super) fn check_apart(&self, admin: SocketAddr) -> Result<(), ConfigError> {
+        let all = [("resp", self.resp.0), ("tls-resp", self.tls_resp.0), ("admin", Some(admin))];
+        for (number, (name, address)) in all.iter().enumerate() {
+            let is_same = |(_, other): &&(_, Option<SocketAddr>)| {
+                other == address && address.is_some_and(|address| address.port() != 0)
+            };
+            if let Some((other, _)) = all[..number].iter().find(is_same) {
+                return Err(ConfigError(format!(
+                    "{name}: the same address as {other}; give it another port"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses an address that others can reach, unless there is a password.

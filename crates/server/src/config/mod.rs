@@ -346,6 +346,8 @@ impl Config {
         let clients_max = layer.clients_max.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
         let unprotected = layer.unprotected.unwrap_or(false);
         network.check_protected(layer.password.is_some() || unprotected)?;
+        let admin = layer.admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8379)));
+        network.check_apart(admin)?;
         Ok(Config {
             data,
             devices,
@@ -355,7 +357,7 @@ impl Config {
             cores,
             driver: layer.driver.unwrap_or_default(),
             network,
-            admin: layer.admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8379))),
+            admin,
             cache: shares.cache(layer.memory),
             known_keys: shares.known_keys(layer.memory),
             shares,

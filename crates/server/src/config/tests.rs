@@ -75,7 +75,11 @@ fn addresses_can_be_left_out_and_need_what_belongs_to_them() {
     assert!(refused("resp = 'none'").contains("no client could connect"));
     assert!(refused("resp = ''").contains("'' is no address"));
     assert!(refused("resp = '6379'").contains("like \"127.0.0.1:6379\""));
-    assert!(of("tls-resp = '127.0.0.1:6379'").unwrap_err().contains("the same address as resp"));
+    assert!(of("tls-resp = '127.0.0.1:6379'").unwrap_err().starts_with("tls-resp: the same address as resp"));
+    assert!(refused("resp = '127.0.0.1:8379'").starts_with("admin: the same address as resp"));
+    let admin = of("tls-resp = '127.0.0.1:6380'\nadmin = '127.0.0.1:6380'").unwrap_err();
+    assert!(admin.starts_with("admin: the same address as tls-resp"), "{admin}");
+    assert!(of("tls-resp = '127.0.0.1:0'\nresp = '127.0.0.1:0'\nadmin = '127.0.0.1:0'").is_ok());
     let open = of("tls-resp = '0.0.0.0:6380'").unwrap_err();
     assert!(open.starts_with("tls-resp: others can reach 0.0.0.0:6380"), "{open}");
     assert!(of("tls-resp = '0.0.0.0:6380'\npassword = 'p'").is_ok());

@@ -9,9 +9,9 @@
 
 use crate::core::Addresses;
 use anyhow::{Context, Result, bail};
-use rustix::io::Errno;
+use plimsoll_reactor::cannot_listen;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
@@ -27,56 +27,71 @@ pub(super) struct Claims {
 const FREE_MAX: Duration = Duration::from_secs(5);
 const FREE_LOOK: Duration = Duration::from_millis(50);
 
-/// Claims the addresses for clients and that of the admin port, after waiting a little for each. Port 0 needs
-/// no claim: the system gives a port that nobody has.
+/// Claims the addresses for clients and that of the admin port, after waiting a little for each.
 ///
 /// # Errors
-/// Another server has claimed it, or another process listens there.
+/// Another server has claimed it, another process listens there, or nobody could: it is no address of this
+/// machine, or takes a right that this process has not.
 pub(super) async fn claim(addresses: Addresses, admin: SocketAddr) -> Result<Claims> {
     let mut names = Vec::new();
     let all = [("resp", addresses.plain), ("tls-resp", addresses.tls), ("admin", Some(admin))];
     for (setting, address) in all {
-        if let Some(address) = address.filter(|address| address.port() != 0) {
-            names.push(claim_one(setting, address).await?);
+        if let Some(address) = address {
+            names.extend(claim_one(setting, address).await?);
         }
     }
     Ok(Claims { _names: names })
 }
 
-async fn claim_one(setting: &str, address: SocketAddr) -> Result<UnixListener> {
+/// Port 0 needs no name: the system gives a port that nobody has.
+async fn claim_one(setting: &str, address: SocketAddr) -> Result<Option<UnixListener>> {
     let until = Instant::now() + FREE_MAX;
     let mut is_told = false;
     loop {
-        match try_claim(setting, address) {
-            Err(_) if Instant::now() < until => {
+        match try_claim(setting, address)? {
+            Claim::Held(name) => return Ok(name),
+            Claim::Taken(by) if Instant::now() >= until => {
+                bail!("{setting}: {by} {address}; stop it or choose another port with --{setting}")
+            }
+            Claim::Taken(_) => {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::warn!("{setting}: {address} is in use; waiting {} s for it", FREE_MAX.as_secs());
                 }
                 tokio::time::sleep(FREE_LOOK).await;
             }
-            claimed => return claimed,
         }
     }
 }
 
-fn try_claim(setting: &str, address: SocketAddr) -> Result<UnixListener> {
-    // A name in the abstract namespace belongs to the network namespace, as the port does.
+/// What came of a try.
+enum Claim {
+    Held(Option<UnixListener>),
+    /// By whom.
+    Taken(&'static str),
+}
+
+fn try_claim(setting: &str, address: SocketAddr) -> Result<Claim> {
+    let mut name = None;
+    if address.port() != 0 {
+        name = take_name(address).with_context(|| format!("{setting}: {address} cannot be claimed"))?;
+        if name.is_none() {
+            return Ok(Claim::Taken("another server has"));
+        }
+    }
+    match is_free(address).map_err(io::Error::from) {
+        Ok(()) => Ok(Claim::Held(name)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(Claim::Taken("another process listens on")),
+        Err(error) => Err(cannot_listen(address, &error)).with_context(|| setting.to_owned()),
+    }
+}
+
+/// The name of an address, unless somebody has it. Names of the abstract namespace belong to the network
+/// namespace, as ports do.
+fn take_name(address: SocketAddr) -> io::Result<Option<UnixListener>> {
     let name = UnixAddress::from_abstract_name(format!("plimsoll/resp/{address}"))?;
-    let name = match UnixListener::bind_addr(&name) {
-        Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            bail!("{setting}: another server has {address}; stop it or choose another port with --{setting}")
-        }
-        bound => bound.with_context(|| format!("{setting}: {address} cannot be claimed"))?,
-    };
-    match is_free(address) {
-        Ok(()) => Ok(name),
-        Err(Errno::ADDRINUSE) => {
-            bail!(
-                "{setting}: another process listens on {address}; stop it or choose another port with --{setting}"
-            )
-        }
-        // The cores will say what is wrong with it.
-        Err(_) => Ok(name),
+    match UnixListener::bind_addr(&name) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(None),
+        bound => bound.map(Some),
     }
 }
 

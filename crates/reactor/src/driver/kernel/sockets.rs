@@ -101,18 +101,21 @@ impl<S: Default> Sockets<S> {
     }
 }
 
+/// What keeps a socket from listening on `address`, in words, and what helps.
+#[must_use]
+pub fn cannot_listen(address: SocketAddr, error: &io::Error) -> io::Error {
+    let mend = match error.kind() {
+        io::ErrorKind::AddrInUse => ": another process listens there; stop it or choose another port",
+        io::ErrorKind::AddrNotAvailable => ": no interface of this machine has that address",
+        io::ErrorKind::PermissionDenied => ": ports below 1024 need CAP_NET_BIND_SERVICE",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("cannot listen on {address}{mend} ({error})"))
+}
+
 /// A socket that listens on `address`, and the address it got.
 pub(in crate::driver) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
-    let in_words = |error: rustix::io::Errno| {
-        let mend = match error {
-            rustix::io::Errno::ADDRINUSE => ": another process listens there; stop it or choose another port",
-            rustix::io::Errno::ADDRNOTAVAIL => ": no interface of this machine has that address",
-            rustix::io::Errno::ACCESS => ": ports below 1024 need CAP_NET_BIND_SERVICE",
-            _ => "",
-        };
-        let error = io::Error::from(error);
-        io::Error::new(error.kind(), format!("cannot listen on {address}{mend} ({error})"))
-    };
+    let in_words = |error: rustix::io::Errno| cannot_listen(address, &error.into());
     let (descriptor, actual) = listening(address).map_err(in_words)?;
     Ok((descriptor, actual.unwrap_or(address)))
 }
