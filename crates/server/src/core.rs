@@ -14,6 +14,7 @@ mod handshakes;
 mod headroom;
 mod line;
 mod reply_room;
+mod seldom;
 mod turns;
 
 use crate::channels::Channels;
@@ -40,6 +41,7 @@ use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Listener, Port, Reactor, Socket, Work, give_back_kept_memory};
 pub(crate) use reply_room::Reservation;
+use seldom::SeldomLines;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
@@ -74,6 +76,8 @@ pub struct Core {
     connections: RefCell<BTreeMap<u64, Weak<Connection>>>,
     addresses: Addresses,
     handshakes: Handshakes,
+    /// Lines of the log that clients cause.
+    pub(crate) seldom: SeldomLines,
     /// The partitions of all cores are open.
     serves_keys: Cell<bool>,
     stopping: Cell<bool>,
@@ -137,6 +141,7 @@ pub fn serve_core(
             tls: sealed.as_ref().map(Listener::address),
         },
         handshakes: Handshakes::default(),
+        seldom: SeldomLines::default(),
         serves_keys: Cell::new(false),
         stopping: Cell::new(false),
         channels: RefCell::default(),
@@ -186,7 +191,9 @@ async fn accept(core: Rc<Core>, listener: Listener, tls: Option<Arc<Tls>>) {
         match accepted {
             Ok(socket) => core.open(socket, listener.address(), tls.as_deref()),
             Err(error) => {
-                tracing::warn!(core = core.reactor.core().0, %error, "cannot accept a connection");
+                if let Some(untold) = core.seldom.accepts.due(core.reactor.now_ns()) {
+                    tracing::warn!(core = core.reactor.core().0, %error, untold, "cannot accept a connection");
+                }
                 // Out of descriptors, most likely: trying at once would spin.
                 core.reactor.sleep_ns(10_000_000).await;
             }
@@ -349,7 +356,10 @@ impl Core {
     /// Cuts a client for the memory that it holds.
     pub(crate) fn evict(&self, client: &Connection, why: &str) {
         self.shared.core(self.reactor.core()).evicted.add(1);
-        tracing::warn!(client = client.id, bytes = client.held_bytes(), of = self.held_bytes.get(), "{why}");
+        if let Some(untold) = self.seldom.evictions.due(self.reactor.now_ns()) {
+            let (bytes, of) = (client.held_bytes(), self.held_bytes.get());
+            tracing::warn!(client = client.id, bytes, of, untold, "{why}");
+        }
         client.cut();
     }
 

@@ -22,6 +22,7 @@ pub mod histogram;
 mod keyspace;
 mod latency;
 pub mod limits;
+pub mod log;
 mod monitors;
 pub mod parameters;
 mod pause;

@@ -273,6 +273,15 @@ fn command_tells_the_table() {
         c.expect("COMMAND LIST FOO", "-ERR syntax error").await;
         c.expect("COMMAND GETKEYS MGET a b c", "[a b c]").await;
         c.expect("COMMAND GETKEYS SET a b", "[a]").await;
+        // Clients of clusters look there for the key: they found none.
+        c.expect("COMMAND GETKEYS OBJECT ENCODING k", "[k]").await;
+        c.expect("COMMAND GETKEYSANDFLAGS MEMORY USAGE k SAMPLES 0", "[[k [+RO]]]").await;
+        c.expect("COMMAND GETKEYS OBJECT FREQ", "-ERR Invalid number of arguments specified for command")
+            .await;
+        c.expect("COMMAND GETKEYS OBJECT HELP", "-ERR The command has no key arguments").await;
+        let of_sub = "[[object|encoding :3 [+readonly] :2 :2 :1 [+@keyspace +@read +@slow] [] [] []]]";
+        c.expect("COMMAND INFO object|encoding", of_sub).await;
+        c.expect("COMMAND INFO object|nope", "[nil]").await;
         c.expect("COMMAND GETKEYS PING", "-ERR The command has no key arguments").await;
         c.expect("COMMAND GETKEYS NOPE x", "-ERR Invalid command specified").await;
         c.expect("COMMAND GETKEYS GET", "-ERR Invalid number of arguments specified for command").await;

@@ -348,7 +348,7 @@ fn debug_is_refused_unless_it_is_allowed_and_holds_up_nobody_else() {
         assert_eq!(show(&sleeper.next().await.unwrap()), "+OK");
         assert!(bench.reactor.now_ns() - start_ns >= 2_000_000_000);
         let object = show(&c.call(&["DEBUG", "OBJECT", "k"]).await);
-        assert!(object.starts_with("+refcount:1 encoding:int serializedlength:"), "{object}");
+        assert!(object.starts_with("+Value at:0x0 refcount:1 encoding:int serializedlength:"), "{object}");
         c.expect("DEBUG OBJECT absent", "-ERR no such key").await;
         for seconds in ["-1", "nan", "x"] {
             c.expect(&format!("DEBUG SLEEP {seconds}"), "+OK").await;

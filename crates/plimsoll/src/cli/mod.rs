@@ -15,7 +15,8 @@ use clap::{Args, Parser, Subcommand};
 use plimsoll_server::config::{
     Config, ConfigError, DriverName, DurabilityName, Layer, Listen, OnFullName, Password, Size,
 };
-use plimsoll_server::serve;
+use plimsoll_server::{log, serve};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -163,25 +164,13 @@ impl Serve {
     }
 }
 
-fn log_to_stderr(default: &str) {
-    use std::io::IsTerminal;
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
-}
-
 /// Runs the program.
 #[must_use]
 pub(crate) fn main() -> ExitCode {
     // Wrong flags end the process here, with 2.
     let cli = Cli::parse();
     // Simulated servers say thousands of times what a real one says once.
-    log_to_stderr(match cli.command {
+    let log = log::to_stderr(match cli.command {
         Command::Sim { .. } => "off",
         Command::Bench(_) | Command::Doctor(_) => "warn",
         _ => "info",
@@ -194,10 +183,13 @@ pub(crate) fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor.run(),
         Command::Sim { command } => command.run(),
     };
+    // What it holds comes before the words below.
+    drop(log);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("plimsoll: {error:#}");
+            // Nobody may be there to read it.
+            let _ = writeln!(std::io::stderr(), "plimsoll: {error:#}");
             ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
         }
     }

@@ -43,7 +43,8 @@ fn version(pinned: &str) -> String {
 fn rows() -> BTreeMap<String, String> {
     let table = between(README, "| client | version |", "\n\n");
     let rows = table.lines().skip(2).map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
-    rows.map(|row| (row[1].to_owned(), row[2].to_owned())).collect()
+    // A star says what is run with it.
+    rows.map(|row| (row[1].trim_end_matches(" *").to_owned(), row[2].to_owned())).collect()
 }
 
 #[test]

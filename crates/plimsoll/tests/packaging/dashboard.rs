@@ -5,10 +5,14 @@ use super::process::{Server, ask, cores, directory};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The metrics that a server declares, with their kinds.
+/// The metrics that a server of an array declares, with their kinds: those of one device are among them.
 fn declared() -> BTreeMap<String, String> {
     let data = directory("packaging-dashboard");
-    let server = Server::start(&["--data", data.to_str().unwrap(), "--size", "64MiB", "--cores", &cores(1)]);
+    let paths = ["a", "b", "c"].map(|name| data.join(name).display().to_string());
+    let devices = paths.iter().flat_map(|path| ["--device", path]);
+    let cores = cores(1);
+    let args: Vec<&str> = devices.chain(["--size", "64MiB", "--cores", &cores]).collect();
+    let server = Server::start(&args);
     let metrics = ask(&server.admin, "GET /metrics HTTP/1.0\r\n\r\n");
     server.stop();
     let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
@@ -63,7 +67,9 @@ fn the_dashboard_has_its_rows_and_every_panel_a_place() {
         .filter(|panel| panel["type"] == "row")
         .map(|panel| panel["title"].as_str().unwrap())
         .collect();
-    assert_eq!(rows, ["Traffic", "Latency by command", "Device", "Cleaning", "Memory and clients", "Errors"]);
+    let titles = ["Traffic", "Latency by command", "Device", "Cleaning", "Memory and clients", "Errors"];
+    assert_eq!(rows[..6], titles);
+    assert_eq!(rows[6..], ["Cache and array"]);
     let (mut ids, mut places) = (BTreeSet::new(), BTreeSet::new());
     for panel in panels(&dashboard) {
         assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");

@@ -48,7 +48,11 @@ pub(super) fn object(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
         Some(item) => {
             let encoding = super::object::encoding_of(&item);
             let length = item.stored_bytes;
-            Reply::Line(format!("refcount:1 encoding:{encoding} serializedlength:{length}").into_bytes())
+            // Clients take it apart at its blanks and colons: an address and an age are expected.
+            let words = format!(
+                "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:0 lru_seconds_idle:0"
+            );
+            Reply::Line(words.into_bytes())
         }
     })
 }

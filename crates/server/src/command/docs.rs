@@ -144,7 +144,7 @@ pub(super) fn key_flags(name: &str) -> &'static [&'static str] {
         "del" | "unlink" => &["RM", "delete"],
         "getdel" => &["RW", "access", "delete"],
         "delex" | "delifeq" => &["RW", "delete"],
-        "exists" | "touch" | "strlen" | "type" | "watch" => &["RO"],
+        "exists" | "touch" | "strlen" | "type" | "watch" | "object" | "memory" => &["RO"],
         _ if is_read_only(name) => &["RO", "access"],
         _ => &["RW", "access", "update"],
     }

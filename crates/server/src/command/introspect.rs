@@ -1,6 +1,6 @@
 //! COMMAND and its subcommands: the table as clients read it.
 
-use super::{Run, Spec, TABLE, docs, find, has_arity, places, syntax_error};
+use super::{Run, Spec, Subcommand, TABLE, docs, find, has_arity, places, syntax_error};
 use crate::glob;
 use crate::limits::COMMAND_NAMES_MAX;
 use crate::reply::Reply;
@@ -9,23 +9,41 @@ use plimsoll_resp::{Args, OwnedArgs};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+fn texts(texts: &[&'static str]) -> Reply {
+    Reply::Set(texts.iter().copied().map(Reply::Simple).collect())
+}
+
+fn describe_sub(spec: &Spec, sub: &Subcommand) -> Reply {
+    let (first, last, step) = if sub.has_key { (2, 2, 1) } else { (0, 0, 0) };
+    Reply::Array(vec![
+        Reply::bulk(format!("{}|{}", spec.name, sub.name)),
+        Reply::Integer(i64::from(sub.arity)),
+        texts(spec.flags),
+        Reply::Integer(first),
+        Reply::Integer(last),
+        Reply::Integer(step),
+        texts(spec.categories),
+        Reply::Array(Vec::new()),
+        Reply::Array(Vec::new()),
+        Reply::Array(Vec::new()),
+    ])
+}
+
+/// The same of `COMMAND`, or of `COMMAND|SUBCOMMAND`.
+fn describe_named(name: &[u8]) -> Reply {
+    let mut words = name.splitn(2, |byte| *byte == b'|');
+    let Some(spec) = words.next().and_then(find).map(|index| &TABLE[index]) else { return Reply::Null };
+    let Some(word) = words.next() else { return describe(spec) };
+    find_sub(spec, word).map_or(Reply::Null, |sub| describe_sub(spec, sub))
+}
+
+fn find_sub(spec: &'static Spec, word: &[u8]) -> Option<&'static Subcommand> {
+    spec.subcommands.iter().find(|sub| word.eq_ignore_ascii_case(sub.name.as_bytes()))
+}
+
 fn describe(spec: &Spec) -> Reply {
-    let texts = |texts: &[&'static str]| Reply::Set(texts.iter().copied().map(Reply::Simple).collect());
     let (first, last, step) = spec.keys;
-    let subcommands = spec.subcommands.iter().map(|sub| {
-        Reply::Array(vec![
-            Reply::bulk(format!("{}|{}", spec.name, sub.name)),
-            Reply::Integer(i64::from(sub.arity)),
-            texts(spec.flags),
-            Reply::Integer(0),
-            Reply::Integer(0),
-            Reply::Integer(0),
-            texts(spec.categories),
-            Reply::Array(Vec::new()),
-            Reply::Array(Vec::new()),
-            Reply::Array(Vec::new()),
-        ])
-    });
+    let subcommands = spec.subcommands.iter().map(|sub| describe_sub(spec, sub));
     Reply::Array(vec![
         Reply::bulk(spec.name),
         Reply::Integer(i64::from(spec.arity)),
@@ -78,8 +96,7 @@ pub(super) fn info(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     if args.len() > COMMAND_NAMES_MAX + 2 {
         return Run::Now(Reply::error(format!("ERR at most {COMMAND_NAMES_MAX} names can be asked for")));
     }
-    let of = |name: &[u8]| find(name).map_or(Reply::Null, |index| describe(&TABLE[index]));
-    Run::Now(Reply::Array(args.iter().skip(2).map(of).collect()))
+    Run::Now(Reply::Array(args.iter().skip(2).map(describe_named).collect()))
 }
 
 pub(super) fn list(_: &Rc<Connection>, args: &Args<'_>) -> Run {
@@ -105,18 +122,25 @@ pub(super) fn list(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     }
 }
 
+fn wrong_number() -> Reply {
+    Reply::error("ERR Invalid number of arguments specified for command")
+}
+
 /// The places of the keys of a whole command, after two further words; and the command.
 fn key_places(args: &Args<'_>) -> Result<(&'static Spec, Vec<usize>), Reply> {
     let Some(spec) = find(&args[2]).map(|index| &TABLE[index]) else {
         return Err(Reply::error("ERR Invalid command specified"));
     };
+    if let Some(sub) = args.get(3).and_then(|word| find_sub(spec, word)).filter(|sub| sub.has_key) {
+        return if has_arity(sub.arity, args.len() - 2) { Ok((spec, vec![4])) } else { Err(wrong_number()) };
+    }
     let command = OwnedArgs::new(args.iter().skip(2));
     let command = command.args();
     if spec.keys.0 == 0 && !spec.flags.contains(&"movablekeys") {
         return Err(Reply::error("ERR The command has no key arguments"));
     }
     if !has_arity(spec.arity, command.len()) {
-        return Err(Reply::error("ERR Invalid number of arguments specified for command"));
+        return Err(wrong_number());
     }
     match places::key_arguments(spec, &command) {
         Some((places, step)) => Ok((spec, places.step_by(step).map(|place| 2 + place).collect())),

@@ -120,6 +120,8 @@ pub struct Subcommand {
     pub name: &'static str,
     /// How many arguments, both names included; negative: at least so many.
     pub arity: i32,
+    /// Whether its one key is the argument behind its name; it has none otherwise.
+    pub has_key: bool,
     /// One line for HELP.
     pub help: &'static str,
     /// Begins it.
@@ -178,10 +180,11 @@ pub(crate) fn begin(connection: &Rc<Connection>, args: &Args<'_>) -> (Option<usi
     let Some(index) = find(name) else {
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
             // A browser that was made to talk to us: nothing it sends may be taken for a command.
-            tracing::warn!(
-                client = connection.id,
-                "an HTTP request came on the RESP port: connection closed"
-            );
+            let core = &connection.core;
+            if let Some(untold) = core.seldom.http.due(core.reactor.now_ns()) {
+                let words = "an HTTP request came on the RESP port: connection closed";
+                tracing::warn!(client = connection.id, untold, "{words}");
+            }
             return (None, Run::Abort);
         }
         transaction::spoil(connection);

@@ -45,13 +45,13 @@ pub(super) fn freq(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     })
 }
 
-/// OBJECT IDLETIME: refused in the words of a server that does not keep it.
+/// OBJECT IDLETIME: refused, as there is none. (The words by which Redis refuses it name a policy that is
+/// none of ours.)
 pub(super) fn idletime(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     look(connection, &args[2], Counts::Yes, |found| match found {
         None => Reply::Null,
         Some(_) => Reply::error(
-            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching \
-             between policies at runtime LRU and LFU data will take some time to adjust.",
+            "ERR idle time not tracked: of reads no more is kept than what evicting by segments needs",
         ),
     })
 }

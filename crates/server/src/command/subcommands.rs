@@ -8,7 +8,14 @@ use super::{
 
 macro_rules! sub {
     ($name:literal, $arity:literal, $handler:expr, $help:literal) => {
-        Subcommand { name: $name, arity: $arity, help: $help, handler: $handler }
+        Subcommand { name: $name, arity: $arity, has_key: false, help: $help, handler: $handler }
+    };
+}
+
+/// One whose argument is a key.
+macro_rules! sub_of_key {
+    ($name:literal, $arity:literal, $handler:expr, $help:literal) => {
+        Subcommand { name: $name, arity: $arity, has_key: true, help: $help, handler: $handler }
     };
 }
 
@@ -137,7 +144,7 @@ pub(super) const MEMORY: &[Subcommand] = &[
     HELP,
     sub!("purge", 2, memory::purge, "Purge dirty pages: the allocator does so by itself."),
     sub!("stats", 2, memory::stats, "Return information about the memory usage of the server."),
-    sub!(
+    sub_of_key!(
         "usage",
         -3,
         object::usage,
@@ -149,11 +156,21 @@ pub(super) const MODULE: &[Subcommand] =
     &[HELP, sub!("list", 2, absent::no_modules, "Return a list of loaded modules: there are none.")];
 
 pub(super) const OBJECT: &[Subcommand] = &[
-    sub!("encoding", 3, object::encoding, "<key>: Return the kind of internal representation of the value."),
-    sub!("freq", 3, object::freq, "<key>: Return the access frequency: none is kept."),
+    sub_of_key!(
+        "encoding",
+        3,
+        object::encoding,
+        "<key>: Return the kind of internal representation of the value."
+    ),
+    sub_of_key!("freq", 3, object::freq, "<key>: Return the access frequency: none is kept."),
     HELP,
-    sub!("idletime", 3, object::idletime, "<key>: Return the time since the last access: none is kept."),
-    sub!("refcount", 3, object::refcount, "<key>: Return the number of references of the value."),
+    sub_of_key!(
+        "idletime",
+        3,
+        object::idletime,
+        "<key>: Return the time since the last access: none is kept."
+    ),
+    sub_of_key!("refcount", 3, object::refcount, "<key>: Return the number of references of the value."),
 ];
 
 pub(super) const PUBSUB: &[Subcommand] = &[

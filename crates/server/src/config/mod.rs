@@ -9,6 +9,7 @@
 mod array;
 mod listen;
 mod password;
+pub(crate) mod place;
 pub(crate) mod rewrite;
 mod shares;
 mod size;
@@ -269,7 +270,10 @@ impl Layer {
     pub fn read(path: &Path) -> Result<Layer, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError(format!("{}: cannot be read: {error}", path.display())))?;
-        toml::from_str(&text).map_err(|error| ConfigError(format!("{}: {error}", path.display())))
+        toml::from_str(&text).map_err(|error| {
+            let at = place::of(&text, error.span());
+            ConfigError(format!("{}: {at}{}", path.display(), error.message()))
+        })
     }
 
     /// This layer, and what only the one below says.

@@ -4,14 +4,23 @@
 //! long whatever was given.
 
 use super::ConfigError;
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::path::Path;
 
 /// A password; not empty.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);
+
+impl<'de> Deserialize<'de> for Password {
+    /// Where it is no string the usual words would show it.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Password, D::Error> {
+        let text = String::deserialize(deserializer)
+            .map_err(|_| D::Error::custom("a password is a string, in quotes"))?;
+        Password::try_from(text).map_err(D::Error::custom)
+    }
+}
 
 impl TryFrom<String> for Password {
     type Error = &'static str;

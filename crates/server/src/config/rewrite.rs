@@ -8,16 +8,20 @@
 //!
 //! Never: it writes what was not changed.
 
+use super::place;
 use crate::parameters::Spec;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
-use toml_edit::{DocumentMut, Item, Value};
+use toml_edit::{DocumentMut, Item, TomlError, Value};
 
 /// The text of a file with these parameters set.
 fn rewritten(text: &str, changed: &[(&'static Spec, i64)]) -> Result<String> {
-    let invalid = |error: &dyn std::fmt::Display| Error::new(ErrorKind::InvalidData, error.to_string());
-    let mut document: DocumentMut = text.parse().map_err(|error| invalid(&error))?;
+    let invalid = |error: TomlError| {
+        let at = place::of(text, error.span());
+        Error::new(ErrorKind::InvalidData, format!("{at}{}", error.message()))
+    };
+    let mut document: DocumentMut = text.parse().map_err(invalid)?;
     for (spec, value) in changed {
         match document.get_mut(spec.key).and_then(Item::as_value_mut) {
             Some(there) => {
@@ -85,7 +89,9 @@ mod tests {
         assert!(text.contains("clients-max = 20\n") && text.contains("# the end"), "{text}");
         assert_eq!(rewritten(&text, &changed).unwrap(), text);
         assert_eq!(rewritten(TEXT, &[]).unwrap(), TEXT);
-        assert!(rewritten("not toml", &changed).is_err());
+        let refused = rewritten("size = \"1GiB\"\npassword = \"secret\" oops\n", &changed).unwrap_err();
+        assert!(refused.to_string().starts_with("line 2, column "), "{refused}");
+        assert!(!refused.to_string().contains("secret"), "{refused}");
     }
 
     #[test]

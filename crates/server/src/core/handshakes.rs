@@ -7,7 +7,7 @@
 //! way, each for [`HANDSHAKE_NS_MAX`] at most; clients that fail fill neither the memory nor the log.
 
 use super::Core;
-use crate::limits::{HANDSHAKE_LOG_NS, HANDSHAKE_NS_MAX, HANDSHAKES_MAX};
+use crate::limits::{HANDSHAKE_NS_MAX, HANDSHAKES_MAX};
 use crate::stream::Stream;
 use crate::tls::{HandshakeError, TlsSocket, handshake};
 use futures_util::future::{Either, select};
@@ -27,8 +27,6 @@ pub(super) struct Handshakes {
     /// Each with what cuts it.
     under_way: RefCell<BTreeMap<u64, Rc<Bell>>>,
     next: Cell<u64>,
-    /// When the log was last told of one that failed, and how many it was not told of since.
-    told: Cell<(u64, u64)>,
 }
 
 impl Handshakes {
@@ -102,12 +100,7 @@ impl Core {
             Failure::Error(error) => error,
         };
         self.shared.core(self.reactor.core()).handshakes_failed.add(1);
-        let (told_ns, untold) = self.handshakes.told.get();
-        let now_ns = self.reactor.now_ns();
-        if told_ns > 0 && now_ns.saturating_sub(told_ns) < HANDSHAKE_LOG_NS {
-            return self.handshakes.told.set((told_ns, untold + 1));
-        }
-        self.handshakes.told.set((now_ns, 0));
+        let Some(untold) = self.seldom.handshakes.due(self.reactor.now_ns()) else { return };
         let peer = peer.map(|address| address.to_string()).unwrap_or_default();
         tracing::warn!(peer, %why, untold, "a client did not come through the TLS handshake");
     }

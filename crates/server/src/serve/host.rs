@@ -1,12 +1,12 @@
 //! The process behind a server: what it does for operators' commands.
 //!
-//! Role: ends the server, makes room for descriptors, writes the configuration file. Place on the path:
-//! none.
+//! Role: ends the server, makes room for descriptors, looks at the machine's memory, writes the
+//! configuration file. Place on the path: none.
 //!
 //! Invariants: a core that asks does not wait for a disk; one thread writes at a time; the control thread
 //! alone ends the server.
 
-use crate::config::rewrite;
+use crate::config::{Config, ConfigError, Size, rewrite};
 use crate::limits::DESCRIPTORS_BESIDE;
 use crate::parameters::Spec;
 use crate::serve::process;
@@ -47,6 +47,23 @@ pub(super) fn raise_descriptors(clients_max: u64) -> u64 {
         tracing::warn!(granted, needed, "fewer open files than clients-max needs; raise it with ulimit -n");
     }
     there(Some(granted)).min(clients_max)
+}
+
+/// Looks whether this machine has the memory that is to be used.
+///
+/// # Errors
+/// It has not.
+pub(super) fn check_memory(config: &Config) -> Result<(), ConfigError> {
+    let Some(machine) = process::machine_bytes().map(Size) else { return Ok(()) };
+    let asked = [
+        ("memory", config.memory.unwrap_or(Size(0))),
+        ("cache", config.cache),
+        ("known-keys", config.known_keys),
+    ];
+    match asked.into_iter().find(|(_, size)| *size > machine) {
+        Some((name, size)) => Err(ConfigError(format!("{name}: {size}, and this machine has {machine}"))),
+        None => Ok(()),
+    }
 }
 
 impl Host for Process {

@@ -91,6 +91,8 @@ pub(super) fn render(shared: &Shared, view: Option<&View>) -> String {
     let resident = process.resident_bytes.load(Relaxed);
     text.single("resident_memory_bytes", "gauge", "Memory of the process.", resident);
     text.single("connections", "gauge", "Connections open now.", shared.connections());
+    let help = "Lines of the log that nobody took in time.";
+    text.single("log_lines_lost_total", "counter", help, crate::log::lines_lost());
     let name = "tls_certificate_expires_seconds";
     text.declare(name, "gauge", "When the server's certificate ends, in seconds since 1970.");
     if let Some(tls) = &shared.settings.tls {

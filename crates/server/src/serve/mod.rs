@@ -38,6 +38,7 @@ use devices::Devices;
 use plimsoll_flash::layout::Layout;
 use plimsoll_reactor::{Control, DriverChoice, Mesh, Reactor, Running, StartOptions, Work};
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use store::Setup;
@@ -97,6 +98,12 @@ fn start_reactors(
     plimsoll_reactor::start(options, main).context(refused)
 }
 
+/// Where a device stands.
+fn directory_of(device: &Path) -> String {
+    let device = std::path::absolute(device).unwrap_or_else(|_| device.to_owned());
+    device.parent().unwrap_or(&device).display().to_string()
+}
+
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -134,7 +141,7 @@ fn settings(
         debug_command: config.enable_debug_command,
         password: config.password.clone(),
         tls,
-        data_dir: config.data.display().to_string(),
+        data_dir: directory_of(&config.devices[0]),
         config_file: config.file.as_ref().map(|file| file.display().to_string()),
         run_id: hexadecimal(&[&random_id(reactor)[..], &random_id(reactor)[..4]].concat()),
         started_ms: reactor.wall_ms(),
@@ -150,6 +157,7 @@ fn settings(
 pub fn serve(config: Config) -> Result<()> {
     let paths: Vec<_> = config.devices.iter().map(|path| path.display().to_string()).collect();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), device = paths.join(", "), "plimsoll starts");
+    host::check_memory(&config)?;
     let tls = config.network.tls_files().map(Tls::load).transpose()?.map(Arc::new);
     tls.as_deref().inspect(|tls| warn_of_end(tls));
     host::raise_descriptors(config.clients_max);

@@ -28,15 +28,18 @@ fn set(gauge: &AtomicU64, value: Option<u64>) {
     }
 }
 
+/// Bytes of memory of the machine, if it tells.
+pub(super) fn machine_bytes() -> Option<u64> {
+    kibibytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+}
+
 /// Measures once.
 pub(super) fn measure(process: &ProcessGauges) {
     if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
         set(&process.resident_bytes, kibibytes(&status, "VmRSS:"));
         set(&process.resident_peak_bytes, kibibytes(&status, "VmHWM:"));
     }
-    if let Ok(machine) = std::fs::read_to_string("/proc/meminfo") {
-        set(&process.machine_bytes, kibibytes(&machine, "MemTotal:"));
-    }
+    set(&process.machine_bytes, machine_bytes());
     if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
         && let Some((user_ms, system_ms)) = processor_ms(&stat, rustix::param::clock_ticks_per_second())
     {

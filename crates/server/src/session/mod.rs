@@ -286,7 +286,10 @@ impl Connection {
         self.ready.wake_all();
         self.recount();
         if self.queue.borrow().waiting_bytes() > LISTENER_BYTES_MAX && !self.dead.get() {
-            tracing::warn!(client = self.id, "a client that listens does not read: its connection is cut");
+            if let Some(untold) = self.core.seldom.listeners.due(self.core.reactor.now_ns()) {
+                let words = "a client that listens does not read: its connection is cut";
+                tracing::warn!(client = self.id, untold, "{words}");
+            }
             self.die();
         }
     }

@@ -111,7 +111,10 @@ impl Connection {
     /// Cuts a connection that has stalled if a value in parts waits for it: it keeps its space as long.
     pub(crate) fn cut_if_pinning(&self) {
         if self.sends_parts.get() || self.queue.borrow().holds_pin() {
-            tracing::warn!(client = self.id, "a client does not take the long value that it asked for: cut");
+            if let Some(untold) = self.core.seldom.long_values.due(self.core.reactor.now_ns()) {
+                let words = "a client does not take the long value that it asked for: cut";
+                tracing::warn!(client = self.id, untold, "{words}");
+            }
             self.die();
         }
     }

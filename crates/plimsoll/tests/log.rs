@@ -1,0 +1,64 @@
+//! Who reads what the server says goes away, or reads no more: it serves on, and stops in order.
+
+mod process;
+
+use process::{ask, directory, field};
+use rustix::pipe::fcntl_setpipe_size;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, PipeReader, Read};
+use std::process::{Child, Command};
+
+/// A pipe that some tens of lines fill.
+const PIPE_BYTES: usize = 4096;
+const LINES: usize = 200;
+
+/// A server whose log goes into a pipe: it, the other end, and where it serves RESP and its admin port.
+fn start(data: &str) -> (Child, BufReader<PipeReader>, [String; 2]) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    fcntl_setpipe_size(&writer, PIPE_BYTES).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(["serve", "--size", "64MiB", "--cores", "0", "--data", data]);
+    command.args(["--resp", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).stderr(writer);
+    let child = command.spawn().unwrap();
+    let mut reader = BufReader::new(reader);
+    let mut lines = reader.by_ref().lines().map(Result::unwrap);
+    let ready = lines.find(|line| line.contains(" ready ")).expect("it ended before it was ready");
+    (child, reader, ["resp=", "admin="].map(|name| field(&ready, name).to_owned()))
+}
+
+/// Has the server log, and sees each time that it serves.
+fn is_served_while_it_logs(child: &Child, [resp, admin]: &[String; 2]) {
+    assert_eq!(ask(resp, "Host: x\r\n"), "");
+    for _ in 0..LINES {
+        kill_process(Pid::from_child(child), Signal::HUP).unwrap();
+        assert!(
+            ask(admin, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ends_with("ok\n")
+        );
+    }
+    assert_eq!(ask(resp, "SET k v\r\nQUIT\r\n"), "+OK\r\n+OK\r\n");
+}
+
+fn stops_in_order(mut child: Child) {
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// The first line after that ended the process (a browser's request, which needs no password, was enough).
+#[test]
+fn a_server_whose_log_has_no_reader_any_more_serves_on() {
+    let data = directory("log-gone");
+    let (child, reader, addresses) = start(data.to_str().unwrap());
+    drop(reader);
+    is_served_while_it_logs(&child, &addresses);
+    stops_in_order(child);
+}
+
+/// The core that logged stood still for ever.
+#[test]
+fn a_server_whose_log_is_not_read_serves_on() {
+    let data = directory("log-stuck");
+    let (child, reader, addresses) = start(data.to_str().unwrap());
+    is_served_while_it_logs(&child, &addresses);
+    stops_in_order(child);
+    drop(reader);
+}
