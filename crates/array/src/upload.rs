@@ -144,6 +144,8 @@ impl Array {
             Op::UploadShare { upload, key, from, parts } => {
                 self.upload_share(upload, &key, from, parts, manner).await
             }
+            // A part that a member refused has given it up already.
+            Op::UploadAbort { upload, .. } if self.uploads.get(upload).is_err() => Ok(Output::Done),
             Op::UploadAbort { upload, key } => self.upload_abort(upload, &key, manner).await,
             Op::RetrievePart { upload, key, part, range } => {
                 self.retrieve_part(upload, &key, part, range, manner).await

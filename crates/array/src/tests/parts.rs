@@ -171,3 +171,23 @@ fn a_value_in_parts_that_one_member_had_and_that_rotted_there_hides_nothing() {
         assert_eq!(get(&array, "k").await.unwrap().bytes, b"new");
     });
 }
+
+/// Whoever sent it gives it up, too, and was told that there is no such upload.
+#[test]
+fn an_upload_of_which_a_part_was_refused_may_be_given_up() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let full = FaultDevice::new(bench.below[1].clone(), FaultPolicy::Never, Error::NoSpace);
+        bench.members[1] = full.clone();
+        let array = bench.open().await;
+        let key = b"k".to_vec();
+        let begin =
+            Op::UploadBegin { container: DB, key: key.clone(), length: 500, shared_bytes: 0, form: None };
+        let Ok(Output::Upload(upload)) = execute(&array, begin).await else { panic!("begun") };
+        full.set_policy(FaultPolicy::When(Box::new(|request| matches!(request.op, Op::UploadPart { .. }))));
+        let part = Op::UploadPart { upload, key: key.clone(), bytes: vec![1; 96] };
+        assert_eq!(execute(&array, part).await, Err(Error::NoSpace));
+        assert_eq!(execute(&array, Op::UploadAbort { upload, key }).await, Ok(Output::Done));
+        assert_eq!(get(&array, "k").await, Err(Error::NotFound));
+    });
+}
