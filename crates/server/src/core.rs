@@ -80,6 +80,8 @@ pub struct Core {
     pub(crate) seldom: SeldomLines,
     /// The partitions of all cores are open.
     serves_keys: Cell<bool>,
+    /// What was prepared then has been looked at ([`transaction::started`]): once somebody has asked.
+    pub(crate) has_started: Cell<bool>,
     stopping: Cell<bool>,
     /// Who listens to what.
     pub(crate) channels: RefCell<Channels>,
@@ -143,6 +145,7 @@ pub fn serve_core(
         handshakes: Handshakes::default(),
         seldom: SeldomLines::default(),
         serves_keys: Cell::new(false),
+        has_started: Cell::new(false),
         stopping: Cell::new(false),
         channels: RefCell::default(),
         forgetting: Forgetting::default(),

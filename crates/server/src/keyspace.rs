@@ -36,6 +36,11 @@ fn is_first(op: &Op) -> bool {
     }
 }
 
+/// Whether an operation lists keys of a whole database.
+fn is_listing(op: &Op) -> bool {
+    matches!(op, Op::List { .. } | Op::Scan { .. })
+}
+
 impl Keyspace {
     pub(crate) fn new(core: &Rc<Core>, transaction: Option<Rc<Transaction>>) -> Keyspace {
         Keyspace { core: core.clone(), transaction, is_patient: false }
@@ -64,6 +69,9 @@ impl Keyspace {
         let apart: LocalFuture<Result<Output>> = match &self.transaction {
             Some(transaction) => Box::pin(transaction.clone().execute(op)),
             None if self.is_long(&op) => Box::pin(self.clone().store_long(op)),
+            None if is_listing(&op) && !self.core.has_started.get() => {
+                Box::pin(self.clone().list_when_started(op))
+            }
             None => {
                 let may_be_late = self.is_patient || !is_first(&op);
                 let deadline_ns = if may_be_late { 0 } else { self.core.volume.deadline_ns() };
@@ -71,6 +79,11 @@ impl Keyspace {
             }
         };
         Either::Right(apart)
+    }
+
+    async fn list_when_started(self, op: Op) -> Result<Output> {
+        transaction::started(&self.core).await;
+        self.core.execute(op, 0).await
     }
 
     /// Tells all cores something: inside of a transaction when it is committed.

@@ -1,9 +1,18 @@
-//! Clients that come while partitions are being opened: they are told so, and lose nothing but time.
+//! Clients that come while partitions are being opened: they are told so, and lose nothing but time. Those
+//! that come right after that see what was committed.
 
 mod common;
 
 use common::{Setup, encoded, run, show};
+use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
+use plimsoll_kv::transaction::{Action, Outstanding, Status};
+use plimsoll_kv::{
+    Completion, Condition, ContainerId, Device, Durability, Expiry, LocalFuture, Op, Output, Request, Result,
+    Slot, TransactionId, Value, Version,
+};
+use std::cell::Cell;
+use std::rc::Rc;
 
 const LOADING: &str = "-LOADING Redis is loading the dataset in memory";
 
@@ -100,4 +109,89 @@ fn a_server_that_stops_while_partitions_are_being_opened_ends_its_clients() {
         }
         assert!(c.next().await.is_none());
     });
+}
+
+/// One of two partitions at which a FLUSHDB had prepared when the server ended.
+struct Flushed {
+    below: Rc<dyn Device>,
+    status: Cell<Status>,
+}
+
+impl Device for Flushed {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        Box::pin(async move {
+            let Op::Transaction { action, .. } = &request.op else {
+                return self.below.clone().execute(request).await;
+            };
+            let output = match action {
+                Action::Outstanding => {
+                    let id = TransactionId { partition: 0, version: Version { epoch: 1, clock: 1 } };
+                    let status = self.status.get();
+                    Output::Outstanding(vec![Outstanding { id, participants: vec![0, 1], status }])
+                }
+                Action::Status => {
+                    self.below.clone().execute(Request { op: Op::Sync, ..request }).await?;
+                    Output::Status(self.status.get())
+                }
+                Action::Apply => {
+                    let op = Op::Clear { container: ContainerId(0) };
+                    self.below.clone().execute(Request { op, ..request }).await?;
+                    self.status.set(Status::Applied);
+                    Output::Done
+                }
+                Action::Forget => Output::Done,
+                _ => unreachable!("no other transaction is there"),
+            };
+            Ok(Completion::new(output))
+        })
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.below.value_bytes_max()
+    }
+
+    fn part_bytes(&self) -> usize {
+        self.below.part_bytes()
+    }
+}
+
+fn store(key: Vec<u8>) -> Op {
+    Op::Store {
+        container: ContainerId(0),
+        key,
+        value: Value::from(b"v".to_vec()),
+        condition: Condition::None,
+        expiry: Expiry::Never,
+        retain: false,
+        want_previous: false,
+        form: None,
+    }
+}
+
+/// Seed 5127 of the arrays: after a kill SCAN gave a key that a FLUSHDB had removed.
+#[test]
+fn keys_are_listed_after_what_had_been_committed_is_applied() {
+    for (cores, words, nothing) in
+        [(1, "SCAN 0", "[0 []]"), (2, "SCAN 0", "[0 []]"), (2, "KEYS *", "[]"), (2, "RANDOMKEY", "nil")]
+    {
+        let setup = Setup {
+            cores,
+            partitions: 2,
+            delay: Delay { fixed_ns: 5_000_000, byte_ps: 0 },
+            instead: |below| Rc::new(Flushed { below, status: Cell::new(Status::Prepared) }),
+            ..opening()
+        };
+        run(setup, move |bench| async move {
+            let memories = bench.memories.borrow().clone();
+            for key in (0..20).map(|n| format!("k{n}").into_bytes()) {
+                let memory = memories[usize::from(Slot::of(&key).partition(2))].clone();
+                memory.execute(Request::new(Durability::Sync, store(key))).await.unwrap();
+            }
+            let mut c = bench.client().await;
+            c.expect(words, LOADING).await;
+            bench.pause_ms(201 - bench.reactor.now_ns() / 1_000_000).await;
+            c.expect(words, nothing).await;
+            c.expect("DBSIZE", ":0").await;
+        });
+    }
 }

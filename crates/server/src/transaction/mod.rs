@@ -23,7 +23,7 @@ mod phases;
 mod resolve;
 
 pub(crate) use forget::{Forgetting, forget_applied};
-pub(crate) use phases::{Phases, count};
+pub(crate) use phases::{Phases, count, started};
 pub(crate) use resolve::resolve;
 
 use crate::core::Core;

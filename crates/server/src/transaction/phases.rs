@@ -3,13 +3,13 @@
 //!
 //! Role: what several partitions, or devices, apply as one is not applied at one instant. Place on the path:
 //! around the last step of such a transaction (`commit`), around what a start has to bring to its end
-//! (`resolve`), and around a count of whole databases.
+//! (`resolve`), and around a count of whole databases; before the first keys that a core lists.
 //!
 //! This is group mutual exclusion (Joung, PODC 1998) of two groups, as fair as phase-fair locks (Brandenburg
 //! and Anderson, ECRTS 2009).
 //!
 //! Invariants:
-//! * nobody counts while somebody applies;
+//! * nobody counts while somebody applies, and nobody lists keys before what a start has to apply is applied;
 //! * neither side waits for more than one turn of the other: who comes while the other side waits does not
 //!   overtake it;
 //! * who counts in a turn waits for nobody's keys, so that who applies, and holds some, never waits for
@@ -131,6 +131,14 @@ impl Drop for Phase {
     fn drop(&mut self) {
         self.shared.phases.state().leave(self.side, self.ticket);
     }
+}
+
+/// Waits until each partition has looked at what had prepared when the server ended: who lists keys waits for
+/// nobody's, and what was committed is to be seen.
+pub(crate) async fn started(core: &Core) {
+    // Nobody counts before that.
+    drop(Phase::enter(core, Side::Counting).await);
+    core.has_started.set(true);
 }
 
 /// What databases hold: each transaction is seen whole or not at all.

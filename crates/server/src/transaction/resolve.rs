@@ -5,8 +5,8 @@
 //! nobody was told; it is given up. What has been applied is forgotten when nobody will ask any more.
 //!
 //! Invariants: presumed abort; nothing is forgotten before every participant has durably applied. Until a
-//! transaction is resolved its keys are held, and only they wait; and who counts keys, until all that had
-//! prepared were looked at once.
+//! transaction is resolved its keys are held, and only they wait; and who counts or lists keys, until all
+//! that had prepared were looked at once.
 
 use super::phases::Phase;
 use crate::core::Core;

@@ -40,6 +40,8 @@ pub struct Setup {
     pub tls: Option<&'static Arc<Tls>>,
     /// When the partitions are open, the cores' one after the other: the last opens after as long again.
     pub opens_ms: u64,
+    /// What stands in the place of the device of a partition.
+    pub instead: fn(Rc<dyn Device>) -> Rc<dyn Device>,
 }
 
 impl Default for Setup {
@@ -57,6 +59,7 @@ impl Default for Setup {
             password: None,
             tls: None,
             opens_ms: 0,
+            instead: |device| device,
         }
     }
 }
@@ -126,7 +129,7 @@ pub fn run<F: Future<Output = ()> + 'static>(setup: Setup, test: impl Fn(Bench) 
             } else {
                 DelayDevice::new(reactor, device, setup.delay)
             };
-            let faulty = FaultDevice::new(slow, FaultPolicy::Never, Error::Overloaded);
+            let faulty = FaultDevice::new((setup.instead)(slow), FaultPolicy::Never, Error::Overloaded);
             faults.borrow_mut().insert(partition, faulty.clone());
             partitions.insert(partition, faulty);
         }
