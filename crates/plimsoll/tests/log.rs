@@ -5,7 +5,7 @@ mod process;
 use process::{ask, directory, field};
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, PipeReader, Read};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::process::{Child, Command};
 
 /// A pipe that some tens of lines fill.
@@ -60,5 +60,21 @@ fn a_server_whose_log_is_not_read_serves_on() {
     let (child, reader, addresses) = start(data.to_str().unwrap());
     is_served_while_it_logs(&child, &addresses);
     stops_in_order(child);
+    drop(reader);
+}
+
+/// Its last words stood in front of the same pipe for ever.
+#[test]
+fn a_server_that_fails_while_its_log_is_not_read_ends() {
+    let data = directory("log-full");
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    fcntl_setpipe_size(&writer, PIPE_BYTES).unwrap();
+    writer.write_all(&[b'\n'; PIPE_BYTES]).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(["serve", "--size", "64MiB", "--cores", "0", "--data", data.to_str().unwrap()]);
+    // Of TEST-NET-1, which no machine has.
+    command.args(["--resp", "127.0.0.1:0", "--admin", "192.0.2.1:7"]);
+    command.stdout(writer.try_clone().unwrap()).stderr(writer);
+    assert_eq!(command.spawn().unwrap().wait().unwrap().code(), Some(1));
     drop(reader);
 }

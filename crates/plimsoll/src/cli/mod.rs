@@ -16,7 +16,6 @@ use plimsoll_server::config::{
     Config, ConfigError, DriverName, DurabilityName, Layer, Listen, OnFullName, Password, Size,
 };
 use plimsoll_server::{log, serve};
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -170,7 +169,7 @@ pub(crate) fn main() -> ExitCode {
     // Wrong flags end the process here, with 2.
     let cli = Cli::parse();
     // Simulated servers say thousands of times what a real one says once.
-    let log = log::to_stderr(match cli.command {
+    let mut log = log::to_stderr(match cli.command {
         Command::Sim { .. } => "off",
         Command::Bench(_) | Command::Doctor(_) => "warn",
         _ => "info",
@@ -183,13 +182,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor.run(),
         Command::Sim { command } => command.run(),
     };
-    // What it holds comes before the words below.
-    drop(log);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody may be there to read it.
-            let _ = writeln!(std::io::stderr(), "plimsoll: {error:#}");
+            log.say(&format!("plimsoll: {error:#}"));
             ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
         }
     }

@@ -73,6 +73,15 @@ pub struct Network {
     pub tls_client_ca: Option<PathBuf>,
 }
 
+/// Whether a connection may come to both. Port 0 is another one each time.
+fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+    // An IPv6 socket for all addresses takes connections of IPv4, too.
+    let takes =
+        |one: SocketAddr, other: SocketAddr| one.ip().is_unspecified() && (one.is_ipv6() || other.is_ipv4());
+    let is_shared = one.ip().to_canonical() == other.ip().to_canonical();
+    one.port() != 0 && one.port() == other.port() && (is_shared || takes(one, other) || takes(other, one))
+}
+
 impl Network {
     /// What a layer says of it, or the defaults.
     pub(super) fn new(layer: &Layer) -> Result<Network, ConfigError> {
@@ -105,14 +114,14 @@ impl Network {
         Ok(network)
     }
 
-    /// Refuses one address for two of them, of which the admin port is one. Port 0 is another one each time.
+    /// Refuses one address for two of them, of which the admin port is one.
     pub(super) fn check_apart(&self, admin: SocketAddr) -> Result<(), ConfigError> {
         let all = [("resp", self.resp.0), ("tls-resp", self.tls_resp.0), ("admin", Some(admin))];
         for (number, (name, address)) in all.iter().enumerate() {
-            let is_same = |(_, other): &&(_, Option<SocketAddr>)| {
-                other == address && address.is_some_and(|address| address.port() != 0)
+            let meets = |(_, other): &&(_, Option<SocketAddr>)| {
+                address.zip(*other).is_some_and(|(one, other)| meet(one, other))
             };
-            if let Some((other, _)) = all[..number].iter().find(is_same) {
+            if let Some((other, _)) = all[..number].iter().find(meets) {
                 return Err(ConfigError(format!(
                     "{name}: the same address as {other}; give it another port"
                 )));

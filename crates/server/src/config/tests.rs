@@ -79,6 +79,12 @@ fn addresses_can_be_left_out_and_need_what_belongs_to_them() {
     assert!(refused("resp = '127.0.0.1:8379'").starts_with("admin: the same address as resp"));
     let admin = of("tls-resp = '127.0.0.1:6380'\nadmin = '127.0.0.1:6380'").unwrap_err();
     assert!(admin.starts_with("admin: the same address as tls-resp"), "{admin}");
+    // One for all addresses has those of the others, too.
+    let meeting = [("0.0.0.0:7", true), ("[::]:7", true), ("[::ffff:127.0.0.1]:7", true), ("[::1]:7", false)];
+    for (resp, is_refused) in meeting {
+        let both = config(&format!("unprotected = true\nresp = '{resp}'\nadmin = '127.0.0.1:7'"));
+        assert_eq!(both.is_err(), is_refused, "{resp}: {both:?}");
+    }
     assert!(of("tls-resp = '127.0.0.1:0'\nresp = '127.0.0.1:0'\nadmin = '127.0.0.1:0'").is_ok());
     let open = of("tls-resp = '0.0.0.0:6380'").unwrap_err();
     assert!(open.starts_with("tls-resp: others can reach 0.0.0.0:6380"), "{open}");
