@@ -11,7 +11,6 @@
 //!   there) is left to `sets`, which looks at everything.
 
 use crate::array::Array;
-use crate::leave::plain_store;
 use crate::manner::Manner;
 use crate::member::gives_nothing;
 use crate::open::background;
@@ -191,7 +190,7 @@ impl Array {
         let Some(record) = self.record_for(container, set, number).await? else { return Ok(None) };
         let Some(device) = self.writable(member) else { return Ok(Some(Mended::default())) };
         let (bytes, key) = (record.len() as u64, set_key(&self.tag, set.name));
-        let mut store = plain_store(placement::sets(container), key, record);
+        let mut store = Op::store(placement::sets(container), key, record);
         if let Op::Store { condition, .. } = &mut store {
             *condition = Condition::MustNotExist;
         }

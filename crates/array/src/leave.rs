@@ -21,7 +21,7 @@ use crate::read::WRONG_OUTPUT;
 use crate::set::{Stub, decode_version, encode_version, ghost_key, lasting_key};
 use crate::told::Proof;
 use bytes::Bytes;
-use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Form, Item, Op, Payload, Result, Value, Version};
+use plimsoll_kv::{Condition, Error, Expiry, Form, Item, Op, Payload, Result, Value, Version};
 use std::rc::Rc;
 
 /// Whether a key is packed.
@@ -104,7 +104,7 @@ impl Array {
             Err(Error::Unreadable(_)) => {
                 let Membership::Of(version, stub) = membership else { return Ok(None) };
                 let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, *version));
-                return Ok(Some(plain_store(container, key, encode_version(stub.set).to_vec())));
+                return Ok(Some(Op::store(container, key, encode_version(stub.set).to_vec())));
             }
             // Where its member is lost what is sent to it next finds that out.
             Err(Error::NotFound | Error::ReadOnly(_)) => return Ok(None),
@@ -136,7 +136,7 @@ impl Array {
             return None; // So long a value is in no set.
         }
         let key = ghost_key(&self.tag, header.version);
-        Some((header.version, plain_store(placement::sets(place.container), key, value)))
+        Some((header.version, Op::store(placement::sets(place.container), key, value)))
     }
 
     /// Whether a value was written after a member went out that is out still: nothing was packed since, so
@@ -166,7 +166,7 @@ impl Array {
         match ghost {
             Op::Store { container, key, value: Value::Bytes(value), .. } => {
                 let version = key.get(self.tag.len() + 1..).and_then(decode_version).unwrap_or_default();
-                plain_store(container, lasting_key(&self.tag, version), value)
+                Op::store(container, lasting_key(&self.tag, version), value)
             }
             other => other,
         }
@@ -279,18 +279,4 @@ impl Array {
 /// What a ghost holds: the set that needs it, and the value as it stood.
 pub(crate) fn ghost_of(set: Version, header: &Header, value: Bytes) -> Payload {
     Payload::behind(&[&encode_version(set)[..], &header.encode()].concat(), value)
-}
-
-/// A store of the array's own.
-pub(crate) fn plain_store(container: ContainerId, key: Vec<u8>, value: impl Into<Payload>) -> Op {
-    Op::Store {
-        container,
-        key,
-        value: Value::Bytes(value.into()),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-        form: None,
-    }
 }

@@ -18,7 +18,7 @@ use crate::array::{Array, Place};
 use crate::gather::Piece;
 use crate::header::Header;
 use crate::journal::Slot;
-use crate::leave::{Membership, plain_store};
+use crate::leave::Membership;
 use crate::manner::Manner;
 use crate::member::gives_nothing;
 use crate::placement::{self, ARRAY_CONTAINERS};
@@ -437,7 +437,7 @@ impl Array {
         let manner = Manner::background();
         let data: Vec<&[u8]> = values.iter().map(|value| &value.bytes[..]).collect();
         let stores = self.records(set, &data).into_iter().enumerate().map(|(number, record)| {
-            let store = plain_store(placement::sets(container), set_key(&self.tag, set.name), record);
+            let store = Op::store(placement::sets(container), set_key(&self.tag, set.name), record);
             (set.holders[number].into(), manner.request(store))
         });
         let sent = self.send(stores.collect()).await?;

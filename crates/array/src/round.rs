@@ -15,7 +15,6 @@
 use crate::array::{Array, Place};
 use crate::header::Header;
 use crate::journal::Slot;
-use crate::leave::plain_store;
 use crate::manner::Manner;
 use crate::pack::{Group, Joining, KEY_BYTES_MAX, values_max};
 use crate::placement;
@@ -262,7 +261,7 @@ impl Array {
         let data: Vec<&[u8]> = values.iter().map(|value| &value.bytes[..]).collect();
         let container = placement::sets(values[0].place.container);
         for (holder, record) in set.holders.iter().zip(self.records(set, &data)) {
-            let store = plain_store(container, set_key(&self.tag, set.name), record);
+            let store = Op::store(container, set_key(&self.tag, set.name), record);
             below.entry((*holder).into()).or_default().push(store);
         }
         (below, at)

@@ -11,7 +11,7 @@ use crate::array::{Array, Place};
 use crate::fill::Told;
 use crate::gather::Piece;
 use crate::header::Header;
-use crate::leave::{Membership, ghost_of, is_no_set, no_set, plain_store};
+use crate::leave::{Membership, ghost_of, is_no_set, no_set};
 use crate::manner::Manner;
 use crate::member::gives_nothing;
 use crate::open::background;
@@ -262,7 +262,7 @@ impl Array {
         let (version, value_bytes) = (value.version, bytes.len() as u64);
         let header = Header { form: set.form(), role: 0, version, value_bytes, is_stub: false };
         let ghost = ghost_of(set.name, &header, bytes.to_vec().into());
-        plain_store(placement::sets(container), ghost_key(&self.tag, version), ghost)
+        Op::store(placement::sets(container), ghost_key(&self.tag, version), ghost)
     }
 
     /// Ghosts of values of a set that name none are for this one.
@@ -279,7 +279,7 @@ impl Array {
                 let Ok(Output::Found(item)) = background(&device, op).await else { continue };
                 let mut ghost = item.bytes;
                 ghost[..VERSION_BYTES].copy_from_slice(&encode_version(set.name));
-                let kept = self.sent_one(member, plain_store(container, claimed.clone(), ghost)).await;
+                let kept = self.sent_one(member, Op::store(container, claimed.clone(), ghost)).await;
                 if self.unless_out(member, kept)?.is_none() {
                     break;
                 }
@@ -362,7 +362,7 @@ impl Array {
                 Err(error) => return Err(error),
             }
             let bytes = expected.len();
-            self.mend_at(member, (plain_store(of, key, expected), bytes, "a parity"), mended).await?;
+            self.mend_at(member, (Op::store(of, key, expected), bytes, "a parity"), mended).await?;
         }
         Ok(())
     }

@@ -315,6 +315,20 @@ pub enum Op {
 }
 
 impl Op {
+    /// Stores a value for good, whatever the key holds.
+    pub fn store(container: ContainerId, key: impl Into<Vec<u8>>, value: impl Into<Payload>) -> Op {
+        Op::Store {
+            container,
+            key: key.into(),
+            value: Value::Bytes(value.into()),
+            condition: Condition::None,
+            expiry: Expiry::Never,
+            retain: false,
+            want_previous: false,
+            form: None,
+        }
+    }
+
     /// The key that this writes, and where it is, if it writes one.
     #[must_use]
     pub fn place(&self) -> Option<(ContainerId, &[u8])> {

@@ -1,7 +1,7 @@
 //! What the unit tests of this crate share: one simulated core, and requests in one line.
 
 use crate::completion::{Completion, Item, Output};
-use crate::request::{Condition, ContainerId, Durability, Expiry, Op, Request, Value};
+use crate::request::{ContainerId, Durability, Op, Request};
 use crate::{Device, Result};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::{Reactor, Work};
@@ -31,16 +31,7 @@ pub(crate) fn run<F: Future<Output = ()> + 'static>(test: impl Fn(Reactor, World
 pub(crate) const DB: ContainerId = ContainerId(0);
 
 pub(crate) fn store_op(key: &[u8], value: &[u8]) -> Op {
-    Op::Store {
-        container: DB,
-        key: key.to_vec(),
-        value: Value::from(value.to_vec()),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-        form: None,
-    }
+    Op::store(DB, key, value)
 }
 
 pub(crate) async fn execute<D: Device + ?Sized>(device: &Rc<D>, op: Op) -> Result<Output> {

@@ -8,8 +8,8 @@ use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_kv::transaction::{Action, Outstanding, Status};
 use plimsoll_kv::{
-    Completion, Condition, ContainerId, Device, Durability, Expiry, LocalFuture, Op, Output, Request, Result,
-    Slot, TransactionId, Value, Version,
+    Completion, ContainerId, Device, Durability, LocalFuture, Op, Output, Request, Result, Slot,
+    TransactionId, Version,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -155,19 +155,6 @@ impl Device for Flushed {
     }
 }
 
-fn store(key: Vec<u8>) -> Op {
-    Op::Store {
-        container: ContainerId(0),
-        key,
-        value: Value::from(b"v".to_vec()),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-        form: None,
-    }
-}
-
 /// Seed 5127 of the arrays: after a kill SCAN gave a key that a FLUSHDB had removed.
 #[test]
 fn keys_are_listed_after_what_had_been_committed_is_applied() {
@@ -185,7 +172,10 @@ fn keys_are_listed_after_what_had_been_committed_is_applied() {
             let memories = bench.memories.borrow().clone();
             for key in (0..20).map(|n| format!("k{n}").into_bytes()) {
                 let memory = memories[usize::from(Slot::of(&key).partition(2))].clone();
-                memory.execute(Request::new(Durability::Sync, store(key))).await.unwrap();
+                memory
+                    .execute(Request::new(Durability::Sync, Op::store(ContainerId(0), key, &b"v"[..])))
+                    .await
+                    .unwrap();
             }
             let mut c = bench.client().await;
             c.expect(words, LOADING).await;

@@ -1,6 +1,6 @@
 //! COMMAND and its subcommands: the table as clients read it.
 
-use super::{Run, Spec, Subcommand, TABLE, docs, find, has_arity, places, syntax_error};
+use super::{Run, Spec, Subcommand, TABLE, docs, find, find_sub, has_arity, places, syntax_error};
 use crate::glob;
 use crate::limits::COMMAND_NAMES_MAX;
 use crate::reply::Reply;
@@ -34,11 +34,7 @@ fn describe_named(name: &[u8]) -> Reply {
     let mut words = name.splitn(2, |byte| *byte == b'|');
     let Some(spec) = words.next().and_then(find).map(|index| &TABLE[index]) else { return Reply::Null };
     let Some(word) = words.next() else { return describe(spec) };
-    find_sub(spec, word).map_or(Reply::Null, |sub| describe_sub(spec, sub))
-}
-
-fn find_sub(spec: &'static Spec, word: &[u8]) -> Option<&'static Subcommand> {
-    spec.subcommands.iter().find(|sub| word.eq_ignore_ascii_case(sub.name.as_bytes()))
+    find_sub(spec, word).map_or(Reply::Null, |sub| describe_sub(spec, &spec.subcommands[sub]))
 }
 
 fn describe(spec: &Spec) -> Reply {
@@ -122,25 +118,20 @@ pub(super) fn list(_: &Rc<Connection>, args: &Args<'_>) -> Run {
     }
 }
 
-fn wrong_number() -> Reply {
-    Reply::error("ERR Invalid number of arguments specified for command")
-}
-
 /// The places of the keys of a whole command, after two further words; and the command.
 fn key_places(args: &Args<'_>) -> Result<(&'static Spec, Vec<usize>), Reply> {
     let Some(spec) = find(&args[2]).map(|index| &TABLE[index]) else {
         return Err(Reply::error("ERR Invalid command specified"));
     };
-    if let Some(sub) = args.get(3).and_then(|word| find_sub(spec, word)).filter(|sub| sub.has_key) {
-        return if has_arity(sub.arity, args.len() - 2) { Ok((spec, vec![4])) } else { Err(wrong_number()) };
-    }
     let command = OwnedArgs::new(args.iter().skip(2));
     let command = command.args();
-    if spec.keys.0 == 0 && !spec.flags.contains(&"movablekeys") {
+    let sub = command.get(1).and_then(|word| find_sub(spec, word)).map(|sub| &spec.subcommands[sub]);
+    let has_keys = sub.map_or(spec.keys.0 > 0 || spec.flags.contains(&"movablekeys"), |sub| sub.has_key);
+    if !has_keys {
         return Err(Reply::error("ERR The command has no key arguments"));
     }
-    if !has_arity(spec.arity, command.len()) {
-        return Err(wrong_number());
+    if !has_arity(sub.map_or(spec.arity, |sub| sub.arity), command.len()) {
+        return Err(Reply::error("ERR Invalid number of arguments specified for command"));
     }
     match places::key_arguments(spec, &command) {
         Some((places, step)) => Ok((spec, places.step_by(step).map(|place| 2 + place).collect())),

@@ -138,6 +138,11 @@ pub fn find(name: &[u8]) -> Option<usize> {
     TABLE.binary_search_by(|spec| compare_ignoring_case(spec.name, name)).ok()
 }
 
+/// A subcommand's place among those of its command.
+fn find_sub(spec: &Spec, name: &[u8]) -> Option<usize> {
+    spec.subcommands.iter().position(|sub| compare_ignoring_case(sub.name, name).is_eq())
+}
+
 /// Whether a command is shown to those who watch all commands when it begins, as in Redis: what administers
 /// the server never is, and EXEC follows what it ran.
 pub(crate) fn is_shown_when_begun(slot: usize) -> bool {
@@ -260,8 +265,7 @@ fn resolve(index: usize, args: &Args<'_>) -> Result<(usize, Handler), Refusal> {
     let Some(name) = args.get(1).filter(|_| !spec.subcommands.is_empty()) else {
         return Ok((own, spec.handler));
     };
-    let sought = |sub: &Subcommand| compare_ignoring_case(sub.name, name).is_eq();
-    let Some(number) = spec.subcommands.iter().position(sought) else {
+    let Some(number) = find_sub(spec, name) else {
         return Err((None, unknown_subcommand(spec, name)));
     };
     let (sub, slot) = (&spec.subcommands[number], slots::slot_of(index, Some(number)));

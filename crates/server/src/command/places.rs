@@ -15,8 +15,8 @@ pub(super) fn key_arguments(spec: &Spec, args: &Args<'_>) -> Option<(RangeInclus
         let last = keys.checked_add(2)?;
         return (keys > 0 && last < args.len()).then_some((3..=last, 1));
     }
-    if ["object", "memory", "debug"].contains(&spec.name) {
-        return (args.len() > 2).then_some((2..=2, 1)); // After the subcommand.
+    if let Some(sub) = args.get(1).and_then(|name| super::find_sub(spec, name)) {
+        return (spec.subcommands[sub].has_key && args.len() > 2).then_some((2..=2, 1));
     }
     let (first, last, step) = spec.keys;
     let last = if last < 0 { args.len() as i32 + last } else { last };

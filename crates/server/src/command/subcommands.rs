@@ -118,7 +118,7 @@ pub(super) const CONFIG: &[Subcommand] = &[
 
 pub(super) const DEBUG: &[Subcommand] = &[
     HELP,
-    sub!("object", 3, debug::object, "<key>: Show low level info about a key and its value."),
+    sub_of_key!("object", 3, debug::object, "<key>: Show low level info about a key and its value."),
     sub!("sleep", 3, debug::sleep, "<seconds>: Let this connection wait; decimals allowed."),
 ];
 

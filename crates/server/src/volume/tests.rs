@@ -2,7 +2,7 @@
 
 use super::*;
 use plimsoll_kv::memory::{Memory, MemoryOptions};
-use plimsoll_kv::{Condition, ContainerId, Durability, Expiry, Output, Stats, Value};
+use plimsoll_kv::{ContainerId, Durability, Output, Stats};
 use plimsoll_reactor::Mesh;
 use plimsoll_reactor::sim::{ProcessId, World};
 use std::cell::Cell;
@@ -45,16 +45,7 @@ async fn execute(volume: &Rc<Volume>, op: Op) -> Result<Output> {
 }
 
 fn store(key: &str, value: &[u8]) -> Op {
-    Op::Store {
-        container: DB,
-        key: key.into(),
-        value: Value::from(value.to_vec()),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-        form: None,
-    }
+    Op::store(DB, key, value)
 }
 
 #[test]
