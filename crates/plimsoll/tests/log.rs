@@ -5,8 +5,8 @@ mod process;
 use process::{ask, directory, field};
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, PipeReader, Read, Write};
-use std::process::{Child, Command};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::process::{Child, Command, Stdio};
 
 /// A pipe that some tens of lines fill.
 const PIPE_BYTES: usize = 4096;
@@ -76,5 +76,41 @@ fn a_server_that_fails_while_its_log_is_not_read_ends() {
     command.args(["--resp", "127.0.0.1:0", "--admin", "192.0.2.1:7"]);
     command.stdout(writer.try_clone().unwrap()).stderr(writer);
     assert_eq!(command.spawn().unwrap().wait().unwrap().code(), Some(1));
+    drop(reader);
+}
+
+/// Set for a process that logs and panics.
+const PANICS: &str = "PLIMSOLL_TEST_PANICS";
+const WORDS: &str = "the last words";
+
+/// This very test, in a process of its own.
+fn panicking(stderr: PipeWriter) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_panic_is_told_behind_what_waits_and_ends_where_nobody_reads"]);
+    command.arg("--nocapture").env(PANICS, "").env("RUST_BACKTRACE", "0");
+    command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
+}
+
+/// The panic's own words stood in front of a full pipe for ever, and what waited was lost.
+#[test]
+fn a_panic_is_told_behind_what_waits_and_ends_where_nobody_reads() {
+    if std::env::var_os(PANICS).is_some() {
+        let log = plimsoll_server::log::to_stderr("info");
+        (0..LINES).for_each(|_| log.say("waits"));
+        panic!("{WORDS}");
+    }
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    fcntl_setpipe_size(&writer, PIPE_BYTES).unwrap();
+    let mut child = panicking(writer);
+    let mut said = String::new();
+    reader.read_to_string(&mut said).unwrap();
+    assert_eq!(said.lines().filter(|line| *line == "waits").count(), LINES);
+    assert!(said.trim_end().ends_with(WORDS), "{said}");
+    assert!(!child.wait().unwrap().success());
+
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    fcntl_setpipe_size(&writer, PIPE_BYTES).unwrap();
+    writer.write_all(&[b'\n'; PIPE_BYTES]).unwrap();
+    assert!(!panicking(writer).wait().unwrap().success());
     drop(reader);
 }

@@ -41,7 +41,7 @@ use plimsoll_kv::{Completion, Device, Op, Output, Request, Result};
 use plimsoll_reactor::sync::WaitList;
 use plimsoll_reactor::{Listener, Port, Reactor, Socket, Work, give_back_kept_memory};
 pub(crate) use reply_room::Reservation;
-use seldom::SeldomLines;
+use seldom::{Seldom, SeldomLines};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
@@ -332,7 +332,7 @@ impl Core {
         let known = self.known_connections();
         let living = known.iter().filter(|connection| !connection.is_dead());
         let Some(first) = living.max_by_key(|connection| connection.eviction_rank()) else { return };
-        self.evict(first, "clients hold too much memory: one of them is cut");
+        self.evict(first, &self.seldom.evictions, "clients hold too much memory: one of them is cut");
     }
 
     /// Cuts those that take nothing of a value in parts, and of those that stand still as they take nothing
@@ -352,14 +352,14 @@ impl Core {
             if !is_due && self.fits_beside(2 * GROWING_BYTES_MAX) {
                 return;
             }
-            self.evict(connection, "a client takes none of its replies: cut");
+            self.evict(connection, &self.seldom.stalled, "a client takes none of its replies: cut");
         }
     }
 
     /// Cuts a client for the memory that it holds.
-    pub(crate) fn evict(&self, client: &Connection, why: &str) {
+    fn evict(&self, client: &Connection, lines: &Seldom, why: &str) {
         self.shared.core(self.reactor.core()).evicted.add(1);
-        if let Some(untold) = self.seldom.evictions.due(self.reactor.now_ns()) {
+        if let Some(untold) = lines.due(self.reactor.now_ns()) {
             let (bytes, of) = (client.held_bytes(), self.held_bytes.get());
             tracing::warn!(client = client.id, bytes, of, untold, "{why}");
         }

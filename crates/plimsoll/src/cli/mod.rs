@@ -169,7 +169,7 @@ pub(crate) fn main() -> ExitCode {
     // Wrong flags end the process here, with 2.
     let cli = Cli::parse();
     // Simulated servers say thousands of times what a real one says once.
-    let mut log = log::to_stderr(match cli.command {
+    let log = log::to_stderr(match cli.command {
         Command::Sim { .. } => "off",
         Command::Bench(_) | Command::Doctor(_) => "warn",
         _ => "info",

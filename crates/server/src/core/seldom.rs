@@ -30,6 +30,7 @@ pub(crate) struct SeldomLines {
     pub(crate) listeners: Seldom,
     pub(crate) long_values: Seldom,
     pub(crate) evictions: Seldom,
+    pub(crate) stalled: Seldom,
     pub(crate) accepts: Seldom,
 }
 
