@@ -82,7 +82,7 @@ sim: ## Fault worlds with many seeds, and the engine's crash tests: make sim SEE
 	$(CARGO) run --release --locked --bin plimsoll -- sim fuzz --seeds 0..$(SEEDS) --all-faults
 	$(CARGO) run --release --locked --bin plimsoll -- sim fuzz --transactions --seeds 0..$(SEEDS)
 	$(CARGO) run --release --locked --bin plimsoll -- sim fuzz --arrays --seeds 0..$(SEEDS)
-	PLIMSOLL_SEEDS=$(CRASH_SETS) $(CARGO) test --release --locked -p plimsoll-flash --test crash
+	PLIMSOLL_SEEDS=$(CRASH_SETS) $(CARGO) test --release --locked -p plimsoll-flash --test flash crash::
 
 fuzz: ## Each fuzz target for FUZZ_SECONDS; needs nightly Rust and cargo-fuzz
 	for target in $$(cd fuzz/fuzz_targets && ls *.rs | sed 's/\.rs$$//'); do \

@@ -1,8 +1,6 @@
 //! Cleaning a drive with sectors that it cannot read: what lies there stays, everything else goes on.
 
-mod opening;
-
-use opening::{DATABASE, disk, live, open_on, run, world};
+use crate::opening::{self, DATABASE, disk, live, open_on, run, world};
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::block::{IoFuture, Origin};
 use plimsoll_kv::{Block, Error, Expiry, Op, Output, Result, Value};

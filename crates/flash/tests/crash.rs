@@ -2,9 +2,7 @@
 //! One client a key at a time, so that the model is exact: a key holds the last acknowledged
 //! value, or one whose acknowledgement a crash cut off.
 
-mod opening;
-
-use opening::{SERVER, open_with};
+use crate::opening::{SERVER, open_with};
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value};
 use plimsoll_reactor::sim::{Random, World};

@@ -1,8 +1,6 @@
 //! Edits of one key by many at once: none is lost, none is made twice, whenever the server dies.
 
-mod opening;
-
-use opening::{DISK_BYTES, SERVER, open, run, world};
+use crate::opening::{self, DISK_BYTES, SERVER, open, run, world};
 use plimsoll_flash::Partition;
 use plimsoll_kv::{Condition, ContainerId, Edit, EditError, Error, Expiry, Op, Output, Value};
 use plimsoll_reactor::sim::Random;

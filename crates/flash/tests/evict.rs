@@ -1,8 +1,6 @@
 //! A full device that makes room: what goes, what stays, and what a restart finds.
 
-mod opening;
-
-use opening::{DISK_BYTES, delete, live, open_with, run, upload, world};
+use crate::opening::{DISK_BYTES, delete, live, open_with, run, upload, world};
 use plimsoll_flash::{OnFull, Options, Partition};
 use plimsoll_kv::transaction::{Action, Held};
 use plimsoll_kv::{Above, Condition, ContainerId, Device, Error, Expiry, Op, Output, UploadId, Value};

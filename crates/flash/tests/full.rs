@@ -1,9 +1,7 @@
 //! A device that is full of values in parts: who is refused is refused at once, and what one value leaves
 //! another of its length takes.
 
-mod opening;
-
-use opening::{delete, live, open_with, run, store, upload, world};
+use crate::opening::{delete, live, open_with, run, store, upload, world};
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Error, Expiry, Result, Value};
 use plimsoll_reactor::Reactor;

@@ -2,9 +2,7 @@
 //! that run, the images that a power loss could have left: each is recovered, and every key holds
 //! what was acknowledged by then, or the one change that was under way.
 
-mod opening;
-
-use opening::format_options;
+use crate::opening::format_options;
 use plimsoll_flash::{FormatOptions, Options, Partition, format, inspect};
 use plimsoll_kv::record::{Event, Images, RecordingBlock};
 use plimsoll_kv::{

@@ -1,9 +1,7 @@
 //! Keys that are known: what is replaced without a read, what is read all the same, and that both come to
 //! the same.
 
-mod opening;
-
-use opening::{DATABASE, DISK_BYTES, live, open_with, run, store, upload, world};
+use crate::opening::{DATABASE, DISK_BYTES, live, open_with, run, store, upload, world};
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Condition, Expiry, Op, Output, Value};
 use plimsoll_reactor::Reactor;

@@ -3,11 +3,8 @@
 //! while clients write, while runs are flushed and merged and segments cleaned: a key that did not
 //! change meanwhile must be listed exactly if it exists.
 
-mod list_model;
-mod list_support;
-
-use list_model::{Model, Named};
-use list_support::{SERVER, list_all, open_on, page};
+use crate::list_model::{Model, Named};
+use crate::list_support::{SERVER, list_all, open_on, page};
 use plimsoll_flash::{Partition, PartitionMetrics};
 use plimsoll_kv::{Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value};
 use plimsoll_reactor::sim::{Random, World};

@@ -1,8 +1,6 @@
 //! Listing on a larger set: device reads of a page, memory, restarts, damage, and room.
 
-mod list_support;
-
-use list_support::{SERVER, list_all, open_on, page};
+use crate::list_support::{SERVER, list_all, open_on, page};
 use plimsoll_flash::Partition;
 use plimsoll_kv::block::{IoFuture, Origin};
 use plimsoll_kv::{Block, Condition, ContainerId, Device, Durability, Expiry, Op, Request, Value};

@@ -1,8 +1,6 @@
 //! The objects that the memory of the index is for: what is refused, what goes on, what makes room.
 
-mod opening;
-
-use opening::{DATABASE, DISK_BYTES, delete, live, open_with, run, store, world};
+use crate::opening::{DATABASE, DISK_BYTES, delete, live, open_with, run, store, world};
 use plimsoll_flash::{OnFull, Options, Partition};
 use plimsoll_kv::{Error, Expiry, Op, Result, Value};
 use plimsoll_reactor::Reactor;

@@ -1,9 +1,7 @@
 //! Operations that begin one after the other: each finds what those before it left, and nothing later.
 
-mod opening;
-
+use crate::opening::{DATABASE, DISK_BYTES, delete, live, open, run, store, upload, world};
 use futures_util::future::join_all;
-use opening::{DATABASE, DISK_BYTES, delete, live, open, run, store, upload, world};
 use plimsoll_flash::Partition;
 use plimsoll_kv::{Device, Error, Expiry, Op, Output, UploadId, Value};
 use std::rc::Rc;

@@ -1,8 +1,6 @@
 //! Values that share parts with the value before, and slices of parts.
 
-mod opening;
-
-use opening::{DISK_BYTES, live, open, open_with, run, world};
+use crate::opening::{DISK_BYTES, live, open, open_with, run, world};
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Item, Op, Output, Result, UploadId, Value};
 use plimsoll_reactor::Reactor;

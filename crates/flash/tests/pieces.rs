@@ -1,9 +1,7 @@
 //! Checkpoints in pieces on a full device: there is room for the next one, wherever the tables grew, and
 //! nobody writes over a piece that an anchor names.
 
-mod opening;
-
-use opening::{disk, formatted, live, world};
+use crate::opening::{self, disk, formatted, live, world};
 use plimsoll_flash::format::Anchor;
 use plimsoll_flash::layout::Layout;
 use plimsoll_flash::{Options, Partition};

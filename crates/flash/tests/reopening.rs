@@ -1,9 +1,7 @@
 //! Lives that end while they open: what they leave behind does not keep the next one from opening.
 
-mod opening;
-
+use crate::opening::{DISK_BYTES, disk, format_options, formatted, live, run, store, world};
 use futures_util::future::join_all;
-use opening::{DISK_BYTES, disk, format_options, formatted, live, run, store, world};
 use plimsoll_flash::{FormatOptions, OpenError, Options, Partition, format, inspect};
 use plimsoll_kv::block::{IoFuture, Origin};
 use plimsoll_kv::{Block, ContainerId, Error, Expiry, Op, Output, Value};

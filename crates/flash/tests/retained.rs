@@ -1,9 +1,7 @@
 //! Retained versions beside a model: stores that keep what they replace, batches, changes of expiry, what is
 //! put back and given up, with restarts in between; counters and values are exact after every step.
 
-mod opening;
-
-use opening::{DATABASE, DISK_BYTES, delete, live, open_with, run, store, world};
+use crate::opening::{DATABASE, DISK_BYTES, delete, live, open_with, run, store, world};
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Condition, Device, Durability, Error, Expiry, Op, Output, Request, Value};
 use plimsoll_reactor::Reactor;

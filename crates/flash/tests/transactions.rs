@@ -1,8 +1,6 @@
 //! Transactions at one partition: they happen whole or not at all, whenever the server dies.
 
-mod opening;
-
-use opening::{SERVER, format_options, live, open, run, world};
+use crate::opening::{self, SERVER, format_options, live, open, run, world};
 use plimsoll_flash::{Options, Partition, format, inspect};
 use plimsoll_kv::transaction::{Action, Held, Outstanding, Status};
 use plimsoll_kv::{

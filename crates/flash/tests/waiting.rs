@@ -1,9 +1,7 @@
 //! Stores that wait for space: on a device that is half full nobody waits in vain, and who has waited for too
 //! long is refused.
 
-mod opening;
-
-use opening::{DATABASE, live, open_with, run, world};
+use crate::opening::{self, DATABASE, live, open_with, run, world};
 use plimsoll_flash::Options;
 use plimsoll_kv::{Device, Durability, Error, Expiry, Op, Output, Request, Value};
 use std::cell::{Cell, RefCell};

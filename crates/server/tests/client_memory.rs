@@ -1,8 +1,6 @@
 //! What clients hold: it is bounded, and little where there is little to do.
 
-mod common;
-
-use common::{Bench, Client, Setup, encoded, run, send_in_background, show};
+use crate::common::{Bench, Client, Setup, encoded, run, send_in_background, show};
 use plimsoll_kv::memory::MemoryOptions;
 
 /// A command of so many MiB that waits for EXEC.

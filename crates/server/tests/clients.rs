@@ -1,8 +1,6 @@
 //! CLIENT LIST and CLIENT KILL over several cores.
 
-mod common;
-
-use common::{Setup, encoded, run, show};
+use crate::common::{Setup, encoded, run, show};
 
 #[test]
 fn clients_are_listed_and_killed_wherever_they_are() {

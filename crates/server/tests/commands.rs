@@ -1,8 +1,6 @@
 //! Every command over the simulated network, its errors word by word.
 
-mod common;
-
-use common::{Bench, Setup, encoded, run, show};
+use crate::common::{self, Bench, Setup, encoded, run, show};
 
 fn with_client<F: Future<Output = ()> + 'static>(
     test: impl Fn(Bench, common::Client) -> F + Clone + 'static,

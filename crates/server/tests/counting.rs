@@ -1,9 +1,7 @@
 //! DBSIZE and INFO beside transactions over several partitions or databases: each is seen whole or not at
 //! all.
 
-mod common;
-
-use common::{Bench, Client, Setup, run, show};
+use crate::common::{Bench, Client, Setup, run, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_reactor::Work;
 use std::cell::Cell;

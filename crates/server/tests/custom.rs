@@ -1,9 +1,7 @@
 //! KV.STORE and KV.META over one device, which has no mechanisms; those of several are tested in
 //! `crates/plimsoll/tests/devices/custom.rs`.
 
-mod common;
-
-use common::{Setup, run, show};
+use crate::common::{Setup, run, show};
 
 #[test]
 fn kv_store_is_set_and_refuses_mechanisms_that_are_not_there() {

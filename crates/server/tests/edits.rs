@@ -1,8 +1,6 @@
 //! Commands that read a key and change it: alone, among others, and on values in parts.
 
-mod common;
-
-use common::{Setup, encoded, run, show};
+use crate::common::{Setup, encoded, run, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_reactor::Work;

@@ -1,9 +1,7 @@
 //! Clients that come while partitions are being opened: they are told so, and lose nothing but time. Those
 //! that come right after that see what was committed.
 
-mod common;
-
-use common::{Setup, encoded, run, show};
+use crate::common::{Setup, encoded, run, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_kv::transaction::{Action, Outstanding, Status};

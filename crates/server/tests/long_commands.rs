@@ -1,8 +1,6 @@
 //! Long commands of many clients at once: senders are held back before any of them is cut.
 
-mod common;
-
-use common::{Bench, Client, Setup, encoded, run, send_in_background, show};
+use crate::common::{Bench, Client, Setup, encoded, run, send_in_background, show};
 use plimsoll_reactor::Work;
 use plimsoll_server::budget::Budget;
 

@@ -1,8 +1,6 @@
 //! Replies that are made whole before any of them leaves: a few bytes ask for many, so they wait for room.
 
-mod common;
-
-use common::{Bench, Client, Setup, encoded, run, send_in_background, show};
+use crate::common::{Bench, Client, Setup, encoded, run, send_in_background, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_reactor::Work;
 use plimsoll_resp::Reply;

@@ -1,8 +1,6 @@
 //! SLOWLOG, CONFIG SET, LATENCY, INFO's counts, ACL and what is refused, over several cores.
 
-mod common;
-
-use common::{Bench, Client, Setup, run, show};
+use crate::common::{self, Bench, Client, Setup, run, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_resp::Reply;
 use plimsoll_server::config::DebugCommand;

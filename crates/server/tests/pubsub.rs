@@ -1,8 +1,6 @@
 //! Publishing and listening, over cores and protocols.
 
-mod common;
-
-use common::{Setup, encoded, run, send_in_background, show};
+use crate::common::{Setup, encoded, run, send_in_background, show};
 use plimsoll_server::budget::Budget;
 
 #[test]

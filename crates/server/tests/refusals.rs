@@ -1,8 +1,6 @@
 //! What is counted of commands that are refused, in and out of MULTI.
 
-mod common;
-
-use common::{Setup, run, show};
+use crate::common::{self, Setup, run, show};
 
 /// What `INFO commandstats` tells of each command but INFO and CONFIG, and the lines of errorstats.
 async fn counted(c: &mut common::Client) -> Vec<String> {

@@ -1,8 +1,6 @@
 //! Who has not given the password gets nothing but the way to give it.
 
-mod common;
-
-use common::{Setup, run, show};
+use crate::common::{Setup, run, show};
 use plimsoll_kv::memory::MemoryOptions;
 
 const NOAUTH: &str = "-NOAUTH Authentication required.";

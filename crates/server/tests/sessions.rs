@@ -1,8 +1,6 @@
 //! Connections under pressure: deep pipelines, long values, hostile bytes, ends.
 
-mod common;
-
-use common::{Bench, SERVER, Setup, encoded, run, send_in_background, show};
+use crate::common::{Bench, SERVER, Setup, encoded, run, send_in_background, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_reactor::Work;

@@ -1,8 +1,6 @@
 //! Clients that read late, slowly, or not at all: what waits for them, and who is cut.
 
-mod common;
-
-use common::{Bench, Client, Setup, encoded, run, send_in_background, show};
+use crate::common::{Bench, Client, Setup, encoded, run, send_in_background, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_reactor::Work;

@@ -1,9 +1,7 @@
 //! TLS over the simulated network: bytes that come one by one, and handshakes that come to no end, in
 //! virtual time.
 
-mod common;
-
-use common::{Bench, Setup, encoded, run, show, tls_address};
+use crate::common::{Bench, Setup, encoded, run, show, tls_address};
 use plimsoll_reactor::Socket;
 use plimsoll_server::tls::{Tls, TlsFiles};
 use rustls::client::WebPkiServerVerifier;

@@ -1,8 +1,6 @@
 //! Transactions over partitions of which one fails: who forgets them, and what is left of them.
 
-mod common;
-
-use common::{Bench, Setup, run, show};
+use crate::common::{Bench, Setup, run, show};
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_kv::transaction::Action;

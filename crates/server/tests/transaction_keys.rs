@@ -1,8 +1,6 @@
 //! What a transaction sees of a key that it has changed itself: found beside redis-server.
 
-mod common;
-
-use common::{Setup, encoded, run, show};
+use crate::common::{Setup, encoded, run, show};
 
 /// What was stored with a time in the past was there for the commands that followed
 /// in the transaction, which lost what they wrote with it, or kept it for good.

@@ -1,8 +1,6 @@
 //! MULTI, EXEC, WATCH; MSET, MSETNX, RENAME, COPY: over several cores and partitions, alone and among others.
 
-mod common;
-
-use common::{Bench, Setup, encoded, run, show};
+use crate::common::{Bench, Setup, encoded, run, show};
 use plimsoll_kv::delay::Delay;
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_reactor::Work;

@@ -1,8 +1,6 @@
 //! MONITOR, CLIENT PAUSE and CLIENT REPLY, over several cores.
 
-mod common;
-
-use common::{Client, Setup, encoded, run, show};
+use crate::common::{Client, Setup, encoded, run, show};
 use plimsoll_kv::memory::MemoryOptions;
 use plimsoll_server::limits::LISTENER_BYTES_MAX;
 

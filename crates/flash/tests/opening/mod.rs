@@ -1,5 +1,5 @@
 //! A partition on a simulated disk, opened for one life after the other: what tests of single rules share.
-#![allow(dead_code, unreachable_pub)] // Each test binary uses a part.
+#![allow(unreachable_pub)]
 
 use plimsoll_flash::{FormatOptions, Options, Partition, Superblock, format, inspect};
 use plimsoll_kv::{

@@ -1,7 +1,7 @@
 //! What has expired, and when.
 
-use super::opening::{DISK_BYTES, live, open, run, world};
 use super::{Store, get, value};
+use crate::opening::{DISK_BYTES, live, open, run, world};
 use plimsoll_flash::Partition;
 use plimsoll_kv::{Condition, ContainerId, Error, Expiry, Op, Output};
 use std::future::Future;

@@ -1,10 +1,8 @@
 //! Rules of the engine that were broken once: one named test for each.
 
 mod expiry;
-#[path = "../opening/mod.rs"]
-mod opening;
 
-use opening::{DISK_BYTES, SERVER, disk, format_options, live, open, open_with, run, world};
+use crate::opening::{DISK_BYTES, SERVER, disk, format_options, live, open, open_with, run, world};
 use plimsoll_flash::{Options, Partition, format};
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result, UploadId, Value};
 use plimsoll_reactor::sim::{Random, World};

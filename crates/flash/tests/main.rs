@@ -1,0 +1,23 @@
+//! The engine over the simulated reactor: one program, as each takes seconds to be linked.
+
+mod bad_sectors;
+mod crash;
+mod edits;
+mod evict;
+mod full;
+mod images;
+mod known;
+mod list;
+mod list_model;
+mod list_pages;
+mod list_support;
+mod memory;
+mod opening;
+mod order;
+mod parts;
+mod pieces;
+mod reopening;
+mod retained;
+mod rules;
+mod transactions;
+mod waiting;

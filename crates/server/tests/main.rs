@@ -1,0 +1,24 @@
+//! Servers in the simulator, and what clients see of them: one program, as each takes seconds to be linked.
+
+mod common;
+
+mod client_memory;
+mod clients;
+mod commands;
+mod counting;
+mod custom;
+mod edits;
+mod loading;
+mod long_commands;
+mod long_replies;
+mod operators;
+mod pubsub;
+mod refusals;
+mod security;
+mod sessions;
+mod slow_readers;
+mod tls;
+mod transaction_faults;
+mod transaction_keys;
+mod transactions;
+mod watching;
