@@ -1,4 +1,4 @@
-//! The engine over the simulated reactor: one program, as each takes seconds to be linked.
+//! The engine over the simulated reactor.
 
 mod bad_sectors;
 mod crash;

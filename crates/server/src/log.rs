@@ -49,7 +49,7 @@ impl Lines {
         }
     }
 
-    /// The last words of a process: what panics is not gone on with.
+    /// The last words of a process: what panics is not gone on with, whichever thread it is.
     fn end_with_panic(&self, panic: &PanicHookInfo) {
         let thread = thread::current();
         self.say(&format!("thread '{}' {panic}", thread.name().unwrap_or("without a name")));
@@ -58,6 +58,7 @@ impl Lines {
             self.say(&backtrace.to_string());
         }
         self.end();
+        std::process::abort();
     }
 }
 
@@ -77,7 +78,7 @@ impl Drop for Log {
     }
 }
 
-/// Logs what the environment (`RUST_LOG`), or else `default`, lets through, and panics.
+/// Logs what the environment (`RUST_LOG`), or else `default`, lets through, and panics, which end the process.
 ///
 /// # Panics
 /// The process has a log already.

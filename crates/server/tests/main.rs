@@ -1,4 +1,4 @@
-//! Servers in the simulator, and what clients see of them: one program, as each takes seconds to be linked.
+//! Servers in the simulator, and what clients see of them.
 
 mod common;
 
