@@ -3,6 +3,7 @@
 //! value, or one whose acknowledgement a crash cut off.
 
 use crate::opening::{SERVER, open_with};
+use crate::seeds::seeds;
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value};
 use plimsoll_reactor::sim::{Random, World};
@@ -203,12 +204,6 @@ const SHAPE: Shape = Shape {
     operations: 3000,
     clears: false,
 };
-
-/// Seeds of a test; `PLIMSOLL_SEEDS` multiplies them.
-fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
-    let factor = std::env::var("PLIMSOLL_SEEDS").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1);
-    first..first + count * factor
-}
 
 #[test]
 fn nothing_acknowledged_is_lost_over_power_losses() {

@@ -4,7 +4,9 @@
 //! change meanwhile must be listed exactly if it exists.
 
 use crate::list_model::{Model, Named};
-use crate::list_support::{SERVER, list_all, open_on, page};
+use crate::list_support::{list_all, open_on, page};
+use crate::opening::SERVER;
+use crate::seeds::seeds;
 use plimsoll_flash::{Partition, PartitionMetrics};
 use plimsoll_kv::{Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value};
 use plimsoll_reactor::sim::{Random, World};
@@ -291,12 +293,6 @@ const SHAPE: Shape = Shape {
     expiries: true,
     clears: true,
 };
-
-/// Seeds of a test; `PLIMSOLL_SEEDS` multiplies them.
-fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
-    let factor = std::env::var("PLIMSOLL_SEEDS").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1);
-    first..first + count * factor
-}
 
 #[test]
 fn listings_agree_with_the_model_over_power_losses() {

@@ -1,6 +1,7 @@
 //! Listing on a larger set: device reads of a page, memory, restarts, damage, and room.
 
-use crate::list_support::{SERVER, list_all, open_on, page};
+use crate::list_support::{list_all, open_on, page};
+use crate::opening::SERVER;
 use plimsoll_flash::Partition;
 use plimsoll_kv::block::{IoFuture, Origin};
 use plimsoll_kv::{Block, Condition, ContainerId, Device, Durability, Expiry, Op, Request, Value};

@@ -19,5 +19,6 @@ mod pieces;
 mod reopening;
 mod retained;
 mod rules;
+mod seeds;
 mod transactions;
 mod waiting;

@@ -13,10 +13,22 @@ use std::process::{Child, Command, Stdio};
 const PIPE_BYTES: usize = 4096;
 const LINES: usize = 200;
 
-/// A server whose log goes into a pipe: it, the other end, and where it serves RESP and its admin port.
-fn start(data: &str) -> (Child, BufReader<PipeReader>, [String; 2]) {
+fn short_pipe() -> (PipeReader, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     fcntl_setpipe_size(&writer, PIPE_BYTES).unwrap();
+    (reader, writer)
+}
+
+/// Whoever writes into it stands still.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = short_pipe();
+    writer.write_all(&[b'\n'; PIPE_BYTES]).unwrap();
+    (reader, writer)
+}
+
+/// A server whose log goes into a pipe: it, the other end, and where it serves RESP and its admin port.
+fn start(data: &str) -> (Child, BufReader<PipeReader>, [String; 2]) {
+    let (reader, writer) = short_pipe();
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(["serve", "--size", "64MiB", "--cores", "0", "--data", data]);
     command.args(["--resp", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).stderr(writer);
@@ -68,9 +80,7 @@ fn a_server_whose_log_is_not_read_serves_on() {
 #[test]
 fn a_server_that_fails_while_its_log_is_not_read_ends() {
     let data = directory("log-full");
-    let (reader, mut writer) = std::io::pipe().unwrap();
-    fcntl_setpipe_size(&writer, PIPE_BYTES).unwrap();
-    writer.write_all(&[b'\n'; PIPE_BYTES]).unwrap();
+    let (reader, writer) = full_pipe();
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(["serve", "--size", "64MiB", "--cores", "0", "--data", data.to_str().unwrap()]);
     // Of TEST-NET-1, which no machine has.
@@ -107,8 +117,7 @@ fn a_panic_is_told_behind_what_waits_and_ends_where_nobody_reads() {
         return;
     }
     let has_aborted = |mut child: Child| child.wait().unwrap().signal() == Some(Signal::ABORT.as_raw());
-    let (mut reader, writer) = std::io::pipe().unwrap();
-    fcntl_setpipe_size(&writer, PIPE_BYTES).unwrap();
+    let (mut reader, writer) = short_pipe();
     let child = panicking(writer);
     let mut said = String::new();
     reader.read_to_string(&mut said).unwrap();
@@ -116,9 +125,7 @@ fn a_panic_is_told_behind_what_waits_and_ends_where_nobody_reads() {
     assert!(said.trim_end().ends_with(WORDS), "{said}");
     assert!(has_aborted(child));
 
-    let (reader, mut writer) = std::io::pipe().unwrap();
-    fcntl_setpipe_size(&writer, PIPE_BYTES).unwrap();
-    writer.write_all(&[b'\n'; PIPE_BYTES]).unwrap();
+    let (reader, writer) = full_pipe();
     assert!(has_aborted(panicking(writer)));
     drop(reader);
 }

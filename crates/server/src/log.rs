@@ -1,8 +1,8 @@
 //! The log: lines on stderr, by a thread of their own.
 //!
 //! Place on the path: none. Invariants: whoever reads the lines may go away, or read no more, and nobody else
-//! waits or ends for that; a process that ends, by a panic too, tells what waits and its last words first.
-//! Lines that do not fit meanwhile are lost, and counted; those that stderr refuses are lost.
+//! waits or ends for that; a process that ends, by a panic too, tells first what waits, and its last words as
+//! one more line. Lines that do not fit meanwhile are lost, and counted; those that stderr refuses are lost.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{IsTerminal, Write};
@@ -49,7 +49,8 @@ impl Lines {
         }
     }
 
-    /// The last words of a process: what panics is not gone on with, whichever thread it is.
+    /// The last words of a process: what panics is not gone on with, whichever thread it is. That of the main
+    /// thread has the end, and the exit code, of any program.
     fn end_with_panic(&self, panic: &PanicHookInfo) {
         let thread = thread::current();
         self.say(&format!("thread '{}' {panic}", thread.name().unwrap_or("without a name")));
@@ -58,7 +59,9 @@ impl Lines {
             self.say(&backtrace.to_string());
         }
         self.end();
-        std::process::abort();
+        if thread.name() != Some("main") {
+            std::process::abort();
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What tests of listing share: pages and opening.
 
-pub(crate) use crate::opening::SERVER;
+use crate::opening;
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Block, ContainerId, Device, Durability, ListPage, Op, Output, Request};
 use plimsoll_reactor::Reactor;
@@ -54,5 +54,5 @@ pub(crate) async fn open_on(
     checkpoint_transitions_min: u64,
 ) -> Rc<Partition> {
     let options = Options { fingerprint_bits, checkpoint_transitions_min, ..Options::default() };
-    crate::opening::open_on(reactor, block, segment_bytes, options).await
+    opening::open_on(reactor, block, segment_bytes, options).await
 }
