@@ -81,7 +81,8 @@ impl Drop for Log {
     }
 }
 
-/// Logs what the environment (`RUST_LOG`), or else `default`, lets through, and panics, which end the process.
+/// Logs what the environment (`RUST_LOG`), or else `default`, lets through; and panics, which end the
+/// process.
 ///
 /// # Panics
 /// The process has a log already.
