@@ -6,7 +6,7 @@
 //! Invariant: when it finds nothing to do and stores wait for space, it says so (`stuck`), so that
 //! they fail rather than wait for ever.
 
-use crate::clean::{Heads, Sweep};
+use crate::clean::{Heads, Ranking, Sweep};
 use crate::evict::Hand;
 use crate::partition::Partition;
 use crate::reap::{LOOK_NS, Reaper};
@@ -29,14 +29,21 @@ const HEAD_SEGMENTS: u32 = 2;
 /// After a failed piece of work the background rests this long.
 const RETRY_DELAY_NS: u64 = 100_000_000;
 
+/// Where each kind of work stands.
+#[derive(Default)]
+struct Works {
+    heads: Heads,
+    sweep: Sweep,
+    hand: Hand,
+    ranking: Ranking,
+}
+
 impl Partition {
     /// Runs until the partition closes.
     pub(crate) async fn run_background(self: Rc<Self>) {
-        let mut heads = Heads::default();
-        let mut sweep = Sweep::default();
-        let (mut hand, mut reaper) = (Hand::default(), Reaper::default());
+        let (mut works, mut reaper) = (Works::default(), Reaper::default());
         while !self.closing.get() && self.log.failure().is_none() {
-            match self.background_step(&mut heads, &mut sweep, (&mut hand, &mut reaper)).await {
+            match self.background_step(&mut works, &mut reaper).await {
                 Ok(true) => self.reactor.yield_now().await,
                 Ok(false) if self.keys.give_up_merge() => {}
                 Ok(false) => self.rest().await,
@@ -88,26 +95,17 @@ impl Partition {
     }
 
     /// One piece of work; true if there may be more. Reaping and all else take turns.
-    async fn background_step(
-        self: &Rc<Self>,
-        heads: &mut Heads,
-        sweep: &mut Sweep,
-        (hand, reaper): (&mut Hand, &mut Reaper),
-    ) -> Result<bool> {
-        if !std::mem::take(&mut reaper.had_its_turn) && self.reap(reaper, heads).await? {
+    async fn background_step(self: &Rc<Self>, works: &mut Works, reaper: &mut Reaper) -> Result<bool> {
+        if !std::mem::take(&mut reaper.had_its_turn) && self.reap(reaper, &mut works.heads).await? {
             reaper.had_its_turn = true;
             return Ok(true);
         }
-        Ok(self.make_room(heads, sweep, hand).await? || self.reap(reaper, heads).await?)
+        Ok(self.make_room(works).await? || self.reap(reaper, &mut works.heads).await?)
     }
 
     /// One piece of work that makes room, or keeps starts quick; true if there may be more.
-    async fn make_room(
-        self: &Rc<Self>,
-        heads: &mut Heads,
-        sweep: &mut Sweep,
-        hand: &mut Hand,
-    ) -> Result<bool> {
+    async fn make_room(self: &Rc<Self>, works: &mut Works) -> Result<bool> {
+        let Works { heads, sweep, hand, ranking } = works;
         let kept = self.kept_segments();
         self.state.borrow_mut().segments.kept = kept;
         self.reclaim();
@@ -142,7 +140,7 @@ impl Partition {
             return Ok(true);
         }
         let newer = self.log.position().1 > self.anchor.borrow().log_number;
-        let victims = self.victims();
+        let victims = self.victims(ranking).await;
         if !victims.is_empty() {
             match self.clean(&victims, heads).await {
                 Err(Error::NoSpace) if self.take_coming().await? => return Ok(true),

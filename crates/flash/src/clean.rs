@@ -1,9 +1,8 @@
 //! Cleaning: live records of sparse segments move together, so that whole segments come free.
 //!
-//! Place on the path: in the background. Victims are chosen by cost and benefit (Rosenblum and
-//! Ousterhout, 1992): (1 - u) x age / (1 + u). Records that were moved once and records that were
-//! moved more often go to segments of their own, so that what lives long does not travel with what
-//! does not.
+//! Place on the path: in the background; `ranking` says what is cleaned next. Records that were moved
+//! once and records that were moved more often go to segments of their own, so that what lives long
+//! does not travel with what does not.
 //!
 //! Invariants:
 //! * a moved record is durable before the index points to it, and the old place is given back only
@@ -13,10 +12,12 @@
 
 mod gathered;
 mod heads;
+mod ranking;
 mod victim;
 
 use gathered::Gathered;
 pub(crate) use heads::Heads;
+pub(crate) use ranking::Ranking;
 use victim::Victim;
 
 use crate::format::note::note_bytes_max;
@@ -26,7 +27,7 @@ use crate::format::{RecordHeader, RecordKind, SegmentKind, Transition, Transitio
 use crate::metrics::add;
 use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
-use crate::segments::{GAIN_PERCENT_MIN, Segment, SegmentState};
+use crate::segments::SegmentState;
 use crate::walk::{read_segment, record_locations};
 use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
@@ -34,15 +35,10 @@ use plimsoll_kv::{Durability, Error, Result, Slot};
 
 /// Bytes of records moved together, of which only the last block is padded.
 const MOVE_BYTES: usize = 1 << 20;
-/// Victims that are cleaned together are so many at most, and so many bytes.
-const BATCH_MAX: u64 = 8;
-const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// After so many bytes of records were looked at, others have their turn: some tens of microseconds.
 const TURN_BYTES: usize = 64 << 10;
 /// What a record that is dead counts for.
 const DEAD_TURN_BYTES: usize = 512;
-/// The same of a crowded device that evicts: what gives back less costs more writing than it is worth.
-const CROWDED_GAIN_PERCENT_MIN: u64 = 25;
 /// Notes of this many moves at a time.
 const MOVES_PER_NOTE: usize = 256;
 
@@ -95,53 +91,6 @@ enum Fate {
 }
 
 impl Partition {
-    /// The best victim, if there is one worth cleaning, and if stores wait or will soon the next best, as
-    /// long as what is live of all of them fits one segment: several take no more space than one before they
-    /// give it back. Segments that recovery would replay come free only with the next checkpoint, so others
-    /// go first.
-    pub(crate) fn victims(&self) -> Vec<u32> {
-        let percent_min = if self.is_crowded() { CROWDED_GAIN_PERCENT_MIN } else { GAIN_PERCENT_MIN };
-        let state = self.state.borrow();
-        let units = self.layout.segment_units();
-        let now = self.log.frame();
-        let replay_from = self.anchor.borrow().log_number;
-        let gain = |segment: u32| state.segments.gain_units(segment);
-        let score = |(number, segment): &(u32, &Segment)| {
-            let used = segment.live_units as f64 / units as f64;
-            let age = (now - segment.opened_frame.min(now) + 1) as f64;
-            gain(*number) as f64 / units as f64 * age / (1.0 + used)
-        };
-        let candidates = (0..).zip(state.segments.all()).filter(|(number, segment)| {
-            segment.state == SegmentState::Closed
-                && !segment.damaged
-                && segment.live_units > 0
-                && gain(*number) * 100 > units * percent_min
-                && (segment.kind != SegmentKind::Log || segment.log_number < replay_from)
-        });
-        let mut scored: Vec<(f64, u32)> = candidates.map(|one| (score(&one), one.0)).collect();
-        let most = self.victims_at_once();
-        let best_first = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0);
-        if most < scored.len() {
-            scored.select_nth_unstable_by(most, best_first);
-            scored.truncate(most);
-        }
-        scored.sort_unstable_by(best_first);
-        let mut live_units = 0;
-        let fits = |(at, (_, number)): &(usize, (f64, u32))| {
-            live_units += state.segments.get(*number).live_units;
-            *at == 0 || live_units <= units
-        };
-        scored.into_iter().enumerate().take_while(fits).map(|(_, (_, number))| number).collect()
-    }
-
-    /// How many victims are cleaned together at most: one, unless stores wait or will soon.
-    fn victims_at_once(&self) -> usize {
-        if !self.is_pressed() {
-            return 1;
-        }
-        (BATCH_BYTES_MAX / self.layout.segment_bytes).clamp(1, BATCH_MAX) as usize
-    }
-
     /// Moves or forgets everything live in some segments. What is moved of all of them is written together.
     pub(crate) async fn clean(&self, victims: &[u32], heads: &mut Heads) -> Result<()> {
         // Each is held until the end: what was gathered from it is compared with what stands there then.

@@ -29,7 +29,7 @@ fn right_snapshot() -> Vec<u8> {
     let mut state = State::new(0..64, SegmentTable::all_free(&layout));
     let begun = Transition { argument: 4, previous: 9, ..Transition::new(TransitionKind::UploadBegin) };
     state.apply(&begun, 1);
-    state.segments.prepared = 32;
+    state.segments.set_prepared(32);
     let segment = state.segments.allocate(SegmentKind::Log, 1, 1, 0).expect("all are free");
     let location = u64::from(segment) * layout.segment_units() + 100;
     state.apply(&part_at(location), 1);

@@ -41,7 +41,7 @@ impl Partition {
         let start_ns = reactor.now_ns();
         let mut recovered = recover(&*block, layout).await?;
         if superblock.written_ahead {
-            recovered.state.segments.prepared = layout.segments;
+            recovered.state.segments.set_prepared(layout.segments);
         } else {
             let is_new = recovered.position.segment == 0 && recovered.anchor.epoch == 0;
             let written = prepare_first(&*block, &layout, &mut recovered.state.segments, is_new).await;

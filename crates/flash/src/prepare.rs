@@ -69,7 +69,7 @@ impl Partition {
     async fn prepare_below(&self, free_min: u32) -> Result<bool> {
         let (segment, free) = {
             let state = self.state.borrow();
-            (state.segments.prepared, state.segments.free_count())
+            (state.segments.prepared(), state.segments.free_count())
         };
         if segment >= self.layout.segments || free >= free_min {
             return Ok(false);
@@ -84,7 +84,7 @@ impl Partition {
             failed => failed,
         };
         if flushed.is_ok() {
-            self.state.borrow_mut().segments.prepared = segment + 1;
+            self.state.borrow_mut().segments.prepare_next();
         }
         self.preparing.set(false);
         self.space.wake_all();
@@ -102,16 +102,16 @@ pub(crate) async fn prepare_first(
     is_new: bool,
 ) -> io::Result<()> {
     // The segment in which the log goes on counts as prepared once it is below the mark.
-    segments.prepared = segments.prepared.min(layout.segments);
+    segments.set_prepared(segments.prepared().min(layout.segments));
     let mut first = is_new;
     while segments.free_count() < PREPARED_AT_OPEN || first {
-        let segment = if first { 0 } else { segments.prepared };
+        let segment = if first { 0 } else { segments.prepared() };
         if segment >= layout.segments {
             break;
         }
         write_zeros(block, Origin::FOREGROUND, layout, segment).await?;
         first = false;
-        segments.prepared = segments.prepared.max(segment + 1);
+        segments.set_prepared(segments.prepared().max(segment + 1));
     }
     block.flush(Origin::FOREGROUND).await
 }

@@ -363,6 +363,7 @@ impl Recovery<'_> {
         let others: Vec<u32> =
             checkpoint.iter().copied().chain([tail.segment]).chain(tail.reserved).collect();
         self.keys.claim(&mut self.state.segments, &others, self.anchor.frame_number, tail.segment);
+        let mut prepared = self.state.segments.prepared();
         for segment in 0..self.layout.segments {
             let info = self.state.segments.get(segment);
             if info.state == SegmentState::Free {
@@ -373,14 +374,13 @@ impl Recovery<'_> {
             let in_runs = info.kind == SegmentKind::Keys && self.keys.names(segment);
             if info.live_units > 0 || used_log || in_runs || checkpoint.contains(&segment) {
                 self.state.segments.close_early(segment); // How far it was filled is not known.
-                self.state.segments.prepared = self.state.segments.prepared.max(segment + 1);
+                prepared = prepared.max(segment + 1);
             } else {
                 self.state.segments.release(segment);
             }
         }
         let highest = tail.segment.max(tail.reserved.unwrap_or(0));
-        let prepared = self.state.segments.prepared.max(highest + 1);
-        self.state.segments.prepared = prepared;
+        self.state.segments.set_prepared(prepared.max(highest + 1));
         let epoch =
             if is_planted(Bug::EpochUsedTwice) { self.epoch } else { self.epoch.max(self.log_epoch) + 1 };
         let Tail { segment, log_number, frame, reserved } = tail;

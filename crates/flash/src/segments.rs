@@ -10,6 +10,9 @@
 //!   point to;
 //! * what long records leave empty, and no cleaning gives back, counts as taken: summed over closed segments.
 
+mod reclaim;
+mod slack;
+
 use crate::expiring::Expiring;
 use crate::format::bits::bits_of;
 use crate::format::{SegmentKind, UNIT_BYTES};
@@ -24,9 +27,6 @@ pub const KEPT_MIN: u32 = 3;
 
 /// A segment is cleaned if that gives back more than so much of it.
 pub(crate) const GAIN_PERCENT_MIN: u64 = 3;
-
-/// A record of this part of a segment, or more, leaves slack at its end that is worth counting.
-const LONG_RECORD_PART: u64 = 32;
 
 /// What a segment is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,27 +71,6 @@ pub struct Segment {
     readers: Rc<Cell<u32>>,
 }
 
-impl Segment {
-    /// True if nothing is left in it that anybody reads or a recovery would replay.
-    fn is_empty(&self, replay_from: u64) -> bool {
-        let pinned = match self.kind {
-            SegmentKind::Log => self.log_number >= replay_from,
-            SegmentKind::Checkpoint | SegmentKind::Keys => true,
-            SegmentKind::Cleaned | SegmentKind::Cold => false,
-        };
-        let unread = self.readers.get() == 0;
-        self.state == SegmentState::Closed && self.live_units == 0 && !pinned && unread
-    }
-}
-
-/// The long records of a segment.
-#[derive(Clone, Default)]
-struct Long {
-    longest_units: u64,
-    /// Of all of them.
-    units: u64,
-}
-
 /// A read under way: its segment is not given back before the guard is dropped.
 pub struct ReadGuard(Rc<Cell<u32>>);
 
@@ -108,13 +87,17 @@ pub struct SegmentTable {
     /// Units at the beginning of a segment that its header takes.
     header_units: u64,
     free: BTreeSet<u32>,
+    /// Of them those that are prepared: looked at for every store.
+    free_prepared: u32,
+    /// Closed segments with nothing live, by what recovery would replay: see [`Segment::pin`].
+    emptied: BTreeSet<(u64, u32)>,
     live_units: u64,
     slack_units: u64,
     /// Free segments that only a checkpoint (which frees others) and the opening of the partition
     /// take: without them it could not go on.
     pub kept: u32,
     /// Segments below this have been written once; see the superblock's `written_ahead`.
-    pub prepared: u32,
+    prepared: u32,
     /// What was read lately, if the device evicts.
     pub(crate) marks: Marks,
 }
@@ -149,6 +132,8 @@ impl SegmentTable {
             units_per_segment,
             header_units,
             free: (0..count).collect(),
+            free_prepared: 0,
+            emptied: BTreeSet::new(),
             live_units: 0,
             slack_units: 0,
             kept: KEPT_MIN,
@@ -204,7 +189,25 @@ impl SegmentTable {
     /// Free segments that are prepared.
     #[must_use]
     pub fn free_count(&self) -> u32 {
-        self.free.range(..self.prepared).count() as u32
+        self.free_prepared
+    }
+
+    /// Segments below this have been written once.
+    #[must_use]
+    pub fn prepared(&self) -> u32 {
+        self.prepared
+    }
+
+    /// Segments below this have been written once, as it turns out.
+    pub fn set_prepared(&mut self, prepared: u32) {
+        self.prepared = prepared;
+        self.free_prepared = self.free.range(..prepared).count() as u32;
+    }
+
+    /// One more has been written once.
+    pub fn prepare_next(&mut self) {
+        self.free_prepared += u32::from(self.free.contains(&self.prepared));
+        self.prepared += 1;
     }
 
     /// Free segments, prepared or not.
@@ -225,44 +228,6 @@ impl SegmentTable {
         self.segments.iter().filter(|info| info.damaged).map(|info| info.live_units).sum()
     }
 
-    /// After a start: what could not be read before is tried once more, nobody knows what expires, and how
-    /// much slack there is follows from all records that may be long, given by location and length.
-    pub(crate) fn begin_anew(&mut self, records: impl Iterator<Item = (u64, u32)>) {
-        let mut long: Vec<Long> = vec![Long::default(); self.segments.len()];
-        for (location, length) in records.filter(|(location, length)| self.holds(*location, *length)) {
-            let units = u64::from(length);
-            if units >= self.long_units() {
-                let of = &mut long[self.of(location) as usize];
-                (of.longest_units, of.units) = (of.longest_units.max(units), of.units + units);
-            }
-        }
-        for (segment, long) in (0..).zip(long) {
-            let slack_units = self.likely_slack_units(segment, &long);
-            let info = &mut self.segments[segment as usize];
-            info.longest_units = long.longest_units;
-            info.dead_units = self.units_per_segment.saturating_sub(info.live_units + slack_units);
-            if info.state != SegmentState::Free {
-                (info.damaged, info.expiring) = (false, Expiring::UNKNOWN);
-            }
-            self.count_slack(segment);
-        }
-    }
-
-    /// What a full segment of such records leaves empty, if long ones are all of it; of fewer as much less.
-    fn likely_slack_units(&self, segment: u32, long: &Long) -> u64 {
-        if long.units == 0 {
-            return 0;
-        }
-        let room_units = self.units_per_segment - self.header_units;
-        let left_units = self.units_per_segment - room_units / long.longest_units * long.longest_units;
-        left_units * long.units / self.segments[segment as usize].live_units.max(long.units)
-    }
-
-    /// Units of a record from which on it leaves slack that is worth counting.
-    pub(crate) fn long_units(&self) -> u64 {
-        (self.units_per_segment / LONG_RECORD_PART).max(1)
-    }
-
     /// Takes the first free prepared segment, if more than `keep` are free.
     pub fn allocate(&mut self, kind: SegmentKind, sequence: u64, frame: u64, keep: u32) -> Option<u32> {
         if self.free_count() <= keep {
@@ -275,7 +240,8 @@ impl SegmentTable {
 
     /// Marks a segment as open for a use.
     pub fn open(&mut self, segment: u32, kind: SegmentKind, sequence: u64, frame: u64) {
-        self.free.remove(&segment);
+        self.forget_emptied(segment);
+        self.free_prepared -= u32::from(self.free.remove(&segment) && segment < self.prepared);
         let info = &mut self.segments[segment as usize];
         assert_eq!(info.live_units, 0, "a segment that is opened holds nothing live");
         assert_eq!(info.readers.get(), 0, "a segment that is opened is read by nobody");
@@ -295,6 +261,7 @@ impl SegmentTable {
     pub fn close(&mut self, segment: u32) {
         self.segments[segment as usize].state = SegmentState::Closed;
         self.count_slack(segment);
+        self.note_emptied(segment);
     }
 
     /// Marks a segment of the log as filled, at whose end so many units were left. If it has long records,
@@ -336,48 +303,20 @@ impl SegmentTable {
         }
     }
 
-    /// Units that long records leave empty in closed segments, and that cleaning would not give back.
-    #[must_use]
-    pub fn slack_units(&self) -> u64 {
-        self.slack_units
-    }
-
-    /// The same, counted anew, to prove it.
-    #[must_use]
-    pub fn recount_slack_units(&self) -> u64 {
-        (0..self.segments.len() as u32).map(|segment| self.slack_of(segment)).sum()
-    }
-
-    /// What one long record does not fit is no longer than it. What short ones leave is not counted.
-    fn slack_of(&self, segment: u32) -> u64 {
-        let info = &self.segments[segment as usize];
-        let is_full = info.state == SegmentState::Closed && info.live_units > 0;
-        if !is_full || info.longest_units < self.long_units() {
-            return 0;
-        }
-        let full_units = info.live_units + self.gain_units(segment);
-        self.units_per_segment.saturating_sub(full_units).min(info.longest_units)
-    }
-
-    /// To be called after every change of what a segment's slack follows from.
-    fn count_slack(&mut self, segment: u32) {
-        let slack_units = self.slack_of(segment);
-        let before = std::mem::replace(&mut self.segments[segment as usize].slack_units, slack_units);
-        self.slack_units = self.slack_units - before + slack_units;
-    }
-
     /// Gives a segment back.
     pub fn release(&mut self, segment: u32) {
+        self.forget_emptied(segment);
         let info = &mut self.segments[segment as usize];
         assert_eq!(info.live_units, 0, "a segment given back holds nothing live");
         assert_eq!(info.readers.get(), 0, "a segment given back is read by nobody");
         info.state = SegmentState::Free;
-        self.free.insert(segment);
+        self.free_prepared += u32::from(self.free.insert(segment) && segment < self.prepared);
     }
 
     /// A record became live.
     pub fn add_live(&mut self, location: u64, length: u32) {
         let segment = self.of(location);
+        self.forget_emptied(segment);
         let info = &mut self.segments[segment as usize];
         info.live_units += u64::from(length);
         info.longest_units = info.longest_units.max(u64::from(length));
@@ -395,6 +334,7 @@ impl SegmentTable {
         info.changed_frame = info.changed_frame.max(frame);
         self.live_units -= u64::from(length);
         self.count_slack(segment);
+        self.note_emptied(segment);
     }
 
     /// Everything died by a transition in `frame`.
@@ -405,6 +345,7 @@ impl SegmentTable {
                 info.live_units = 0;
                 info.changed_frame = info.changed_frame.max(frame);
                 self.count_slack(segment);
+                self.note_emptied(segment);
             }
         }
         self.live_units = 0;
@@ -427,43 +368,10 @@ impl SegmentTable {
         ReadGuard(readers.clone())
     }
 
-    /// Gives back every closed segment that may be: see the invariants. Log segments numbered
-    /// `replay_from` and above would be replayed by a recovery.
-    pub fn reclaim(&mut self, durable_frame: u64, replay_from: u64) -> u32 {
-        let mut count = 0;
-        for segment in 0..self.segments.len() {
-            let info = &self.segments[segment];
-            if info.is_empty(replay_from) && info.changed_frame <= durable_frame {
-                self.release(segment as u32);
-                count += 1;
-            }
-        }
-        count
-    }
-
-    /// Segments that will be given back as soon as what emptied them is durable.
-    #[must_use]
-    pub fn coming(&self, durable_frame: u64, replay_from: u64) -> u32 {
-        let comes = |info: &&Segment| info.is_empty(replay_from) && info.changed_frame > durable_frame;
-        self.segments.iter().filter(comes).count() as u32
-    }
-
     /// Segments in use of a kind.
     #[must_use]
     pub fn used(&self, kind: SegmentKind) -> u32 {
         let used = |info: &&Segment| info.state != SegmentState::Free && info.kind == kind;
         self.segments.iter().filter(used).count() as u32
-    }
-
-    /// Closed log segments with nothing live that only a newer checkpoint can free.
-    #[must_use]
-    pub fn pinned_empty(&self, replay_from: u64) -> u32 {
-        let pinned = |info: &&Segment| {
-            info.state == SegmentState::Closed
-                && info.kind == SegmentKind::Log
-                && info.live_units == 0
-                && info.log_number >= replay_from
-        };
-        self.segments.iter().filter(pinned).count() as u32
     }
 }

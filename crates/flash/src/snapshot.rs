@@ -51,7 +51,7 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
 
 /// Appends the snapshot of a state.
 pub(crate) fn encode(state: &State, out: &mut Vec<u8>) {
-    put_u32(out, state.segments.prepared);
+    put_u32(out, state.segments.prepared());
     put_count(out, state.segments.all().len());
     for segment in state.segments.all() {
         out.push(segment.kind as u8);
@@ -138,7 +138,7 @@ fn decode_into(reader: &mut Reader<'_>, state: &mut State) -> Option<()> {
     if count as usize != state.segments.all().len() || prepared > count {
         return None;
     }
-    state.segments.prepared = prepared;
+    state.segments.set_prepared(prepared);
     for segment in 0..count {
         decode_segment(reader, state, segment)?;
     }

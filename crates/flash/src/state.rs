@@ -450,6 +450,9 @@ impl State {
         if counted != kept {
             return Err(format!("slack units: {kept} kept, {counted} counted"));
         }
+        if !self.segments.lists_all_emptied() {
+            return Err("segments that are free or empty are not those that are listed".to_owned());
+        }
         Ok(())
     }
 }

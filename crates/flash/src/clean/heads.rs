@@ -74,7 +74,9 @@ impl Partition {
     ) -> (Vec<Move>, Vec<u8>, u64) {
         let layout = &self.layout;
         let begin = head.offset;
-        let mut bytes: Vec<u8> = Vec::new();
+        let most = records.iter().map(|(_, record_bytes)| record_bytes.len() as u64).sum::<u64>();
+        let room = round_up(most + layout.block_bytes, layout.block_bytes).min(layout.segment_bytes - begin);
+        let mut bytes: Vec<u8> = Vec::with_capacity(room as usize);
         if begin == 0 {
             bytes.extend_from_slice(&self.head_header(head).encode(layout.identity));
             bytes.resize(layout.block_bytes as usize, 0);

@@ -4,7 +4,7 @@
 //! for its reply; a broken protocol is answered and the connection closed.
 
 use super::backlog::Backlog;
-use super::received::Received;
+use super::received::{Received, with_room};
 use super::{Account, Connection, ahead, long_command, modes};
 use crate::command::{self, Run};
 use crate::core::Turn;
@@ -281,7 +281,7 @@ impl Input {
         if !self.is_to_let_go() {
             return;
         }
-        let (buffer, _) = self.received.drain(self.start);
+        let (buffer, _) = self.received.drain(self.start, 0);
         (self.start, self.ahead) = (0, 0);
         let used = std::mem::replace(&mut self.touched_bytes, buffer.len());
         self.received.put(buffer.to_vec());
@@ -292,18 +292,19 @@ impl Input {
     /// Nothing more is read.
     fn discard(mut self, connection: &Connection) {
         let all = self.received.bytes().len();
-        connection.core.reactor.discard(self.received.drain(all).0, self.touched_bytes);
+        connection.core.reactor.discard(self.received.drain(all, 0).0, self.touched_bytes);
     }
 
     /// Drops what is parsed and gives the buffer, with room for so many bytes if it is a long one.
     fn make_room(&mut self, connection: &Connection, bytes_max: usize) -> Vec<u8> {
-        let (mut buffer, is_other) = self.received.drain(self.start);
+        let is_direct = bytes_max >= RECEIVE_DIRECT_BYTES_MIN;
+        let (mut buffer, is_other) = self.received.drain(self.start, if is_direct { bytes_max } else { 0 });
         (self.start, self.ahead) = (0, 0);
         let left = buffer.len();
         if is_other {
             self.touched_bytes = left;
         }
-        let taken = buffer.capacity().max(self.touched_bytes);
+        let taken = if is_other { left } else { buffer.capacity().max(self.touched_bytes) };
         // Where long commands come, the next needs it again.
         let is_long = self.command_bytes >= LONG_COMMAND_BYTES;
         let kept = if is_long { 2 * RECEIVE_BYTES_MAX } else { BUFFER_BYTES_KEPT };
@@ -316,9 +317,10 @@ impl Input {
             // Where so much address space is not to be had, it grows as it is filled.
             let most = self.limits.query_buffer_bytes_max + RECEIVE_BYTES_MAX;
             let _ = buffer.try_reserve_exact(most.saturating_sub(left));
-        } else if left >= RECEIVE_BYTES && buffer.capacity() - left < bytes_max {
+        } else if (is_direct || left >= RECEIVE_BYTES) && buffer.capacity() - left < bytes_max {
             // A quarter more than there is: doubling would hold memory for nothing.
-            buffer.reserve_exact(bytes_max.max(left / 4));
+            buffer = with_room(&buffer, bytes_max.max(left / 4));
+            self.touched_bytes = left;
         }
         buffer
     }

@@ -8,6 +8,7 @@
 //! * memory that a value holds is not received into again;
 //! * how much values can hold on to is known, and bounded: [`LENT_BYTES_MAX`] beside the buffer itself.
 
+use crate::limits::RECEIVE_BYTES;
 use bytes::Bytes;
 
 /// Bytes of buffers that values of one connection hold on to at most, beside the one that is parsed: above
@@ -77,17 +78,25 @@ impl Received {
     }
 
     /// Gives up the memory, without the first `parsed` bytes. Where a value holds it, other memory with what
-    /// is not parsed, which is told.
-    pub(super) fn drain(&mut self, parsed: usize) -> (Vec<u8>, bool) {
+    /// is not parsed and so much room, which is told.
+    pub(super) fn drain(&mut self, parsed: usize, room: usize) -> (Vec<u8>, bool) {
         match std::mem::take(&mut self.memory) {
             Memory::Shared(buffer, capacity) if !buffer.is_unique() => {
                 self.lent_bytes += capacity;
-                (buffer[parsed..].to_vec(), true)
+                (with_room(&buffer[parsed..], room), true)
             }
             Memory::Shared(buffer, _) => (drained(buffer.into(), parsed), false),
             Memory::Own(buffer) => (drained(buffer, parsed), false),
         }
     }
+}
+
+/// Other memory with these bytes and room for so many more. That is less copied than what it replaces would
+/// be by growing: all that it has room for.
+pub(super) fn with_room(bytes: &[u8], room: usize) -> Vec<u8> {
+    let mut other = Vec::with_capacity((bytes.len() + room).next_multiple_of(RECEIVE_BYTES));
+    other.extend_from_slice(bytes);
+    other
 }
 
 fn drained(mut buffer: Vec<u8>, parsed: usize) -> Vec<u8> {
@@ -111,7 +120,7 @@ mod tests {
         let value = received.shared().expect("it is shared").slice(..6);
         assert_eq!(value, b"parsed".as_slice());
         drop(value);
-        let (buffer, is_other) = received.drain(8);
+        let (buffer, is_other) = received.drain(8, 0);
         assert_eq!((&buffer[..], is_other), (b"rest".as_slice(), false));
         assert_eq!((buffer.as_ptr(), buffer.capacity()), (address, 64));
         assert_eq!(received.lent_bytes(), 0);
@@ -127,8 +136,9 @@ mod tests {
             received.share();
             let Some(buffer) = received.shared() else { break };
             values.push(buffer.slice(..100 << 10));
-            let (buffer, is_other) = received.drain(100 << 10);
+            let (buffer, is_other) = received.drain(100 << 10, 128 << 10);
             assert_eq!((&buffer[..], is_other), (b"rest".as_slice(), true));
+            assert_eq!(buffer.capacity(), 144 << 10, "room for what comes, and the same each time");
             count += 1;
         }
         assert!((5..8).contains(&count), "{count} buffers were left");
