@@ -12,6 +12,7 @@
 //! is never freed, and a block of it goes back into a pool, never to the system allocator.
 
 use crate::limits::ALIGN_BYTES;
+use crate::stream::copy_for_device;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -202,7 +203,7 @@ impl Buf {
         let mut buf = Buf::for_read(len);
         let mut at = 0;
         for part in parts {
-            buf[at..at + part.len()].copy_from_slice(part);
+            copy_for_device(&mut buf[at..at + part.len()], part);
             at += part.len();
         }
         buf[at..].fill(0);

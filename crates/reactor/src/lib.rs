@@ -33,6 +33,7 @@ mod pacer;
 mod prefetch;
 mod reactor;
 mod remains;
+mod stream;
 pub mod sync;
 mod timer;
 
@@ -49,3 +50,4 @@ pub use net::{Listener, Socket};
 pub use pacer::Pacer;
 pub use prefetch::prefetch;
 pub use reactor::{CoreId, Reactor};
+pub use stream::copy_for_device;

@@ -6,6 +6,7 @@
 
 use super::{DecodeError, Transition, TransitionKind, UNIT_BYTES, crc32c, crc32c_of, field, round_up};
 use plimsoll_kv::Version;
+use plimsoll_reactor::copy_for_device;
 use std::ops::Range;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -236,8 +237,8 @@ pub fn encode(
     }
     let (value, padding) = rest.split_at_mut(header.value_bytes as usize);
     let (first, second) = value.split_at_mut(start.len());
-    first.copy_from_slice(start);
-    second.copy_from_slice(rest_of_value);
+    copy_for_device(first, start);
+    copy_for_device(second, rest_of_value);
     padding.fill(0);
     seal(head, sequence, location);
 }

@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 /// Frames being written at a time: two keep the device busy while the next one fills.
-const FRAMES_IN_FLIGHT_MAX: usize = 2;
+const FRAMES_IN_FLIGHT_MAX: usize = 4;
 /// A frame with fewer bytes than this waits until the one before is written, and more join it: frames are
 /// padded to blocks, and what two small ones pad is written and cleaned for nothing.
 const SECOND_FRAME_BYTES_MIN: usize = 64 << 10;
