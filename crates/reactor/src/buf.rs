@@ -4,8 +4,8 @@
 //! to the completion of the operation. Freed blocks of a power of two of pages are kept a thread for
 //! reuse, so that reads and writes of up to 256 KiB cost no system allocation.
 //!
-//! Those of reads, up to 64 KiB, come from one arena of the process while it lasts: the rings register
-//! it with the kernel, which then need not pin a block's pages for every operation.
+//! They come from one arena of the process while it lasts: the rings register it with the kernel, which
+//! then need not pin a block's pages for every operation. Short ones, which most reads take, have most of it.
 //!
 //! Invariants: address and capacity are multiples of [`ALIGN_BYTES`]; memory is always
 //! initialised (a fresh block is zeroed, a reused one holds old bytes of this process); the arena
@@ -22,8 +22,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Blocks up to this many bytes are pooled.
 const POOLED_BYTES_MAX: usize = 256 << 10;
-/// Blocks up to this many come from the arena.
-const ARENA_BLOCK_BYTES_MAX: usize = 64 << 10;
+/// Longer blocks, which frames of the log and cleaning take, get this part of the arena at most.
+const SHORT_BLOCK_BYTES_MAX: usize = 64 << 10;
+const LONG_BLOCKS_PART: usize = 4;
 /// Blocks of each size that a thread keeps: many of those that reads take, few of those of log and cleaning.
 const POOLED_BLOCKS_MAX: [usize; CLASSES] = [256, 256, 256, 256, 256, 8, 32];
 const CLASSES: usize = 7;
@@ -39,6 +40,8 @@ struct Arena {
     bytes: usize,
     /// Bytes handed out; blocks are cut from the front and never come back here.
     used: AtomicUsize,
+    /// Of them those of long blocks.
+    used_by_long: AtomicUsize,
 }
 
 // SAFETY: the arena is plain memory, cut into disjoint blocks by an atomic counter.
@@ -99,22 +102,28 @@ impl Arena {
         // Pinned by the rings soon; taken now, while big pages may be had.
         // SAFETY: writes nothing into pages that are there, and zeros into others, all of them ours.
         let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) };
-        Ok(Arena { base, bytes, used: AtomicUsize::new(0) })
+        Ok(Arena { base, bytes, used: AtomicUsize::new(0), used_by_long: AtomicUsize::new(0) })
     }
 
     fn cut(&self, capacity: usize) -> Option<Block> {
-        // Looked at first, so that an exhausted arena costs no locked addition.
-        if self.used.load(Ordering::Relaxed) + capacity > self.bytes {
-            return None;
+        if capacity > SHORT_BLOCK_BYTES_MAX {
+            take(&self.used_by_long, capacity, self.bytes / LONG_BLOCKS_PART)?;
         }
-        let start = self.used.fetch_add(capacity, Ordering::Relaxed);
-        if start + capacity > self.bytes {
-            return None;
-        }
+        let start = take(&self.used, capacity, self.bytes)?;
         // SAFETY: `start + capacity` lies within the mapping; the counter gives each range once.
         let address = unsafe { self.base.add(start) };
         Some(Block { address, capacity, origin: Origin::Arena })
     }
+}
+
+/// Takes so many bytes of at most so many; how many were taken before, if they are to be had.
+fn take(used: &AtomicUsize, bytes: usize, bytes_max: usize) -> Option<usize> {
+    // Looked at first, so that what is exhausted costs no locked addition.
+    if used.load(Ordering::Relaxed) + bytes > bytes_max {
+        return None;
+    }
+    let before = used.fetch_add(bytes, Ordering::Relaxed);
+    (before + bytes <= bytes_max).then_some(before)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -139,8 +148,7 @@ impl Block {
 
     fn new(capacity: usize) -> Block {
         assert!(capacity > 0 && capacity.is_multiple_of(ALIGN_BYTES));
-        if capacity <= ARENA_BLOCK_BYTES_MAX
-            && class_of(capacity).is_some() // Else it would not come back into a pool.
+        if class_of(capacity).is_some() // Else it would not come back into a pool.
             && let Some(arena) = ARENA.get().and_then(Option::as_ref)
             && let Some(block) = arena.cut(capacity)
         {
