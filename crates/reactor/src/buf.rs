@@ -5,7 +5,7 @@
 //! reuse, so that reads and writes of up to 256 KiB cost no system allocation.
 //!
 //! They come from one arena of the process while it lasts: the rings register it with the kernel, which
-//! then need not pin a block's pages for every operation. Short ones, which most reads take, have most of it.
+//! then need not pin a block's pages for every operation. Half of it is for short ones, which most reads take.
 //!
 //! Invariants: address and capacity are multiples of [`ALIGN_BYTES`]; memory is always
 //! initialised (a fresh block is zeroed, a reused one holds old bytes of this process); the arena
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const POOLED_BYTES_MAX: usize = 256 << 10;
 /// Longer blocks, which frames of the log and cleaning take, get this part of the arena at most.
 const SHORT_BLOCK_BYTES_MAX: usize = 64 << 10;
-const LONG_BLOCKS_PART: usize = 4;
+const LONG_BLOCKS_PART: usize = 2;
 /// Blocks of each size that a thread keeps: many of those that reads take, few of those of log and cleaning.
 const POOLED_BLOCKS_MAX: [usize; CLASSES] = [256, 256, 256, 256, 256, 8, 32];
 const CLASSES: usize = 7;
