@@ -14,7 +14,7 @@ use plimsoll_reactor::{Buf, Work};
 use std::pin::pin;
 use std::rc::Rc;
 
-/// Frames being written at a time: two keep the device busy while the next one fills.
+/// Frames being written at a time: fewer leave a drive idle between long ones. Short ones wait: see below.
 const FRAMES_IN_FLIGHT_MAX: usize = 4;
 /// A frame with fewer bytes than this waits until the one before is written, and more join it: frames are
 /// padded to blocks, and what two small ones pad is written and cleaned for nothing.
