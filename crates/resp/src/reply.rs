@@ -20,6 +20,9 @@ pub enum Version {
     Resp3,
 }
 
+/// Bytes copied at once: no library copies so few by REP MOVSB.
+const COPY_STEP_BYTES: usize = 1 << 10;
+
 /// Appends replies to a buffer. Cheap to make: one for each reply or for many.
 #[derive(Debug)]
 pub struct ReplyWriter<'a> {
@@ -81,15 +84,25 @@ impl<'a> ReplyWriter<'a> {
         // Type byte, 20 digits at most, two line ends: one growth for all.
         self.out.reserve(value.len() + 25);
         self.length_line(b'$', value.len());
-        self.out.extend_from_slice(value);
+        self.bulk_bytes(value);
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// The header of a bulk string of `len` bytes, which the caller sends after it, then
-    /// [`ReplyWriter::bulk_end`].
+    /// The header of a bulk string of `len` bytes, which the caller sends after it
+    /// ([`ReplyWriter::bulk_bytes`]), then [`ReplyWriter::bulk_end`].
     #[inline]
     pub fn bulk_header(&mut self, len: usize) {
         self.length_line(b'$', len);
+    }
+
+    /// Bytes of a bulk string begun with [`ReplyWriter::bulk_header`], one piece after the other.
+    #[inline]
+    pub fn bulk_bytes(&mut self, bytes: &[u8]) {
+        // In steps that the C library copies without REP MOVSB: where a target is up to 31 bytes behind its
+        // source, modulo a page, as a value behind its header is, AMD's Zen 4 takes ten times as long for
+        // that (glibc's bug 30994).
+        self.out.reserve(bytes.len());
+        bytes.chunks(COPY_STEP_BYTES).for_each(|step| self.out.extend_from_slice(step));
     }
 
     /// The end of a bulk string begun with [`ReplyWriter::bulk_header`].

@@ -72,7 +72,11 @@ pub const SHARED_TRANSFER_BYTES_MIN: usize = RECEIVE_DIRECT_BYTES_MIN;
 /// address space, not memory.
 pub const GROWING_BYTES_MAX: usize = 1 << 20;
 
-/// Capacity that a connection's buffers keep while it is idle.
+/// Capacity of what a connection sends from that it keeps. A longer one would be out of the core's caches when
+/// it is filled again; one that another has just sent from is not.
+pub const SEND_BUFFER_BYTES_KEPT: usize = 4 << 10;
+
+/// Capacity that a connection's buffer of what it receives keeps while it is idle.
 pub const BUFFER_BYTES_KEPT: usize = 32 << 10;
 
 /// Bytes of one command, a value that goes to its device part by part excluded; `--memory` may allow less.

@@ -32,6 +32,21 @@ fn the_same_in_both_versions() {
 }
 
 #[test]
+fn a_long_value_is_whole_in_one_piece_or_several() {
+    for len in [1, 1023, 1024, 1025, 16_384, 100_001] {
+        let value: String = (0..len).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
+        let expected = format!("${len}\r\n{value}\r\n");
+        check(|reply| reply.bulk(value.as_bytes()), &expected, &expected);
+        let streamed = |reply: &mut ReplyWriter<'_>| {
+            reply.bulk_header(len);
+            value.as_bytes().chunks(len.div_ceil(3)).for_each(|piece| reply.bulk_bytes(piece));
+            reply.bulk_end();
+        };
+        check(streamed, &expected, &expected);
+    }
+}
+
+#[test]
 fn shapes_that_differ() {
     check(|reply| reply.null(), "$-1\r\n", "_\r\n");
     check(|reply| reply.null_array(), "*-1\r\n", "_\r\n");

@@ -7,7 +7,7 @@
 use super::Connection;
 use super::backlog::Rests;
 use crate::limits::{
-    BUFFER_BYTES_KEPT, SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES, STALL_NS_MAX,
+    SEND_BUFFER_BYTES_KEPT, SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES, STALL_NS_MAX,
 };
 use crate::reply::{Pinned, Reply};
 use futures_util::future::join;
@@ -28,7 +28,7 @@ pub(super) async fn write(connection: Rc<Connection>) {
         if !connection.send_ready(&mut out).await {
             break;
         }
-        if out.capacity() > BUFFER_BYTES_KEPT {
+        if out.capacity() > SEND_BUFFER_BYTES_KEPT {
             out = Vec::new();
         }
     }
@@ -69,7 +69,10 @@ impl Connection {
                         return false;
                     }
                 }
-                Some((version, reply)) => reply.write(&mut ReplyWriter::new(out, version)),
+                Some((version, reply)) => {
+                    out.reserve(reply.held_bytes());
+                    reply.write(&mut ReplyWriter::new(out, version));
+                }
                 None => break,
             }
         }
@@ -143,7 +146,7 @@ impl Connection {
         };
         ReplyWriter::new(out, version).bulk_header(pinned.length as usize);
         loop {
-            out.extend_from_slice(&slice);
+            ReplyWriter::new(out, version).bulk_bytes(&slice);
             at += slice.len() as u64;
             if at == end {
                 break;
