@@ -5,7 +5,8 @@
 //! reuse, so that reads and writes of up to 256 KiB cost no system allocation.
 //!
 //! They come from one arena of the process while it lasts: the rings register it with the kernel, which
-//! then need not pin a block's pages for every operation. Half of it is for short ones, which most reads take.
+//! then need not pin a block's pages for every operation. Half of it is for short blocks, which most
+//! reads take.
 //!
 //! Invariants: address and capacity are multiples of [`ALIGN_BYTES`]; memory is always
 //! initialised (a fresh block is zeroed, a reused one holds old bytes of this process); the arena

@@ -2,9 +2,11 @@
 //!
 //! Place on the path: from received values into the frames that the drive reads.
 //!
-//! A plain copy first brings to this core the memory that it overwrites, which the drive, or who plays it, has
-//! read last; and drives from the caches what is needed next. Intel 64 and IA-32 Architectures Optimization
-//! Reference Manual, 9.6 (non-temporal stores).
+//! A plain copy first brings to this core the memory that it overwrites, which the drive, or who plays it,
+//! has read last; and drives from the caches what is needed next. Intel's and AMD's optimization manuals
+//! have non-temporal stores for that.
+//!
+//! Invariant: what was copied is seen by whoever is told of it.
 
 /// From so many bytes on a copy goes past the caches: what is shorter is likely to be there.
 const STREAMED_BYTES_MIN: usize = 8 << 10;
@@ -56,7 +58,7 @@ mod tests {
 
     #[test]
     fn what_is_copied_is_there_wherever_it_begins_and_ends() {
-        let from: Vec<u8> = (0..40_000_u32).map(|at| (at * 31 >> 3) as u8).collect();
+        let from: Vec<u8> = (0..40_000_u32).map(|at| ((at * 31) >> 3) as u8).collect();
         for (begin, len) in
             [(0, 0), (1, 8191), (0, 8192), (1, 8193), (63, 16_384), (64, 20_000), (17, 39_000)]
         {

@@ -72,8 +72,8 @@ pub const SHARED_TRANSFER_BYTES_MIN: usize = RECEIVE_DIRECT_BYTES_MIN;
 /// address space, not memory.
 pub const GROWING_BYTES_MAX: usize = 1 << 20;
 
-/// Capacity of what a connection sends from that it keeps. A longer one would be out of the core's caches when
-/// it is filled again; one that another has just sent from is not.
+/// Capacity of what a connection sends from that it keeps: those at rest hold little, and what another has
+/// just sent from is in the core's caches.
 pub const SEND_BUFFER_BYTES_KEPT: usize = 4 << 10;
 
 /// Capacity that a connection's buffer of what it receives keeps while it is idle.

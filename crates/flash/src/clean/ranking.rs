@@ -1,10 +1,11 @@
-//! Which segments are cleaned next: the best of all, found a slice at a time and used up before the next search.
+//! Which segments are cleaned next: the best of all, found a slice at a time, and used up before others
+//! are sought.
 //!
 //! Place on the path: before a victim is read. By cost and benefit (Rosenblum and Ousterhout, 1992):
 //! (1 - u) x age / (1 + u).
 //!
-//! Invariants: what was found is looked at again before it is cleaned; others have their turn after each slice,
-//! of which a large device has many.
+//! Invariants: what was found is looked at again before it is cleaned; others have their turn after each
+//! slice, of which a large device has many.
 
 use crate::format::SegmentKind;
 use crate::partition::Partition;
@@ -19,8 +20,8 @@ const SLICE_SEGMENTS: u32 = 4096;
 /// Victims that are cleaned together are so many at most, and so many bytes.
 const BATCH_MAX: u64 = 8;
 const BATCH_BYTES_MAX: u64 = 8 << 20;
-/// A segment of a crowded device that evicts is cleaned if that gives back more than so much of it: what gives
-/// back less costs more writing than it is worth.
+/// A segment of a crowded device that evicts is cleaned if that gives back more than so much of it: what
+/// gives back less costs more writing than it is worth.
 const CROWDED_GAIN_PERCENT_MIN: u64 = 25;
 
 /// What the last search has found and was not cleaned yet.
