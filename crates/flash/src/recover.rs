@@ -254,7 +254,14 @@ impl Recovery<'_> {
         header: &crate::format::SegmentHeader,
     ) -> Result<Walked, OpenError> {
         self.log_epoch = header.epoch;
-        if self.state.segments.get(segment).sequence != header.sequence {
+        let info = self.state.segments.get(segment);
+        if info.sequence != header.sequence {
+            // What emptied it comes before it in the log. Else this is what the drive had there before it
+            // lost the header of a later use, in which something was stored (seed 1540).
+            if info.live_units > 0 {
+                let what = "has the header of another use, though something that was stored in it is live";
+                return Err(self.damaged(format!("log segment {segment} {what}")));
+            }
             self.state.segments.open(segment, SegmentKind::Log, header.sequence, header.first_frame);
         }
         self.state.segments.get_mut(segment).log_number = header.log_number;

@@ -27,6 +27,10 @@ enum Torn {
 struct Tearing {
     file: File,
     torn: Cell<Torn>,
+    /// Where the last write of two blocks went: the header of a segment, and an empty frame.
+    header_at: Cell<u64>,
+    /// The first block of what is written to here is lost, and nobody is told.
+    lost_at: Cell<Option<u64>>,
 }
 
 impl Block for Tearing {
@@ -41,6 +45,17 @@ impl Block for Tearing {
     }
     fn write(&self, origin: Origin, offset: u64, buf: Rc<Buf>, durable: bool) -> IoFuture<()> {
         let block = Block::block_bytes(&self.file) as usize;
+        if buf.len() == 2 * block {
+            self.header_at.set(offset);
+        }
+        if self.lost_at.get() == Some(offset) {
+            if buf.len() == block {
+                return Box::pin(async { Ok(()) });
+            }
+            let mut rest = Buf::zeroed(buf.len() - block);
+            rest.copy_from_slice(&buf[block..]);
+            return Block::write(&self.file, origin, offset + block as u64, Rc::new(rest), durable);
+        }
         let (from, until) = match self.torn.get() {
             _ if buf.len() <= block => (0, buf.len()),
             Torn::No => (0, buf.len()),
@@ -69,7 +84,8 @@ async fn open(reactor: &Reactor, block: &Rc<Tearing>) -> Result<Rc<Partition>, O
 }
 
 fn tearing(reactor: &Reactor) -> Rc<Tearing> {
-    Rc::new(Tearing { file: disk(reactor), torn: Cell::new(Torn::No) })
+    let (torn, header_at, lost_at) = (Cell::new(Torn::No), Cell::default(), Cell::default());
+    Rc::new(Tearing { file: disk(reactor), torn, header_at, lost_at })
 }
 
 fn set(key: &str, bytes: usize) -> Op {
@@ -108,6 +124,44 @@ fn a_first_frame_that_is_torn_over_those_of_an_earlier_life_is_no_damage() {
             assert!(has(&partition, "kept").await && !has(&partition, "torn").await);
         });
     }
+}
+
+/// The header of the segment that a life began anew is lost by the drive, and that of the life before, of
+/// which nothing else is left, stands there still: it panicked over what is live there (seed 1540).
+#[test]
+fn a_header_of_an_earlier_life_where_a_later_one_stored_is_damage() {
+    let world = world(DISK_BYTES);
+    live(&world, |reactor| async move {
+        let partition = open(&reactor, &tearing(&reactor)).await.unwrap();
+        run(&partition, set("kept", 100)).await.unwrap();
+    });
+    let written_at = Rc::new(Cell::new(0));
+    let header_at = written_at.clone();
+    live(&world, move |reactor| {
+        let written_at = written_at.clone();
+        async move {
+            let block = tearing(&reactor);
+            let partition = open(&reactor, &block).await.unwrap();
+            block.torn.set(Torn::First);
+            let stored = run(&partition, set("torn", 10_000)).await;
+            assert!(matches!(stored, Err(Error::ReadOnly(_))), "{stored:?}");
+            written_at.set(block.header_at.get());
+        }
+    });
+    live(&world, move |reactor| {
+        let header_at = header_at.get();
+        async move {
+            let block = tearing(&reactor);
+            block.lost_at.set(Some(header_at));
+            let partition = open(&reactor, &block).await.unwrap();
+            run(&partition, set("lost", 10_000)).await.unwrap();
+            partition.close().await.unwrap();
+        }
+    });
+    live(&world, |reactor| async move {
+        let Err(error) = open(&reactor, &tearing(&reactor)).await else { panic!("a segment was lost") };
+        assert!(error.to_string().contains("has the header of another use"), "{error}");
+    });
 }
 
 /// Stopped before the background had its first turn, with a log to name in a checkpoint that is longer than
