@@ -84,7 +84,7 @@ impl Partition {
             failed => failed,
         };
         if flushed.is_ok() {
-            self.state.borrow_mut().segments.prepare_next();
+            self.state.borrow_mut().segments.set_prepared(segment + 1);
         }
         self.preparing.set(false);
         self.space.wake_all();

@@ -204,12 +204,6 @@ impl SegmentTable {
         self.free_prepared = self.free.range(..prepared).count() as u32;
     }
 
-    /// One more has been written once.
-    pub fn prepare_next(&mut self) {
-        self.free_prepared += u32::from(self.free.contains(&self.prepared));
-        self.prepared += 1;
-    }
-
     /// Free segments, prepared or not.
     #[must_use]
     pub fn free_count_all(&self) -> u32 {
@@ -228,6 +222,16 @@ impl SegmentTable {
         self.segments.iter().filter(|info| info.damaged).map(|info| info.live_units).sum()
     }
 
+    /// After a start: what could not be read before is tried once more, nobody knows what expires, and how
+    /// much slack there is follows from all records that may be long, given by location and length.
+    pub(crate) fn begin_anew(&mut self, records: impl Iterator<Item = (u64, u32)>) {
+        for info in self.segments.iter_mut().filter(|info| info.state != SegmentState::Free) {
+            (info.damaged, info.expiring) = (false, Expiring::UNKNOWN);
+        }
+        self.reckon_slack(records);
+        self.emptied = self.recount_emptied();
+    }
+
     /// Takes the first free prepared segment, if more than `keep` are free.
     pub fn allocate(&mut self, kind: SegmentKind, sequence: u64, frame: u64, keep: u32) -> Option<u32> {
         if self.free_count() <= keep {
@@ -239,6 +243,7 @@ impl SegmentTable {
     }
 
     /// Marks a segment as open for a use.
+    #[track_caller]
     pub fn open(&mut self, segment: u32, kind: SegmentKind, sequence: u64, frame: u64) {
         self.forget_emptied(segment);
         self.free_prepared -= u32::from(self.free.remove(&segment) && segment < self.prepared);

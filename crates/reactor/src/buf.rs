@@ -13,7 +13,7 @@
 //! is never freed, and a block of it goes back into a pool, never to the system allocator.
 
 use crate::limits::ALIGN_BYTES;
-use crate::stream::copy_for_device;
+use crate::non_temporal::copy_for_device;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};

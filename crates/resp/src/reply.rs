@@ -98,9 +98,9 @@ impl<'a> ReplyWriter<'a> {
     /// Bytes of a bulk string begun with [`ReplyWriter::bulk_header`], one piece after the other.
     #[inline]
     pub fn bulk_bytes(&mut self, bytes: &[u8]) {
-        // In steps that the C library copies without REP MOVSB: where a target is up to 31 bytes behind its
-        // source, modulo a page, as a value behind its header is, AMD's Zen 4 takes ten times as long for
-        // that (glibc's bug 30994).
+        // In steps that the C library copies without REP MOVSB: where a target begins up to 31 bytes further
+        // in its page than the source in its own, as a value after its header does, AMD's Zen 4 takes ten
+        // times as long for that (glibc's bug 30994).
         self.out.reserve(bytes.len());
         bytes.chunks(COPY_STEP_BYTES).for_each(|step| self.out.extend_from_slice(step));
     }

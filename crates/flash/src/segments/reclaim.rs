@@ -140,7 +140,7 @@ mod tests {
     fn free_segments_count_once_they_are_prepared() {
         let mut table = SegmentTable::new(4, UNITS, 1);
         assert_eq!((table.free_count(), table.allocate(SegmentKind::Log, 1, 1, 0)), (0, None));
-        table.prepare_next();
+        table.set_prepared(1);
         assert_eq!((table.free_count(), table.allocate(SegmentKind::Log, 1, 1, 0)), (1, Some(0)));
         table.set_prepared(4);
         assert_eq!(table.free_count(), 3);

@@ -5,7 +5,6 @@
 //! Invariant: the sum is exact: it is counted after every change of what a segment's slack follows from.
 
 use super::{SegmentState, SegmentTable};
-use crate::expiring::Expiring;
 
 /// A record of this part of a segment, or more, leaves slack at its end that is worth counting.
 const LONG_RECORD_PART: u64 = 32;
@@ -19,9 +18,9 @@ struct Long {
 }
 
 impl SegmentTable {
-    /// After a start: what could not be read before is tried once more, nobody knows what expires, and how
-    /// much slack there is follows from all records that may be long, given by location and length.
-    pub(crate) fn begin_anew(&mut self, records: impl Iterator<Item = (u64, u32)>) {
+    /// Reckons after a start how much slack there is, from all records that may be long, given by location
+    /// and length.
+    pub(super) fn reckon_slack(&mut self, records: impl Iterator<Item = (u64, u32)>) {
         let mut long: Vec<Long> = vec![Long::default(); self.segments.len()];
         for (location, length) in records.filter(|(location, length)| self.holds(*location, *length)) {
             let units = u64::from(length);
@@ -35,12 +34,8 @@ impl SegmentTable {
             let info = &mut self.segments[segment as usize];
             info.longest_units = long.longest_units;
             info.dead_units = self.units_per_segment.saturating_sub(info.live_units + slack_units);
-            if info.state != SegmentState::Free {
-                (info.damaged, info.expiring) = (false, Expiring::UNKNOWN);
-            }
             self.count_slack(segment);
         }
-        self.emptied = self.recount_emptied();
     }
 
     /// What a full segment of such records leaves empty, if long ones are all of it; of fewer as much less.

@@ -301,10 +301,10 @@ impl Input {
         let (mut buffer, is_other) = self.received.drain(self.start, if is_direct { bytes_max } else { 0 });
         (self.start, self.ahead) = (0, 0);
         let left = buffer.len();
+        let taken = if is_other { left } else { buffer.capacity().max(self.touched_bytes) };
         if is_other {
             self.touched_bytes = left;
         }
-        let taken = if is_other { left } else { buffer.capacity().max(self.touched_bytes) };
         // Where long commands come, the next needs it again.
         let is_long = self.command_bytes >= LONG_COMMAND_BYTES;
         let kept = if is_long { 2 * RECEIVE_BYTES_MAX } else { BUFFER_BYTES_KEPT };
@@ -318,7 +318,8 @@ impl Input {
             let most = self.limits.query_buffer_bytes_max + RECEIVE_BYTES_MAX;
             let _ = buffer.try_reserve_exact(most.saturating_sub(left));
         } else if (is_direct || left >= RECEIVE_BYTES) && buffer.capacity() - left < bytes_max {
-            // A quarter more than there is: doubling would hold memory for nothing.
+            // Other memory: this one would be copied whole. A quarter more than there is: doubling would hold
+            // memory for nothing.
             buffer = with_room(&buffer, bytes_max.max(left / 4));
             self.touched_bytes = left;
         }

@@ -91,8 +91,8 @@ impl Received {
     }
 }
 
-/// Other memory with these bytes and room for so many more. That is less copied than what it replaces would
-/// be by growing: all that it has room for.
+/// Other memory with these bytes and room for so many more. Growing what they stand in would copy all that
+/// it has room for.
 pub(super) fn with_room(bytes: &[u8], room: usize) -> Vec<u8> {
     let mut other = Vec::with_capacity((bytes.len() + room).next_multiple_of(RECEIVE_BYTES));
     other.extend_from_slice(bytes);

@@ -69,10 +69,7 @@ impl Connection {
                         return false;
                     }
                 }
-                Some((version, reply)) => {
-                    out.reserve(reply.held_bytes());
-                    reply.write(&mut ReplyWriter::new(out, version));
-                }
+                Some((version, reply)) => reply.write(&mut ReplyWriter::new(out, version)),
                 None => break,
             }
         }
