@@ -14,6 +14,7 @@
 //!
 //! Never: it keeps a map of keys. Where a key stands follows from its hash, what it is from its header.
 
+use crate::company::Company;
 use crate::forms::Forms;
 use crate::header::HEADER_BYTES;
 use crate::journal::{Journal, Names};
@@ -125,6 +126,8 @@ pub struct Array {
     pub(crate) kept: Kept,
     /// Values that are to be packed, and sets that are to be regrouped.
     pub(crate) packer: Packer,
+    /// Deletes that go to a member together.
+    pub(crate) company: Company,
     /// Picks mechanisms, if the policy chooses.
     pub(crate) picker: Option<Picker>,
     pub(crate) keys_moved: Cell<u64>,
@@ -207,6 +210,7 @@ impl Array {
             marked: Cell::new(false),
             kept: Kept::default(),
             packer: Packer::default(),
+            company: Company::default(),
             picker,
             keys_moved: Cell::new(0),
             uploads: Uploads::default(),

@@ -17,7 +17,8 @@ use crate::leave::Membership;
 use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::placement;
-use crate::read::STALL_NS;
+use crate::read::{Range, STALL_NS};
+use crate::set::Stub;
 use futures_util::future::{Either, select};
 use plimsoll_kv::{ContainerId, Error, Form, Item, Op, Result, Version};
 use std::pin::pin;
@@ -35,8 +36,27 @@ pub(crate) fn roles_seen(found: Option<&(Item, Form)>) -> usize {
 pub(crate) struct Before {
     /// Pieces may stand in so many roles, from the first on.
     pub(crate) roles: usize,
-    /// What keeps the value for a set, and its version, if that is known.
-    pub(crate) ghost: Option<(Version, Op)>,
+    /// What keeps the value for a set.
+    pub(crate) ghost: Option<Op>,
+    /// What becomes of that set.
+    pub(crate) left: Option<Left>,
+}
+
+/// A set that loses what a store replaces.
+#[derive(Clone)]
+pub(crate) enum Left {
+    /// This one loses this version.
+    In(Version, Stub),
+    /// What the store gives back of what it replaces says which one loses this version, or that none does; of
+    /// no version, who looks through the sets finds out.
+    Told(Version),
+}
+
+impl Before {
+    /// Of what is in no set.
+    fn alone(roles: usize) -> Before {
+        Before { roles, ghost: None, left: None }
+    }
 }
 
 /// What a delete is about to take away.
@@ -50,8 +70,8 @@ pub(crate) struct Leaving {
 /// What the first piece of a key is.
 enum First {
     Absent,
-    /// With the roles of its value.
-    Found(usize, Box<Piece>),
+    /// With the roles of its value, and how much of it was read.
+    Found(usize, Box<(Piece, Range)>),
     /// It cannot be told.
     Unknown,
 }
@@ -93,32 +113,61 @@ impl Array {
         manner: &Manner,
     ) -> Result<Before> {
         if !self.forms.has_packed() {
-            return Ok(Before { roles: self.roles_before(place, seen, manner).await?, ghost: None });
+            return Ok(Before::alone(self.roles_before(place, seen, manner).await?));
         }
         // Whether it was packed is told by what the store gives back in the other roles, if there are any.
         let is_told = form.roles() > 1;
         if is_told && self.role_lacks(place, 0) {
-            return Ok(Before { roles: self.roles, ghost: None });
+            return Ok(Before::alone(self.roles));
+        }
+        if is_told && let Some(before) = self.before_by_stub(place, manner).await? {
+            return Ok(before);
         }
         let looks = is_told || self.reads_before();
         let may_be_packed = form.is_packed();
         match if looks { self.first_piece(place, may_be_packed, manner).await? } else { First::Unknown } {
-            First::Absent => Ok(Before { roles: self.roles_read(0), ghost: None }),
+            First::Absent => Ok(Before::alone(self.roles_read(0))),
             First::Found(roles, piece) if is_told => {
-                Ok(Before { roles, ghost: self.ghost_from(place, *piece, &Membership::Unknown) })
+                let kept = self.ghost_from(place, *piece, &Membership::Unknown);
+                let (version, ghost) = kept.unzip();
+                Ok(Before { roles, ghost, left: version.map(Left::Told) })
             }
             First::Found(roles, piece) => {
                 let (membership, ghost) = self.ghost_if_packed(place, *piece, manner).await?;
-                if let Membership::Of(_, stub) = &membership {
+                if let Membership::Of { stub, .. } = &membership {
                     self.regroup_later(place.container, stub);
                 }
-                Ok(Before { roles, ghost })
+                let left = ghost.is_some().then_some(Left::Told(Version::default()));
+                Ok(Before { roles, ghost, left })
             }
             First::Unknown => {
-                let ghost = self.ghost(place, manner).await?.map(|ghost| (Version::default(), ghost));
-                Ok(Before { roles: self.roles, ghost })
+                let ghost = self.ghost(place, manner).await?;
+                let left = ghost.is_some().then_some(Left::Told(Version::default()));
+                Ok(Before { roles: self.roles, ghost, left })
             }
         }
+    }
+
+    /// What stands before a store, as the stub of the key tells it, or that it has none; nothing if the value
+    /// itself has to be looked at.
+    async fn before_by_stub(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Option<Before>> {
+        let keeps = self.readable(place.primary).is_some_and(|it| self.ghost_range(&it, manner).is_some());
+        // Where its newest version has fewer pieces, older ones may stand yet where stubs would.
+        let packed = self.forms.each().filter(|form| form.is_packed());
+        let stubs_end = packed.map(Form::roles).max().unwrap_or(0);
+        let is_told = self.roles_of_newest(place).end >= stubs_end && !self.is_unsettled(place);
+        if !keeps || !is_told || self.reads_before() || self.has_doubts() {
+            return Ok(None);
+        }
+        let membership = self.membership(place, manner).await?;
+        let ghost = self.ghost_by_stub(place, &membership, manner);
+        Ok(match (membership, ghost) {
+            (Membership::Alone, _) => Some(Before::alone(self.roles)),
+            (Membership::Of { version, stub, .. }, Some(ghost)) => {
+                Some(Before { roles: self.roles, ghost: Some(ghost), left: Some(Left::In(version, stub)) })
+            }
+            _ => None,
+        })
     }
 
     /// What stands before a delete of a held key.
@@ -139,11 +188,14 @@ impl Array {
             }
             First::Found(roles, piece) => {
                 let (membership, ghost) = self.ghost_if_packed(place, *piece, manner).await?;
-                Ok(Leaving { roles, membership, ghost: ghost.map(|(_, ghost)| ghost) })
+                Ok(Leaving { roles, membership, ghost })
             }
             First::Unknown => {
                 let membership = self.membership(place, manner).await?;
-                let ghost = self.ghost_of(place, &membership, manner).await?;
+                let ghost = match self.ghost_by_stub(place, &membership, manner) {
+                    None => self.ghost_of(place, &membership, manner).await?,
+                    ghost => ghost,
+                };
                 Ok(Leaving { roles: self.roles, membership, ghost })
             }
         }
@@ -154,15 +206,15 @@ impl Array {
     async fn ghost_if_packed(
         self: &Rc<Self>,
         place: &Place,
-        piece: Piece,
+        (piece, read): (Piece, Range),
         manner: &Manner,
-    ) -> Result<(Membership, Option<(Version, Op)>)> {
+    ) -> Result<(Membership, Option<Op>)> {
         if piece.header.is_some_and(|header| !header.form.is_packed()) {
             return Ok((Membership::Alone, None));
         }
         let membership = self.membership(place, manner).await?;
-        let ghost = self.ghost_from(place, piece, &membership);
-        Ok((membership, ghost.map(|(_, ghost)| (Version::default(), ghost))))
+        let ghost = self.ghost_from(place, (piece, read), &membership);
+        Ok((membership, ghost.map(|(_, ghost)| ghost)))
     }
 
     /// In how many roles older pieces may stand when a store has been made that found them in so many, or
@@ -184,15 +236,16 @@ impl Array {
         let (false, Some(device)) = (self.is_unsettled(place), self.readable(place.primary)) else {
             return Ok(First::Unknown);
         };
-        let mut range = if may_be_packed { None } else { Some((0, 0)) };
+        let of_packed = self.ghost_range(&device, manner);
+        let mut range = if may_be_packed { of_packed } else { Some((0, 0)) };
         loop {
             match self.read_piece(&device, place, 0, range, manner).await {
-                Ok(Piece { header: Some(header), .. }) if range.is_some() && header.form.is_packed() => {
-                    range = None;
+                Ok(Piece { header: Some(header), .. }) if range != of_packed && header.form.is_packed() => {
+                    range = of_packed;
                 }
                 Ok(piece) => {
                     let roles = piece.header.map_or(self.roles, |it| self.roles_read(it.form.roles()));
-                    return Ok(First::Found(roles, Box::new(piece)));
+                    return Ok(First::Found(roles, Box::new((piece, range))));
                 }
                 Err(Error::NotFound) => return Ok(First::Absent),
                 Err(error) if verdict(&error) == Verdict::Broken => return Ok(First::Unknown),

@@ -1,8 +1,9 @@
 //! Leaving a set: what it goes on needing of a value that goes.
 //!
 //! Role: a packed value is part of the parities of others. Before it is overwritten or deleted, or may
-//! expire, its member stores it once more beside the set: a ghost. Nobody regroups for that, and nobody waits
-//! but for one look. Place on the path: before every change of a key, where values are packed.
+//! expire, its member keeps it beside the set: a ghost. Where the member can, it stays where it stands, under
+//! another key; else it is read and stored once more. Nobody regroups for that, and nobody waits but for one
+//! look. Place on the path: before every change of a key, where values are packed.
 //!
 //! Invariants:
 //! * a value that a set names stands on its member, under its key or as a ghost, as long as another value of
@@ -12,16 +13,17 @@
 //!   claimed by the set that needs it when that is looked through, and what nobody claims goes then.
 
 use crate::array::{Array, Place};
+use crate::before::Left;
 use crate::gather::Piece;
 use crate::header::{HEADER_BYTES, Header};
 use crate::manner::Manner;
 use crate::member::gives_nothing;
 use crate::placement;
-use crate::read::WRONG_OUTPUT;
-use crate::set::{Stub, decode_version, encode_version, ghost_key, lasting_key};
+use crate::read::{Range, WRONG_OUTPUT};
+use crate::set::{Stub, VERSION_BYTES, decode_version, encode_version, ghost_key, lasting_key};
 use crate::told::Proof;
 use bytes::Bytes;
-use plimsoll_kv::{Condition, Error, Expiry, Form, Item, Op, Payload, Result, Value, Version};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Item, Kept, Op, Payload, Result, Value, Version};
 use std::rc::Rc;
 
 /// Whether a key is packed.
@@ -29,8 +31,8 @@ use std::rc::Rc;
 pub(crate) enum Membership {
     /// It is not.
     Alone,
-    /// At this version, in this set.
-    Of(Version, Stub),
+    /// At this version, of so many bytes, in this set.
+    Of { version: Version, value_bytes: u64, stub: Stub },
     /// No member that would know can be asked.
     Unknown,
 }
@@ -52,15 +54,30 @@ impl Array {
             return Ok(None);
         }
         let membership = self.membership(place, manner).await?;
-        if let Membership::Of(_, stub) = &membership {
+        if let Membership::Of { stub, .. } = &membership {
             self.regroup_later(place.container, stub);
         }
         self.ghost_of(place, &membership, manner).await
     }
 
+    /// A store has been made that took a value from its set, if it did; these are what members gave back of
+    /// it, from the second role on, if they were to.
+    pub(crate) fn left<'a>(
+        self: &Rc<Self>,
+        place: &Place,
+        left: Option<Left>,
+        previous: impl Iterator<Item = &'a Item>,
+    ) {
+        match left {
+            Some(Left::In(version, stub)) => self.lost_value(place, version, &stub),
+            Some(Left::Told(version)) => self.left_set(place, version, previous),
+            None => {}
+        }
+    }
+
     /// A change of a held key has been made that left a ghost: these are what members gave back of it, from
     /// the second role on. Its set has lost a value; if it was in none, nobody needs the ghost.
-    pub(crate) fn left_set<'a>(
+    fn left_set<'a>(
         self: &Rc<Self>,
         place: &Place,
         version: Version,
@@ -87,6 +104,37 @@ impl Array {
         }
     }
 
+    /// What keeps a value of which its stub says all that has to be known: its member has it, and keeps it
+    /// where it is.
+    pub(crate) fn ghost_by_stub(
+        &self,
+        place: &Place,
+        membership: &Membership,
+        manner: &Manner,
+    ) -> Option<Op> {
+        let Membership::Of { version, value_bytes, stub } = membership else { return None };
+        let device = self.readable(place.primary)?;
+        let is_whole = !self.is_unsettled(place) && !self.was_never_packed(*version);
+        let keeps = is_whole && self.ghost_range(&device, manner).is_some();
+        keeps.then(|| self.kept_ghost(place, stub.set, (*version, *value_bytes)))
+    }
+
+    /// A ghost of what stands on its member under its key.
+    fn kept_ghost(&self, place: &Place, set: Version, (version, value_bytes): (Version, u64)) -> Op {
+        let kept = Kept {
+            head: encode_version(set).to_vec(),
+            bytes: Some(HEADER_BYTES as u64 + value_bytes),
+            container: placement::container(place.container, 0),
+            key: place.key.clone(),
+        };
+        self.ghost_store(place, version, Value::Kept(kept))
+    }
+
+    fn ghost_store(&self, place: &Place, version: Version, value: Value) -> Op {
+        let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, version));
+        with_value(Op::store(container, key, Payload::default()), value)
+    }
+
     pub(crate) async fn ghost_of(
         self: &Rc<Self>,
         place: &Place,
@@ -97,12 +145,13 @@ impl Array {
             return Ok(None);
         }
         let Some(device) = self.writable(place.primary) else { return Ok(None) };
-        let piece = match self.read_piece(&device, place, 0, None, manner).await {
+        let range = self.ghost_range(&device, manner);
+        let piece = match self.read_piece(&device, place, 0, range, manner).await {
             Ok(piece) => piece,
             // What is lost the set gives, when it is looked through: until then it is not taken for one that
             // was never whole.
             Err(Error::Unreadable(_)) => {
-                let Membership::Of(version, stub) = membership else { return Ok(None) };
+                let Membership::Of { version, stub, .. } = membership else { return Ok(None) };
                 let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, *version));
                 return Ok(Some(Op::store(container, key, encode_version(stub.set).to_vec())));
             }
@@ -110,14 +159,21 @@ impl Array {
             Err(Error::NotFound | Error::ReadOnly(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(self.ghost_from(place, piece, membership).map(|(_, ghost)| ghost))
+        Ok(self.ghost_from(place, (piece, range), membership).map(|(_, ghost)| ghost))
     }
 
-    /// What keeps a value, and its version; nothing if no set has it.
+    /// How much of a value has to be read for a ghost of it: its header, where the member keeps the value
+    /// itself; else all of it. What a transaction writes names no other key.
+    pub(crate) fn ghost_range(&self, device: &Rc<dyn Device>, manner: &Manner) -> Range {
+        let keeps = device.keeps() && !manner.is_within();
+        keeps.then_some((0, 0))
+    }
+
+    /// What keeps a value of which so much was read, and its version; nothing if no set has it.
     pub(crate) fn ghost_from(
         &self,
         place: &Place,
-        piece: Piece,
+        (piece, read): (Piece, Range),
         membership: &Membership,
     ) -> Option<(Version, Op)> {
         let Piece { item, header: Some(header), .. } = piece else { return None };
@@ -128,15 +184,18 @@ impl Array {
             return None;
         }
         let set = match membership {
-            Membership::Of(version, stub) if *version == header.version => stub.set,
+            Membership::Of { version, stub, .. } if *version == header.version => stub.set,
             _ => no_set(self.next_version()),
         };
-        let value = ghost_of(set, &header, item.bytes.into());
-        if value.len() > self.record_bytes_max() {
+        if VERSION_BYTES + HEADER_BYTES + header.value_bytes as usize > self.record_bytes_max() {
             return None; // So long a value is in no set.
         }
-        let key = ghost_key(&self.tag, header.version);
-        Some((header.version, Op::store(placement::sets(place.container), key, value)))
+        let version = header.version;
+        let ghost = match read {
+            None => self.ghost_store(place, version, ghost_of(set, &header, item.bytes.into()).into()),
+            Some(_) => self.kept_ghost(place, set, (version, header.value_bytes)),
+        };
+        Some((version, ghost))
     }
 
     /// Whether a value was written after a member went out that is out still: nothing was packed since, so
@@ -164,9 +223,10 @@ impl Array {
     /// made because nobody knew.
     fn lasting(&self, ghost: Op) -> Op {
         match ghost {
-            Op::Store { container, key, value: Value::Bytes(value), .. } => {
+            Op::Store { container, key, value, .. } => {
                 let version = key.get(self.tag.len() + 1..).and_then(decode_version).unwrap_or_default();
-                Op::store(container, lasting_key(&self.tag, version), value)
+                let key = lasting_key(&self.tag, version);
+                with_value(Op::store(container, key, Payload::default()), value)
             }
             other => other,
         }
@@ -263,7 +323,8 @@ impl Array {
             }
             match self.read_piece(&device, place, role, Some((0, 0)), manner).await {
                 Ok(Piece { stub: Some(stub), header: Some(header), .. }) => {
-                    return Ok(Membership::Of(header.version, stub));
+                    let Header { version, value_bytes, .. } = header;
+                    return Ok(Membership::Of { version, value_bytes, stub });
                 }
                 Err(Error::NotFound) if !tells_absence => {}
                 Ok(_) | Err(Error::NotFound) if is_whole => return Ok(Membership::Alone),
@@ -274,6 +335,14 @@ impl Array {
         }
         Ok(if has_alone && all_told { Membership::Alone } else { Membership::Unknown })
     }
+}
+
+/// The same store of another value.
+fn with_value(mut store: Op, of: Value) -> Op {
+    if let Op::Store { value, .. } = &mut store {
+        *value = of;
+    }
+    store
 }
 
 /// What a ghost holds: the set that needs it, and the value as it stood.

@@ -6,8 +6,8 @@
 //! on; `before` says what a write replaces, `read` and `write` ask the members, `reconcile` makes whole what
 //! they disagree about, `membership` says who they are, `rebuild` brings them back. `round` makes sets of
 //! values as they come, `pack` behind the acknowledgement; `leave` keeps what a set goes on needing,
-//! `recover` computes what is lost, `regroup` and `sets` look after them, `mover` stores anew what was
-//! picked otherwise.
+//! `company` takes deletes together, `recover` computes what is lost, `regroup` and `sets` look after sets,
+//! `mover` stores anew what was picked otherwise.
 //!
 //! Invariants: see `array`; `docs/rfcs/2026-11-22-array.md` says why they hold at any instant.
 //!
@@ -20,6 +20,7 @@ mod array;
 mod before;
 mod below;
 mod code;
+mod company;
 mod costs;
 mod describe;
 mod expiry;

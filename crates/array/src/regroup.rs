@@ -175,8 +175,8 @@ impl Array {
             }
         }
         Ok(match self.membership(place, &Manner::background()).await? {
-            Membership::Of(_, stub) if stub.set == set.name => Lives::Yes,
-            Membership::Alone | Membership::Of(..) => Lives::No,
+            Membership::Of { stub, .. } if stub.set == set.name => Lives::Yes,
+            Membership::Alone | Membership::Of { .. } => Lives::No,
             Membership::Unknown => Lives::Perhaps,
         })
     }

@@ -61,11 +61,20 @@ struct Round {
     ended: WaitList,
 }
 
+/// What a store brings beside its value.
+pub(crate) struct Bringing {
+    /// What keeps the value that it replaces for a set.
+    pub(crate) ghost: Option<Op>,
+    /// What names its key.
+    pub(crate) slot: Slot,
+    /// What is replaced is to be told.
+    pub(crate) tells: bool,
+}
+
 /// A store that waits.
 struct Waiting {
     joining: Joining,
-    ghost: Option<Op>,
-    slot: Slot,
+    bringing: Bringing,
     manner: Manner,
     outcome: Rc<RefCell<Option<Outcome>>>,
 }
@@ -73,10 +82,10 @@ struct Waiting {
 /// What became of a store that waited.
 pub(crate) enum Outcome {
     /// It was packed: the version by which it is known, whether it replaced something, and what stood where
-    /// its stub is now; what names it.
+    /// its stub is now, if that was to be told; what names it.
     Packed { version: Version, has_replaced: bool, before: Vec<Item>, slot: Slot },
     /// Too few came, or it cannot be packed: it goes alone.
-    Alone { ghost: Option<Op>, slot: Slot },
+    Alone(Bringing),
     /// It was not stored, or may not have been.
     Failed(Error),
 }
@@ -144,7 +153,7 @@ impl Array {
         self: &Rc<Self>,
         place: &Place,
         (form, value): (Form, &Bytes),
-        (ghost, slot): (Option<Op>, Slot),
+        bringing: Bringing,
         manner: &Manner,
     ) -> Outcome {
         let now_ns = self.reactor.now_ns();
@@ -152,12 +161,12 @@ impl Array {
         self.packer.rounds.note(group, now_ns);
         let may_be_packed = values_max(form) > 1 && self.all_in() && place.key.len() <= KEY_BYTES_MAX;
         let round = if may_be_packed { self.packer.rounds.round_for(place, group) } else { None };
-        let Some(round) = round else { return Outcome::Alone { ghost, slot } };
+        let Some(round) = round else { return Outcome::Alone(bringing) };
         let (version, value_bytes) = (self.next_version(), value.len() as u64);
         let header = Header { form, role: 0, version, value_bytes, is_stub: false };
         let joining = Joining { place: place.clone(), header, bytes: value.clone() };
         let outcome = Rc::new(RefCell::new(None));
-        let waiting = Waiting { joining, ghost, slot, manner: manner.clone(), outcome: outcome.clone() };
+        let waiting = Waiting { joining, bringing, manner: manner.clone(), outcome: outcome.clone() };
         round.waiting.borrow_mut().push(waiting);
         if round.waiting.borrow().len() == values_max(form) && self.packer.rounds.leaves(&round) {
             self.depart(&round).await;
@@ -192,13 +201,13 @@ impl Array {
         let manners = waiting.iter().map(|waiting| &waiting.manner);
         let manner = manners.max_by_key(|manner| manner.durability() == Durability::Sync).cloned();
         let (mut values, mut others) = (Vec::new(), Vec::new());
-        for Waiting { joining, ghost, slot, .. } in waiting {
+        for Waiting { joining, bringing, .. } in waiting {
             values.push(joining);
-            others.push((ghost, slot));
+            others.push(bringing);
         }
         let set = if is_worth_it { self.set_of(form, &values) } else { None };
         let (Some(set), Some(manner)) = (set, manner) else {
-            return others.into_iter().map(|(ghost, slot)| Outcome::Alone { ghost, slot }).collect();
+            return others.into_iter().map(Outcome::Alone).collect();
         };
         let (below, at) = self.batches(&set, &values, &mut others);
         let asked = below.len();
@@ -206,7 +215,7 @@ impl Array {
         let begun_ns = self.reactor.now_ns();
         let sent = self.send(batches.collect()).await;
         self.packer.rounds.note_took(self.reactor.now_ns() - begun_ns);
-        let slots = others.into_iter().map(|(_, slot)| slot);
+        let slots = others.into_iter().map(|other| other.slot);
         match sent {
             Ok(Sent { done, refused: None }) if asked - done.len() <= set.parities() => {
                 at.iter().zip(slots).map(|(at, slot)| packed(&done, at, slot)).collect()
@@ -238,11 +247,13 @@ impl Array {
         &self,
         set: &Set,
         values: &[Joining],
-        others: &mut [(Option<Op>, Slot)],
+        others: &mut [Bringing],
     ) -> (BTreeMap<usize, Vec<Op>>, Vec<Vec<OutputAt>>) {
         let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
         let mut at = Vec::new();
-        for (Joining { place, header, bytes, .. }, (ghost, slot)) in values.iter().zip(others) {
+        for (Joining { place, header, bytes, .. }, Bringing { ghost, slot, tells }) in
+            values.iter().zip(others)
+        {
             let mut each = Vec::new();
             for role in 0..header.form.roles() {
                 let of_role = Header { role: role as u8, is_stub: role > 0, ..*header };
@@ -250,7 +261,7 @@ impl Array {
                 let store = self.store_op(place, role, of_role.before(value).into(), Expiry::Never);
                 let ops = below.entry(self.member_of(place, role)).or_default();
                 each.push((self.member_of(place, role), ops.len()));
-                ops.push(retaining(store, true));
+                ops.push(retaining(store, *tells));
                 ops.push(slot.entry(place.container, &place.key));
                 if role == 0 {
                     ops.extend(ghost.take());

@@ -9,7 +9,7 @@ use crate::array::Array;
 use crate::member::{Verdict, verdict};
 use crate::roster::MemberState;
 use futures_util::future::join_all;
-use plimsoll_kv::{Error, Op, Output, Request, Result};
+use plimsoll_kv::{Device, Error, Op, Output, Request, Result};
 use std::rc::Rc;
 
 /// What became of a request at each member: what they gave, and who refused it and why.
@@ -23,18 +23,37 @@ impl Array {
     /// Sends requests to members that take writes; those that fail for good are taken out, durably, before
     /// this ends.
     pub(crate) async fn send(self: &Rc<Self>, requests: Vec<(usize, Request)>) -> Result<Sent> {
+        let alone = async |_, device, request| self.in_time(device, request).await.map(|done| done.output);
+        self.send_by(requests, alone).await
+    }
+
+    /// The same; what others send so meanwhile to a member to which each request costs goes along.
+    pub(crate) async fn send_in_company(self: &Rc<Self>, requests: Vec<(usize, Request)>) -> Result<Sent> {
+        self.send_by(requests, async |member, device: Rc<dyn Device>, request| match device.gathers() {
+            true => self.in_time(device, request).await.map(|done| done.output),
+            false => self.in_company(member, device, request).await,
+        })
+        .await
+    }
+
+    async fn send_by(
+        self: &Rc<Self>,
+        requests: Vec<(usize, Request)>,
+        by: impl AsyncFn(usize, Rc<dyn Device>, Request) -> Result<Output>,
+    ) -> Result<Sent> {
         let each = requests.into_iter().filter_map(|(member, request)| {
             let device = self.writable(member)?;
             // What rots is written again, and then its time is changed: the key is whole after that, or out.
             let mends = matches!(request.op, Op::SetExpiry { .. }) && self.state(member) == MemberState::In;
-            Some(async move { (member, mends, self.in_time(device, request).await) })
+            let sent = by(member, device, request);
+            Some(async move { (member, mends, sent.await) })
         });
         let mut sent = Sent::default();
         let (mut broken, mut refused) = (Vec::new(), Vec::new());
         for (member, mends, result) in join_all(each.collect::<Vec<_>>()).await {
             match result {
                 Err(error @ Error::Unreadable(_)) if mends => refused.push((member, error)),
-                Ok(completion) => sent.done.push((member, completion.output)),
+                Ok(output) => sent.done.push((member, output)),
                 Err(Error::NotFound) => sent.done.push((member, Output::Done)),
                 Err(error) if verdict(&error) == Verdict::Broken => broken.push((member, error)),
                 // It is not whole yet, and would never be; or it is out since it was asked. What it was asked

@@ -385,8 +385,8 @@ impl Array {
             // It is in none, though this one names it: it stands as copies, and the set may be what a crash
             // left half made, of which others that are in have nothing (seed 1944).
             Membership::Alone => return Ok(()),
-            Membership::Of(_, stub) if stub.set != set.name => return Ok(()),
-            Membership::Of(..) | Membership::Unknown => {}
+            Membership::Of { stub, .. } if stub.set != set.name => return Ok(()),
+            Membership::Of { .. } | Membership::Unknown => {}
         }
         for role in 1..set.form().roles() {
             let member = self.member_of(place, role);

@@ -184,6 +184,14 @@ impl Device for Timed {
         self.below.lacks(container, key)
     }
 
+    fn keeps(&self) -> bool {
+        self.below.keeps()
+    }
+
+    fn gathers(&self) -> bool {
+        self.below.gathers()
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.below.value_bytes_max()
     }

@@ -100,7 +100,7 @@ impl Array {
     /// a member lacks what it should have of it, or another key that it names is not in it.
     pub(crate) async fn leave_unfinished_set(self: &Rc<Self>, place: &Place) -> Result<()> {
         let manner = Manner::background();
-        let Membership::Of(_, stub) = self.membership(place, &manner).await? else { return Ok(()) };
+        let Membership::Of { stub, .. } = self.membership(place, &manner).await? else { return Ok(()) };
         let is_whole = self.state_of_set(place.container, &stub, &manner).await? != SetState::Partial;
         if is_whole && self.are_others_in(place, &stub).await? {
             return Ok(());

@@ -11,14 +11,14 @@
 //! * the journal names every write that may be half done.
 
 use crate::array::{Array, Place, expiry_of};
-use crate::before::{Before, Leaving, Seen, roles_seen};
+use crate::before::{Before, Leaving, Left, Seen, roles_seen};
 use crate::header::Header;
 use crate::journal::Slot;
 use crate::leave::Membership;
 use crate::manner::Manner;
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
-use crate::round::Outcome;
+use crate::round::{Bringing, Outcome};
 use crate::send::Sent;
 use bytes::Bytes;
 use plimsoll_kv::{
@@ -48,6 +48,9 @@ impl Array {
         };
         if retain {
             return Err(Error::Unsupported("retained versions of an array"));
+        }
+        if let Value::Kept(_) = value {
+            return Err(Error::Unsupported("values of an array under other keys"));
         }
         let place = self.place(container, &key)?;
         let longest = self.value_bytes_max();
@@ -85,6 +88,7 @@ impl Array {
                 let version = self.write_value(&place, (form, &bytes), (expiry, seen), manner).await?;
                 Ok(Output::Edited { version, bytes: bytes.into() })
             }
+            Value::Kept(_) => unreachable!("refused above"),
         }
     }
 
@@ -113,35 +117,33 @@ impl Array {
         if expiry != Expiry::Never {
             self.keep_nothing(place).await?;
         }
-        let Before { roles, ghost } = self.before_store(place, (form, seen), manner).await?;
-        let (left, mut ghost) = ghost.map_or((None, None), |(version, ghost)| (Some(version), Some(ghost)));
+        let Before { roles, mut ghost, left } = self.before_store(place, (form, seen), manner).await?;
         let mut slot = self.journal.slot().await;
         let before = self.take_kept(place);
         let roles_before = |has_replaced| self.roles_left(roles, before.as_ref(), has_replaced);
         let keeps = self.forms.keeps();
+        // What is replaced is told only where it may be a stub, or no memory tells that there is anything:
+        // members would have to read it.
+        let tells = matches!(left, Some(Left::Told(_))) || self.options.stateless;
+        let replaces = keeps && !tells && self.has_any(place);
         if form.is_packed() && expiry == Expiry::Never {
-            match self.store_in_round(place, (form, value), (ghost, slot), manner).await {
+            match self.store_in_round(place, (form, value), Bringing { ghost, slot, tells }, manner).await {
                 Outcome::Packed { version, has_replaced, before: stood, slot } => {
                     self.note_packed();
-                    if let Some(left) = left {
-                        self.left_set(place, left, stood.iter());
-                    }
+                    self.left(place, left, stood.iter());
+                    let has_replaced = has_replaced || replaces;
                     if has_replaced || before.is_some() {
                         self.release_before(place, (form, expiry), roles_before(has_replaced), slot).await;
                     }
                     return Ok(version);
                 }
-                Outcome::Alone { ghost: its_ghost, slot: its_slot } => (ghost, slot) = (its_ghost, its_slot),
+                Outcome::Alone(its) => (ghost, slot) = (its.ghost, its.slot),
                 Outcome::Failed(error) => {
                     self.restore_kept(place, before);
                     return Err(error);
                 }
             }
         }
-        // What is replaced is told only where it may be a stub, or no memory tells that there is anything:
-        // members would have to read it.
-        let tells = left.is_some() || self.options.stateless;
-        let replaces = keeps && !tells && self.has_any(place);
         let stores = self.stores(place, (form, value), expiry).into_iter().map(|(role, store)| {
             let store = if keeps { retaining(store, tells) } else { store };
             let entry = slot.entry(place.container, &place.key);
@@ -162,12 +164,10 @@ impl Array {
                 return Err(error);
             }
         };
-        if let Some(left) = left {
-            let role = |member| placement::role(place.primary, member, self.count());
-            // What came in meanwhile may have had a copy because nobody had told it of the set yet.
-            let others = done.iter().filter(|(member, _)| role(*member) > 0 && were_in.contains(member));
-            self.left_set(place, left, others.filter_map(|(_, output)| previous_of(output)));
-        }
+        let role = |member| placement::role(place.primary, member, self.count());
+        // What came in meanwhile may have had a copy because nobody had told it of the set yet.
+        let others = done.iter().filter(|(member, _)| role(*member) > 0 && were_in.contains(member));
+        self.left(place, left, others.filter_map(|(_, output)| previous_of(output)));
         let has_replaced = match tells {
             true => done.iter().any(|(_, output)| previous_of(output).is_some()),
             false => replaces,
@@ -232,7 +232,10 @@ impl Array {
         if !self.has_enough(place, needed) {
             return Err(self.nowhere(place, needed));
         }
-        let sent = self.send(requests).await;
+        let sent = match change {
+            Change::Delete if self.forms.has_packed() => self.send_in_company(requests).await,
+            _ => self.send(requests).await,
+        };
         match sent {
             Ok(Sent { done, refused: None }) if done.len() >= needed => Ok((done, slot)),
             Ok(Sent { done, refused: None }) => {
@@ -359,8 +362,10 @@ impl Array {
         };
         match (&written, membership) {
             (Err(_), _) => self.restore_kept(place, before),
-            (Ok(_), Membership::Of(version, stub)) if has_ghost => self.lost_value(place, version, &stub),
-            (Ok(_), Membership::Of(_, stub)) => self.regroup_later(place.container, &stub),
+            (Ok(_), Membership::Of { version, stub, .. }) if has_ghost => {
+                self.lost_value(place, version, &stub)
+            }
+            (Ok(_), Membership::Of { stub, .. }) => self.regroup_later(place.container, &stub),
             (Ok(_), _) => {}
         }
         written

@@ -16,7 +16,7 @@ mod image;
 
 use plimsoll_flash::{FormatOptions, Options, Partition, format};
 use plimsoll_kv::{
-    Block, Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value,
+    Block, Condition, ContainerId, Device, Durability, Error, Expiry, Kept, Op, Output, Request, Value,
 };
 use plimsoll_reactor::sim::{ProcessId, Random, World};
 use plimsoll_reactor::{FileOptions, Reactor, Work};
@@ -129,6 +129,18 @@ impl Writer {
         self.model.insert((0, key.to_owned()), Some((length + 1, 0x77, 0)));
     }
 
+    /// Gives a key what another one holds, which is replaced at the same instant.
+    async fn keep(&mut self, key: &str, of: &str) {
+        let kept =
+            Kept { head: Vec::new(), bytes: None, container: ContainerId(0), key: of.as_bytes().to_vec() };
+        let keeps = Self::store_op(4, key, Value::Kept(kept), 0, false);
+        let value = Value::from(image::value(800, 0x3c));
+        let replaces = Self::store_op(0, of, value, 0, false);
+        self.execute(Op::Batch(vec![keeps, replaces])).await.expect("kept");
+        let held = self.model.insert((0, of.to_owned()), Some((800, 0x3c, 0))).expect("known");
+        self.model.insert((4, key.to_owned()), held);
+    }
+
     async fn clear(&mut self, container: u32) {
         self.execute(Op::Clear { container: ContainerId(container) }).await.expect("a clear");
         for ((of, _), held) in &mut self.model {
@@ -153,6 +165,8 @@ impl Writer {
         self.store(0, "note:later", 4000, 0).await;
         self.set_expiry("note:later", FAR_MS + 1).await;
         self.retain("retained", 900).await;
+        self.store(0, "kept", 1100, 0).await;
+        self.keep("keeper", "kept").await;
         for _ in 0..CHECKPOINT_TRANSITIONS + 100 {
             self.store(0, "often", 0, 0).await;
         }
@@ -165,6 +179,8 @@ impl Writer {
         self.long_value("in parts, replaced", 9000, 0x5a).await;
         self.long_value("in parts, replaced", 17_000, 0x5b).await;
         self.retain("retained later", 500).await;
+        self.store(0, "kept later", 3000, 0).await;
+        self.keep("keeper later", "kept later").await;
         self.store(3, "gone again", 40, 0).await;
         self.clear(3).await;
         self.churn(20).await;

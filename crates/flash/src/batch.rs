@@ -1,16 +1,20 @@
 //! Batches: stores and deletes that happen all or not at all.
 //!
-//! Invariants: a batch stands in one frame; every operation is judged before the first is appended.
+//! Invariants: a batch stands in one frame; every operation is judged before the first is appended; what is
+//! to be kept of a key is what it held before the batch.
 
-use crate::format::RecordKind;
-use crate::held::judge;
+use crate::fetch::{Extent, Found, Lookup};
+use crate::format::transition::FLAG_PREVIOUS_EXPIRING;
+use crate::format::{RecordKind, Transition, TransitionKind};
+use crate::held::{Replaced, judge};
 use crate::log::Log;
-use crate::partition::{Found, Partition};
+use crate::partition::{Partition, Place};
 use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
 use crate::targets::{Target, has_stores, log_bytes};
 use plimsoll_kv::key_locks::KeyGuard;
-use plimsoll_kv::limits::BATCH_OPS_MAX;
-use plimsoll_kv::{Durability, Error, Item, Lifetime, Op, Output, Result, Value};
+use plimsoll_kv::limits::{BATCH_OPS_MAX, KEPT_HEAD_BYTES_MAX};
+use plimsoll_kv::{Durability, Error, Item, Kept, Lifetime, Op, Output, Result, Value};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// An operation of a batch, what it acts on, and what clients may know of that.
@@ -18,12 +22,54 @@ struct Batched<'a> {
     target: Target<'a>,
     /// Nothing if it has expired.
     item: Option<Item>,
+    /// What another key holds that is kept below this one.
+    source: Option<Source>,
+}
+
+/// The record of a key whose value another key is given.
+#[derive(Clone, Copy)]
+struct Source {
+    place: Place,
+    replaced: Replaced,
+    kind: RecordKind,
+    value_bytes: u32,
 }
 
 impl Batched<'_> {
     /// The record, if it has not expired.
     fn live(&self) -> Option<&Found> {
         self.target.found.as_ref().filter(|_| self.item.is_some())
+    }
+
+    /// True if it is to keep what another key holds, and that one is not there.
+    fn keeps_nothing(&self) -> bool {
+        self.target.write.kept().is_some() && self.source.is_none()
+    }
+}
+
+impl Source {
+    /// What is kept holds bytes of its own.
+    fn judge(self, kept: &Kept) -> Result<()> {
+        match self.kind {
+            RecordKind::Value if kept.bytes.is_some_and(|bytes| bytes != u64::from(self.value_bytes)) => {
+                Err(Error::Invalid("what is to be kept has another length"))
+            }
+            RecordKind::Value => Ok(()),
+            _ => Err(Error::ValueTooLong),
+        }
+    }
+
+    /// That it is kept, but not yet below what.
+    fn keep(self) -> Transition {
+        Transition {
+            flags: if self.replaced.is_expiring { FLAG_PREVIOUS_EXPIRING } else { 0 },
+            slot: self.place.slot.0,
+            container: self.place.generation,
+            fingerprint: self.place.fingerprint,
+            previous: self.replaced.entry.location,
+            previous_length: self.replaced.entry.length,
+            ..Transition::new(TransitionKind::Keep)
+        }
     }
 }
 
@@ -57,7 +103,7 @@ impl Partition {
             let deletes_nothing = |one: &Batched<'_>| {
                 matches!(one.target.write, Op::Delete { .. }) && one.target.found.is_none()
             };
-            let changes = !batch.iter().all(deletes_nothing);
+            let changes = !batch.iter().all(|one| deletes_nothing(one) || one.keeps_nothing());
             match self.append_batch(batch, (size, stores), lifetime, durability) {
                 Err(Error::NoSpace) => self.wait_to_write(stores).await?,
                 Ok(outputs) if changes => {
@@ -80,13 +126,24 @@ impl Partition {
     /// Holds the keys of a batch.
     async fn hold_all(&self, ops: &[Op]) -> Result<(Vec<KeyGuard>, Vec<(u16, u64)>)> {
         let mut ids = Vec::new();
-        let mut keys = std::collections::BTreeSet::new();
+        let mut keys = BTreeSet::new();
         for op in ops {
-            let (Op::Store { container, key, value: Value::Bytes(_), .. }
+            let (Op::Store { container, key, value: Value::Bytes(_) | Value::Kept(_), .. }
             | Op::Delete { container, key, .. }) = op
             else {
                 return Err(Error::Invalid("a batch holds stores and deletes"));
             };
+            if let Some(kept) = op.kept() {
+                if !self.layout.keeps {
+                    return Err(Error::Unsupported(
+                        "values under other keys, on a device of an older format",
+                    ));
+                }
+                if kept.head.len() > KEPT_HEAD_BYTES_MAX {
+                    return Err(Error::Invalid("a long head of a value that is kept"));
+                }
+                ids.push(self.place(kept.container, &kept.key).lock_id());
+            }
             if key.len() > plimsoll_kv::limits::KEY_BYTES_MAX {
                 return Err(Error::KeyTooLong);
             }
@@ -100,6 +157,12 @@ impl Partition {
             let place = self.place(*container, key);
             ids.push(place.lock_id());
         }
+        let kept = ops.iter().filter_map(Op::kept).map(|kept| (kept.container, kept.key.as_slice()));
+        let keepers = ops.iter().filter(|op| op.kept().is_some()).filter_map(Op::place);
+        let keepers: BTreeSet<_> = keepers.collect();
+        if kept.into_iter().any(|kept| keepers.contains(&kept)) {
+            return Err(Error::Invalid("a key of a batch keeps what another one keeps"));
+        }
         ids.sort_unstable();
         ids.dedup();
         // All at one instant: else who wants everything could come between, and both would wait for ever.
@@ -110,13 +173,56 @@ impl Partition {
     /// Looks up every key of a batch; nothing if one moved meanwhile.
     async fn find_all<'a>(self: &Rc<Self>, ops: &'a [Op]) -> Result<Option<Vec<Batched<'a>>>> {
         let Some(targets) = self.find_targets(ops).await? else { return Ok(None) };
+        let Some(sources) = self.find_sources(&targets).await? else { return Ok(None) };
         let now_ms = self.now_ms();
-        let each = targets.into_iter().map(|target| {
+        let each = targets.into_iter().zip(sources).map(|(target, source)| {
             let live = target.found.as_ref().filter(|found| !found.is_expired(now_ms));
             let item = live.map(|found| self.item(found, Vec::new())).transpose()?;
-            Ok(Batched { target, item })
+            Ok(Batched { target, item, source })
         });
         each.collect::<Result<_>>().map(Some)
+    }
+
+    /// Looks up what is to be kept below the records of a batch; nothing if something moved meanwhile.
+    async fn find_sources(self: &Rc<Self>, targets: &[Target<'_>]) -> Result<Option<Vec<Option<Source>>>> {
+        let mut sources = Vec::with_capacity(targets.len());
+        for target in targets {
+            let Some(Kept { bytes, container, key, .. }) = target.write.kept() else {
+                sources.push(None);
+                continue;
+            };
+            let is_of = |other: &&Target<'_>| other.write.place() == Some((*container, key.as_slice()));
+            let looked_at = targets.iter().find(is_of).and_then(|other| other.found.as_ref());
+            let place = self.place(*container, key);
+            // Nothing else is known without a look but what holds bytes of its own.
+            let known = self.known_at(&place, key).filter(|known| looked_at.is_none() && !known.is_expiring);
+            if let (Some(replaced), Some(bytes)) = (known, *bytes) {
+                let value_bytes = u32::try_from(bytes).map_err(|_| Error::ValueTooLong)?;
+                sources.push(Some(Source { place, replaced, kind: RecordKind::Value, value_bytes }));
+                continue;
+            }
+            let found;
+            let held = match looked_at {
+                Some(found) => Some(found),
+                None => match self.find(&place, key, Extent::Head).await? {
+                    Lookup::Found(record) => {
+                        found = record;
+                        Some(&found)
+                    }
+                    Lookup::Absent => None,
+                    Lookup::Moved => return Ok(None),
+                },
+            };
+            sources.push(held.filter(|found| !found.is_expired(self.now_ms())).map(|found| Source {
+                place,
+                replaced: Replaced::from(found),
+                kind: found.header.kind,
+                value_bytes: found.header.value_bytes,
+            }));
+        }
+        let are_right = targets.iter().all(|target| self.is_right(target))
+            && sources.iter().flatten().all(|source| self.is_current(&source.place, &source.replaced.entry));
+        Ok(are_right.then_some(sources))
     }
 
     /// Judges every operation, then appends them all. Nothing is awaited: what was judged still holds.
@@ -133,27 +239,42 @@ impl Partition {
                 _ => unreachable!("checked when the keys were held"),
             };
             judge(condition, one.live())?;
+            one.source.zip(one.target.write.kept()).map_or(Ok(()), |(source, kept)| source.judge(kept))?;
         }
         self.reserve_for_writes(stores, size, STORE_TRANSITIONS * batch.len())?;
         let frame = self.log.frame();
-        let outputs = batch.into_iter().map(|one| self.append_batched(one, lifetime, urgency)).collect();
+        let mut outputs = vec![Output::Done; batch.len()];
+        // What is kept of a key is what it held before: it is kept first, and then replaced.
+        let (keepers, others): (Vec<_>, Vec<_>) =
+            batch.into_iter().enumerate().partition(|(_, one)| one.source.is_some());
+        for (number, one) in keepers.into_iter().chain(others) {
+            outputs[number] = self.append_batched(one, lifetime, urgency);
+        }
         assert_eq!(self.log.frame(), frame, "a batch stands in one frame");
         Ok(outputs)
     }
 
     fn append_batched(&self, one: Batched<'_>, lifetime: Lifetime, urgency: Durability) -> Output {
         match one.target.write {
-            Op::Store { key, value: Value::Bytes(value), expiry, retain, want_previous, .. } => {
+            _ if one.keeps_nothing() => Output::Done,
+            Op::Store { key, value, expiry, retain, want_previous, .. } => {
+                let kept_bytes = one.source.map_or(0, |source| source.value_bytes).to_le_bytes();
+                let (kind, value) = match value {
+                    Value::Bytes(value) => (RecordKind::Value, value.parts()),
+                    Value::Kept(kept) => (RecordKind::Keeper, [&kept.head[..], &kept_bytes]),
+                    Value::Upload(_) | Value::Edit(_) => unreachable!("checked when the keys were held"),
+                };
                 let judged = Judged {
                     place: one.target.place,
                     key,
-                    kind: RecordKind::Value,
-                    value: value.parts(),
+                    kind,
+                    value,
                     expiry_ms: expiry_ms(*expiry, one.live()),
                     lifetime,
                     retain: *retain,
                     replaced: one.target.replaced(),
                     commits: None,
+                    keeps: one.source.map(Source::keep),
                     dooms: one.target.dooms,
                 };
                 let version = self.push_store(&judged, urgency);

@@ -28,6 +28,7 @@ use crate::metrics::add;
 use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
 use crate::segments::SegmentState;
+use crate::state::State;
 use crate::walk::{read_segment, record_locations};
 use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
@@ -187,23 +188,23 @@ impl Partition {
             return if state.uploads.is_held(moved.from, moved.length) { Fate::Move } else { Fate::Dead };
         }
         let indexed = state.index.contains(moved.slot, moved.fingerprint, moved.from);
-        let retained = state.retained.values().any(|kept| kept.location == moved.from);
+        let kept = state.kept.is_kept(moved.from);
         if is_planted(Bug::BlindRelocation)
             && state.index.find(moved.slot, moved.fingerprint).next().is_some()
         {
             return Fate::Move;
         }
-        if !indexed {
-            return if retained { Fate::Move } else { Fate::Dead };
+        if !indexed || kept {
+            return if kept { Fate::Move } else { Fate::Dead };
         }
         if state.is_dead(moved.header.container) {
             return Fate::Forget(moved.removal(TransitionKind::Sweep));
         }
         let expiry_ms = state.expiry_ms(moved.from, moved.header.expiry_ms);
-        let plain = moved.header.kind == RecordKind::Value && !state.retained.contains_key(&moved.from);
+        let plain = moved.header.kind == RecordKind::Value && state.kept.below(moved.from).is_none();
         // What a transaction has seen stays until it has ended.
-        let kept = self.locks.is_kept(moved.slot.0, moved.fingerprint);
-        if plain && !kept && expiry_ms != 0 && expiry_ms <= self.now_ms() && self.keys.has_room() {
+        let seen = self.locks.is_kept(moved.slot.0, moved.fingerprint);
+        if plain && !seen && expiry_ms != 0 && expiry_ms <= self.now_ms() && self.keys.has_room() {
             let flags = FLAG_PREVIOUS_EXPIRING;
             return Fate::Forget(Transition { flags, ..moved.removal(TransitionKind::Delete) });
         }
@@ -384,8 +385,10 @@ impl Partition {
             }
             self.reserve_patiently(1, 0).await?;
             let moved = self.describe(&bytes[at..at + header.head_bytes()], header, location);
-            if let Fate::Forget(transition) = self.fate(&moved) {
-                self.commit_note(&[transition], Durability::Async);
+            // What is kept below a record of another container is forgotten too: it stays below that.
+            let index = |state: &State| state.index.contains(moved.slot, moved.fingerprint, moved.from);
+            if moved.part.is_none() && index(&self.state.borrow()) {
+                self.commit_note(&[moved.removal(TransitionKind::Sweep)], Durability::Async);
             }
             self.reactor.yield_now().await;
         }

@@ -5,13 +5,14 @@
 //! Invariants: a delete is durable before it is told, and nothing comes back; deletes go on when the
 //! device is full; what was seen expired is deleted durably before anyone hears that it is absent.
 
+use crate::fetch::{Extent, Found, Lookup};
 use crate::format::note::note_bytes_max;
 use crate::format::record::{self, record_bytes};
 use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, FLAG_WHOLE};
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::held::judge;
 use crate::metrics::add;
-use crate::partition::{Extent, Found, Lookup, Partition, Place};
+use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
 use crate::uploads::UploadState;
 use plimsoll_kv::{Condition, ContainerId, Durability, Error, Output, Result};

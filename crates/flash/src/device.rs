@@ -5,7 +5,8 @@
 
 use crate::format::anchor::ANCHOR_BYTES;
 use crate::format::superblock::{
-    FORMAT_VERSION, INCOMPATIBLE_KNOWN, MAGIC, PARTITIONS_MAX, READ_ONLY_KNOWN, SUPERBLOCK_BYTES, Superblock,
+    FEATURE_KEEPERS, FORMAT_VERSION, INCOMPATIBLE_KNOWN, MAGIC, PARTITIONS_MAX, READ_ONLY_KNOWN,
+    SUPERBLOCK_BYTES, Superblock,
 };
 use crate::format::{Anchor, DecodeError, round_up};
 use crate::layout::Layout;
@@ -230,7 +231,7 @@ fn lay_out(size: u64, block_bytes: u32, options: &FormatOptions) -> Result<Super
         format_version: FORMAT_VERSION,
         features_compatible: 0,
         features_read_only: 0,
-        features_incompatible: 0,
+        features_incompatible: FEATURE_KEEPERS,
         device_id: options.device_id,
         created_ms: options.created_ms,
         device_bytes: size,

@@ -12,7 +12,7 @@
 //! Invariants:
 //! * a key that is evicted is deleted as a request deletes it: its tombstone is durable before anyone hears
 //!   that it is gone, and the layer above forgets it in the same breath;
-//! * what a transaction holds, what has a retained version below it, and a long value that someone reads
+//! * what a transaction holds, what has a record kept below it, and a long value that someone reads
 //!   stay; parts stay with the key that they belong to, and go when the hand comes to that;
 //! * nothing is evicted while live records leave room, or cleaning makes some at a fair price, and the
 //!   index has memory.
@@ -284,7 +284,7 @@ impl Partition {
         let state = self.state.borrow();
         let stays = !state.index.contains(moved.slot, moved.fingerprint, moved.from)
             || state.is_dead(moved.header.container)
-            || state.retained.contains_key(&moved.from)
+            || state.kept.below(moved.from).is_some()
             || self.locks.is_kept(moved.slot.0, moved.fingerprint)
             || upload.is_some_and(|upload| self.pins.borrow().contains_key(&upload));
         if stays {
@@ -360,7 +360,7 @@ impl Partition {
 /// The upload that goes with a record, if it has one; nothing if the record is no key's, or damaged.
 pub(crate) fn upload_of(rest: &[u8], moved: &Move) -> Option<Option<u64>> {
     match moved.header.kind {
-        RecordKind::Value => Some(None),
+        RecordKind::Value | RecordKind::Keeper => Some(None),
         RecordKind::Manifest => {
             let value = verify_value(rest, &moved.header).ok()?;
             Some(Some(Manifest::decode(value).ok()?.upload))

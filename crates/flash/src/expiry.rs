@@ -3,11 +3,12 @@
 //! Invariant: a long value is not written again: a note of some bytes overrides what its record says
 //! until cleaning writes the record anew. The number of such notes is bounded by the size of the device.
 
+use crate::fetch::{Extent, Found};
 use crate::format::note::note_bytes_max;
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
 use crate::format::{RecordKind, Transition, TransitionKind};
 use crate::held::{Replaced, judge};
-use crate::partition::{Extent, Found, Partition, Place};
+use crate::partition::{Partition, Place};
 use crate::store::{Judged, STORE_TRANSITIONS};
 use plimsoll_kv::{Condition, ContainerId, Durability, Error, Expiry, Lifetime, Output, Result, Version};
 use std::rc::Rc;
@@ -63,7 +64,7 @@ impl Partition {
     /// Whether a change of its expiry writes a record anew.
     fn is_rewritten(&self, found: &Found) -> bool {
         let state = self.state.borrow();
-        if state.retained.contains_key(&found.entry.location) {
+        if state.kept.below(found.entry.location).is_some() {
             return false; // A rewritten record would be a new version with nothing below it.
         }
         if found.header.kind != RecordKind::Value {
@@ -112,6 +113,7 @@ impl Partition {
                 retain: false,
                 replaced: Some(Replaced::from(&found)),
                 commits: None,
+                keeps: None,
                 dooms: Vec::new(),
             };
             return Ok(self.push_store(&judged, urgency));

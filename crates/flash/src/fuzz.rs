@@ -6,7 +6,7 @@
 //! engine calls this. Never: it draws no randomness.
 
 use crate::format::note::{NOTE_HEADER_BYTES, NOTE_KIND, decode_note, encode_note};
-use crate::format::record::{self, RECORD_HEADER_BYTES, RecordHeader, verify_value};
+use crate::format::record::{self, Keeper, RECORD_HEADER_BYTES, RecordHeader, verify_value};
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use crate::format::{
     Anchor, FrameHeader, Intent, SegmentFooter, SegmentHeader, checkpoint, crc32c, crc32c_of,
@@ -16,6 +16,7 @@ use crate::segments::SegmentTable;
 use crate::state::State;
 use crate::walk::{decode_summary, durable_stated_after, frame_at};
 use crate::{load, snapshot};
+use plimsoll_kv::limits::{KEPT_HEAD_BYTES_MAX, RECORD_VALUE_BYTES_MAX};
 
 const IDENTITY: u64 = 0x1234;
 const SEQUENCE: u64 = 77;
@@ -31,6 +32,7 @@ fn layout() -> Layout {
         block_bytes: 512,
         identity: IDENTITY,
         hash_secret: 9,
+        keeps: true,
         fingerprint_bits: crate::index::FINGERPRINT_BITS,
     }
 }
@@ -62,6 +64,9 @@ pub fn superblock(data: &[u8]) {
 pub fn record(data: &[u8]) {
     let location = 4099;
     let _ = record::verify_head(data, SEQUENCE, location);
+    if let Ok(keeper) = Keeper::decode(data) {
+        assert!(keeper.length() <= (KEPT_HEAD_BYTES_MAX + RECORD_VALUE_BYTES_MAX) as u64);
+    }
     let Ok(header) = RecordHeader::decode(data) else { return };
     let mut bytes = data.to_vec();
     if bytes.len() < header.head_bytes() {

@@ -8,8 +8,9 @@
 //!   there is looked at again after every await;
 //! * what a refusal tells of a key is durable before it is told.
 
+use crate::fetch::{Extent, Found, Lookup};
 use crate::index::Entry;
-use crate::partition::{Extent, Found, Lookup, Partition, Place};
+use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
 use plimsoll_kv::key_locks::KeyGuard;
 use plimsoll_kv::{Condition, ContainerId, Error, Result};
@@ -104,7 +105,7 @@ impl Partition {
     }
 
     fn keeps_below(&self, found: &Replaced) -> bool {
-        self.state.borrow().retained.contains_key(&found.entry.location)
+        self.state.borrow().kept.below(found.entry.location).is_some()
     }
 
     fn known_whose(&self, place: &Place, key: &[u8]) -> Option<Replaced> {

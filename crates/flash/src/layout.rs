@@ -1,5 +1,6 @@
 //! Where things stand in a partition, in bytes and in units.
 
+use crate::format::superblock::FEATURE_KEEPERS;
 use crate::format::{Superblock, UNIT_BYTES};
 use crate::index::FINGERPRINT_BITS;
 
@@ -25,6 +26,8 @@ pub struct Layout {
     pub identity: u64,
     /// Keys the fingerprints.
     pub hash_secret: u64,
+    /// Keepers may stand on it.
+    pub keeps: bool,
     /// Bits of a fingerprint that are used: fewer only in tests, to make keys collide.
     pub fingerprint_bits: u32,
 }
@@ -44,6 +47,7 @@ impl Layout {
             block_bytes: u64::from(superblock.block_bytes),
             identity: superblock.partition_identity(partition),
             hash_secret: superblock.hash_secret,
+            keeps: superblock.features_incompatible & FEATURE_KEEPERS != 0,
             fingerprint_bits: FINGERPRINT_BITS,
         }
     }

@@ -3,11 +3,11 @@
 //! Role: keeps keys and values on flash and their places in memory. Place on the path: stage 3,
 //! above the gate and the block device; `docs/on-flash-format.md` draws what it writes.
 //!
-//! A reader's order: `format` (bytes), `layout` (where), `index`, `known`, `segments`, `state`, `uploads`
-//! (what is known), `prepare`, `log` (how it becomes durable), `partition`, `read`, `part`, `held`, `store`,
-//! `delete`, `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests do), `checkpoint`,
-//! `recover`, `load`, `walk` (what a restart does), `space`, `background`, `clean`, `marks`, `evict` (what
-//! keeps it going), `device` (formatting).
+//! A reader's order: `format` (bytes), `layout` (where), `index`, `known`, `segments`, `state`, `uploads`,
+//! `kept` (what is known), `prepare`, `log` (how it becomes durable), `partition`, `fetch`, `read`, `part`,
+//! `held`, `store`, `delete`, `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests do),
+//! `checkpoint`, `recover`, `load`, `walk` (what a restart does), `space`, `background`, `clean`, `marks`,
+//! `evict` (what keeps it going), `device` (formatting).
 //!
 //! Invariants: `docs/architecture.md` names the seven of the whole; the engine keeps 2 (acknowledged
 //! means durable), 3 (versions), 4 (nothing unverified leaves) and 5 (everything is bounded).
@@ -22,10 +22,12 @@ mod device;
 mod evict;
 pub mod expiring;
 mod expiry;
+mod fetch;
 pub mod format;
 pub mod fuzz;
 mod held;
 pub mod index;
+pub mod kept;
 mod keys;
 mod known;
 pub mod layout;

@@ -5,10 +5,11 @@
 //! holds their checksums; what is read belongs to the part that was asked for, though cleaning moves it
 //! meanwhile.
 
+use crate::fetch::{Extent, RecordBytes};
 use crate::format::record::{self, CHECKSUM_SPAN_BYTES, part_key, verify_spans};
 use crate::format::{DecodeError, RecordHeader};
 use crate::index::Entry;
-use crate::partition::{Extent, Partition, RecordBytes};
+use crate::partition::Partition;
 use futures_util::future::join;
 use plimsoll_kv::{Error, Item, Output, Result, UploadId};
 use std::ops::Range;

@@ -11,8 +11,7 @@
 //! * whatever was learnt before an await is looked at again after it.
 
 use crate::evict::Wanted;
-use crate::format::record::{self, RecordHeader};
-use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES, round_up};
+use crate::format::{Transition, TransitionKind, UNIT_BYTES};
 use crate::index::Entry;
 use crate::keys::Keys;
 use crate::layout::Layout;
@@ -21,19 +20,18 @@ use crate::looks::Looks;
 use crate::metrics::{Counts, PartitionMetrics};
 use crate::options::Options;
 use crate::planted::{Bug, is_planted};
-use crate::state::{ExpiryOverride, State};
+use crate::state::State;
 use crate::transaction::Transactions;
-use plimsoll_kv::block::{Block, Origin};
+use plimsoll_kv::block::Block;
 use plimsoll_kv::key_locks::KeyLocks;
 use plimsoll_kv::{
     Above, Completion, ContainerId, Device, Durability, Error, LocalFuture, NO_PIECES, Op, Output, Request,
-    Result, Slot, Version, WallClock,
+    Result, Slot, Value, Version, WallClock,
 };
+use plimsoll_reactor::Reactor;
 use plimsoll_reactor::sync::{Bell, WaitList};
-use plimsoll_reactor::{Buf, Reactor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 /// The partition of a device.
@@ -99,53 +97,6 @@ impl Place {
     }
 }
 
-/// A record that was found, its head proved.
-pub(crate) struct Found {
-    pub(crate) entry: Entry,
-    pub(crate) header: RecordHeader,
-    /// When it expires, overrides included; 0: never.
-    pub(crate) expiry_ms: u64,
-    /// The record's bytes, as many as were read.
-    pub(crate) bytes: RecordBytes,
-}
-
-/// Bytes of a record: in a read buffer, or copied from a frame in memory.
-pub(crate) enum RecordBytes {
-    Read(Buf, usize),
-    Copied(Vec<u8>),
-}
-
-impl std::ops::Deref for RecordBytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            RecordBytes::Read(buf, from) => &buf[*from..],
-            RecordBytes::Copied(bytes) => bytes,
-        }
-    }
-}
-
-impl Found {
-    pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
-        self.expiry_ms != 0 && self.expiry_ms <= now_ms
-    }
-}
-
-/// What a look for a key gave.
-pub(crate) enum Lookup {
-    Found(Found),
-    Absent,
-    /// A candidate moved or went while it was read: look again.
-    Moved,
-}
-
-/// How much of a record to read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
-    Head,
-    Whole,
-}
-
 impl Device for Partition {
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
         Box::pin(async move {
@@ -168,6 +119,14 @@ impl Device for Partition {
         !is_held && has_none()
     }
 
+    fn keeps(&self) -> bool {
+        self.layout.keeps
+    }
+
+    fn gathers(&self) -> bool {
+        true
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.layout.record_value_bytes_max()
     }
@@ -186,6 +145,12 @@ impl Partition {
             return Err(Error::KeyTooLong);
         }
         match request.op {
+            op @ Op::Store { value: Value::Kept(_), .. } => {
+                match self.batch(vec![op], request.lifetime, durability).await? {
+                    Output::Batch(mut outputs) => Ok(outputs.remove(0)),
+                    _ => unreachable!("a batch gives what its operations give"),
+                }
+            }
             op @ Op::Store { .. } => {
                 self.store(op, (request.lifetime, request.deadline_ns), durability).await
             }
@@ -282,116 +247,6 @@ impl Partition {
         let state = self.state.borrow();
         state.generation(place.container) == place.generation
             && state.index.contains(place.slot, place.fingerprint, entry.location)
-    }
-
-    /// Looks for a key's record: reads the candidates until one has the key.
-    pub(crate) async fn find(&self, place: &Place, key: &[u8], extent: Extent) -> Result<Lookup> {
-        if self.transactions.is_stale(place.lock_id())
-            && let Some(failure) = self.log.failure()
-        {
-            return Err(failure);
-        }
-        let candidates: Vec<Entry> = self.state.borrow().index.find(place.slot, place.fingerprint).collect();
-        let mut unreadable = None;
-        for entry in candidates {
-            // While one was read, the next may have gone, and its expiry override with it.
-            if !self.is_current(place, &entry) {
-                return Ok(Lookup::Moved);
-            }
-            match self.read_record(entry, extent).await {
-                Ok(found) if self.is_same_key(&found, place, key) => return Ok(Lookup::Found(found)),
-                Ok(_) => {}
-                Err(error) => unreadable = Some(error),
-            }
-            if !self.is_current(place, &entry) {
-                return Ok(Lookup::Moved);
-            }
-        }
-        unreadable.map_or(Ok(Lookup::Absent), Err)
-    }
-
-    fn is_same_key(&self, found: &Found, place: &Place, key: &[u8]) -> bool {
-        if is_planted(Bug::FingerprintIsKey) {
-            return true;
-        }
-        found.header.container == place.generation
-            && found.header.kind != RecordKind::Part
-            && record::key(&found.bytes, &found.header) == key
-    }
-
-    /// Reads and proves the record of an entry, from memory if it is not on flash yet.
-    pub(crate) async fn read_record(&self, entry: Entry, extent: Extent) -> Result<Found> {
-        let record_bytes = u64::from(entry.length) * UNIT_BYTES;
-        let (guard, sequence, expiry_override) = {
-            let state = self.state.borrow();
-            let sequence = state.segments.get(state.segments.of(entry.location)).sequence;
-            let expiry = state.expiry_overrides.get(&entry.location).copied();
-            (state.segments.guard(entry.location), sequence, expiry)
-        };
-        let bytes = match self.log.read_pending(entry.location, record_bytes) {
-            Some(bytes) => RecordBytes::Copied(bytes),
-            None if extent == Extent::Head => {
-                self.read_flash(entry.location, 0..record_bytes.min(HEAD_READ_BYTES)).await?
-            }
-            None => self.read_flash(entry.location, 0..record_bytes).await?,
-        };
-        let header = record::verify_head(&bytes, sequence, entry.location);
-        // A long key: its head, or the manifest after it, is longer than what was read at first.
-        let is_cut = match &header {
-            Ok(header) => header.kind == RecordKind::Manifest && (bytes.len() as u64) < record_bytes,
-            Err(error) => *error == crate::format::DecodeError::Short("record"),
-        };
-        if is_cut && extent == Extent::Head {
-            // The segment was guarded all the while: else it might have been given back by now, and
-            // be opened for something else under this read.
-            let bytes = self.read_flash(entry.location, 0..record_bytes).await?;
-            let header = record::verify_head(&bytes, sequence, entry.location);
-            drop(guard);
-            return self.found(entry, header, expiry_override, bytes);
-        }
-        drop(guard);
-        self.found(entry, header, expiry_override, bytes)
-    }
-
-    fn found(
-        &self,
-        entry: Entry,
-        header: std::result::Result<RecordHeader, crate::format::DecodeError>,
-        expiry_override: Option<ExpiryOverride>,
-        bytes: RecordBytes,
-    ) -> Result<Found> {
-        let mut header = header.map_err(|error| self.unreadable(entry.location, &error.to_string()))?;
-        if header.record_bytes() != u64::from(entry.length) * UNIT_BYTES {
-            return Err(self.unreadable(entry.location, "record of another length"));
-        }
-        if let Some(kept) = expiry_override {
-            (header.expiry_ms, header.version) = (kept.expiry_ms, kept.version);
-        }
-        Ok(Found { entry, header, expiry_ms: header.expiry_ms, bytes })
-    }
-
-    /// Reads bytes of a record whose segment is guarded.
-    pub(crate) async fn read_flash(&self, location: u64, range: Range<u64>) -> Result<RecordBytes> {
-        let block = self.layout.block_bytes;
-        let record = self.layout.device_offset(location);
-        let (start, end) = (record + range.start, record + range.end);
-        let first = start / block * block;
-        let length = round_up(end, block) - first;
-        self.counts.record_reads.set(self.counts.record_reads.get() + 1);
-        let read = self.block.read(Origin::FOREGROUND, first, length as usize).await;
-        let mut buf = read.map_err(|error| self.unreadable(location, &error.to_string()))?;
-        buf.truncate((end - first) as usize);
-        Ok(RecordBytes::Read(buf, (start - first) as usize))
-    }
-
-    /// The value of a whole record, proved.
-    pub(crate) fn value<'a>(&self, found: &'a Found) -> Result<&'a [u8]> {
-        if is_planted(Bug::UnverifiedValue) {
-            let start = found.header.head_bytes();
-            return Ok(&found.bytes[start..start + found.header.value_bytes as usize]);
-        }
-        let value = record::verify_value(&found.bytes, &found.header);
-        value.map_err(|error| self.unreadable(found.entry.location, &error.to_string()))
     }
 
     /// Applies a transition whose record or note was just pushed.
@@ -492,6 +347,3 @@ impl Partition {
         self.check_key_segments()
     }
 }
-
-/// Bytes of a record read to see its key: header, a usual key, checksums.
-const HEAD_READ_BYTES: u64 = 512;

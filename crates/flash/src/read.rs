@@ -6,11 +6,13 @@
 //! Invariant: nothing is revealed that a crash could take back: a reader waits for the write of
 //! its key that is not durable yet, and an expired key is deleted durably before its absence is told.
 
-use crate::format::record::{CHECKSUM_SPAN_BYTES, Manifest, verify_spans};
-use crate::format::{RecordKind, UNIT_BYTES};
+use crate::fetch::{Extent, Found, Lookup};
+use crate::format::record::{CHECKSUM_SPAN_BYTES, Keeper, Manifest, verify_spans};
+use crate::format::{DecodeError, RecordKind, UNIT_BYTES};
 use crate::index::Entry;
+use crate::kept::Retained;
 use crate::looks::Look;
-use crate::partition::{Extent, Found, Lookup, Partition, Place};
+use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
 use plimsoll_kv::{ContainerId, Error, Item, Output, Result, Slot, Stats, UploadId};
 use std::rc::Rc;
@@ -135,6 +137,9 @@ impl Partition {
                     upload.parts.values().map(|(_, length)| u64::from(*length) * UNIT_BYTES).sum::<u64>();
             }
         }
+        if found.header.kind == RecordKind::Keeper {
+            item.length = self.keeper(found)?.length();
+        }
         Ok(item)
     }
 
@@ -146,11 +151,50 @@ impl Partition {
         pin: bool,
     ) -> Result<Output> {
         loop {
-            let (found, _look) = self.look_up(container, key, Extent::Whole).await?;
+            let (found, _look) = self.look_up(container, key, Extent::of_range(key, range)).await?;
+            if found.header.kind == RecordKind::Keeper {
+                match self.kept_output(&found, range).await? {
+                    Some(output) => return Ok(output),
+                    None => continue,
+                }
+            }
             if let Some(output) = self.found_output(&found, range, pin)? {
                 return Ok(output);
             }
         }
+    }
+
+    /// What a keeper record holds.
+    fn keeper<'a>(&self, found: &'a Found) -> Result<Keeper<'a>> {
+        let unreadable = |error: DecodeError| self.unreadable(found.entry.location, &error.to_string());
+        Keeper::decode(self.value(found)?).map_err(unreadable)
+    }
+
+    /// What a read of a keeper record gives, and of what is kept below it, as far as that is asked for;
+    /// nothing if either moved or went meanwhile: look again.
+    async fn kept_output(&self, found: &Found, range: Option<(u64, u64)>) -> Result<Option<Output>> {
+        let keeper = self.keeper(found)?;
+        let (first, count) = range.unwrap_or((0, u64::MAX));
+        let (first, end) = (first.min(keeper.length()), first.saturating_add(count).min(keeper.length()));
+        let mut bytes = keeper.head.to_vec();
+        if end > bytes.len() as u64 {
+            let below = || self.state.borrow().kept.below(found.entry.location).copied();
+            let Some(kept) = below() else { return Ok(None) };
+            let Retained { fingerprint, location, length, .. } = kept;
+            let read = self.read_record(Entry { fingerprint, location, length }, Extent::Whole).await;
+            if below() != Some(kept) {
+                return Ok(None);
+            }
+            let read = read?;
+            let value = self.value(&read)?;
+            if value.len() != keeper.kept_bytes as usize {
+                return Err(self.unreadable(location, "another value than the one that is kept"));
+            }
+            bytes.extend_from_slice(value);
+        }
+        bytes.truncate(end as usize);
+        bytes.drain(..(first as usize).min(bytes.len()));
+        Ok(Some(Output::Found(self.item(found, bytes)?)))
     }
 
     /// What a read of a record gives; nothing if its parts went while it was read: look again.
@@ -169,6 +213,11 @@ impl Partition {
                 }
             }
             return Ok(Some(Output::Found(self.item(found, Vec::new())?)));
+        }
+        if found.header.kind == RecordKind::Keeper {
+            return Err(Error::Invalid(
+                "a value that is kept under another key is not read in a transaction",
+            ));
         }
         let length = u64::from(found.header.value_bytes);
         let bytes = match range {

@@ -4,14 +4,15 @@
 //! what was kept before; whatever goes, current or kept,
 //! takes the upload with it that it held.
 
+use crate::fetch::{Extent, Found};
 use crate::format::note::note_bytes_max;
 use crate::format::record::{MANIFEST_BYTES, record_bytes};
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
 use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::held::Replaced;
 use crate::index::Entry;
-use crate::partition::{Extent, Found, Partition, Place};
-use crate::state::Retained;
+use crate::kept::Retained;
+use crate::partition::{Partition, Place};
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Durability, Error, Output, Result};
 use std::rc::Rc;
@@ -68,8 +69,9 @@ impl Partition {
             let Some(current) = known.or(found.as_ref().map(Replaced::from)) else {
                 return self.refuse(hold, key, None, Error::NotFound).await;
             };
-            let kept = self.state.borrow().retained.get(&current.entry.location).copied();
-            let Some(kept) = kept else {
+            let kept = self.state.borrow().kept.below(current.entry.location).copied();
+            let is_version = found.as_ref().is_none_or(|found| found.header.kind != RecordKind::Keeper);
+            let Some(kept) = kept.filter(|_| is_version) else {
                 let error = Error::Invalid("no version is retained");
                 return self.refuse(hold, key, found.as_ref(), error).await;
             };
@@ -126,7 +128,7 @@ impl Partition {
     /// The upload of the version kept below an entry, if there is one; nothing if it moved meanwhile. A
     /// record of another length than a manifest of such a key has none: then it is not read.
     async fn kept_upload(&self, entry: &Entry, key_bytes: usize) -> Result<Option<Option<u64>>> {
-        let kept = || self.state.borrow().retained.get(&entry.location).copied();
+        let kept = || self.state.borrow().kept.below(entry.location).copied();
         let is_long_as_manifest =
             |kept: &Retained| u64::from(kept.length) * UNIT_BYTES == record_bytes(key_bytes, MANIFEST_BYTES);
         let Some(before) = kept().filter(is_long_as_manifest) else { return Ok(Some(None)) };
@@ -146,7 +148,7 @@ impl Partition {
     /// The release of the version retained below the record at `location`, if there is one.
     pub(crate) fn release_note(&self, place: &Place, location: u64) -> Option<Transition> {
         let state = self.state.borrow();
-        let kept = state.retained.get(&location)?;
+        let kept = state.kept.below(location)?;
         Some(Transition {
             slot: place.slot.0,
             container: place.generation,

@@ -6,9 +6,10 @@
 //! whose head is damaged is left out, and the page says so: its key is not known, and the pages behind it
 //! are.
 
+use crate::fetch::Extent;
 use crate::format::{RecordHeader, RecordKind, record};
 use crate::index::{Entry, FINGERPRINT_BITS};
-use crate::partition::{Extent, Partition, Place};
+use crate::partition::{Partition, Place};
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Error, Output, Result, ScanPage, Slot};
 use std::cell::Cell;

@@ -1,12 +1,13 @@
 //! The snapshot: what a partition knows besides its tables, as bytes of a checkpoint.
 //!
-//! Role: encodes and decodes segment table, containers, uploads, retained versions, expiry
+//! Role: encodes and decodes segment table, containers, uploads, kept records, expiry
 //! overrides and prepared transactions at the instant at which a checkpoint begins. Invariant: decoding
 //! takes nothing on trust: every count is bounded by the bytes that are there.
 
 use crate::format::SegmentKind;
+use crate::kept::Retained;
 use crate::segments::SegmentState;
-use crate::state::{Counters, ExpiryOverride, Prepared, Retained, State};
+use crate::state::{Counters, ExpiryOverride, Prepared, State};
 use crate::uploads::{Upload, UploadState, Uploads};
 use plimsoll_kv::{TransactionId, Version};
 
@@ -79,14 +80,15 @@ pub(crate) fn encode(state: &State, out: &mut Vec<u8>) {
         put_u64(out, *left);
     }
     encode_uploads(&state.uploads, out);
-    put_count(out, state.retained.len());
-    for (location, kept) in &state.retained {
+    put_count(out, state.kept.len());
+    for (location, kept) in state.kept.iter() {
         put_u64(out, *location);
         put_u64(out, kept.location);
         put_u64(out, kept.fingerprint);
         put_u32(out, kept.length);
         put_u32(out, kept.generation);
-        put_u32(out, u32::from(kept.slot) | u32::from(kept.expiring) << 16);
+        let is_current = state.kept.is_current(kept.location);
+        put_u32(out, u32::from(kept.slot) | u32::from(kept.expiring) << 16 | u32::from(is_current) << 17);
     }
     put_count(out, state.expiry_overrides.len());
     for (location, kept) in &state.expiry_overrides {
@@ -151,18 +153,21 @@ fn decode_into(reader: &mut Reader<'_>, state: &mut State) -> Option<()> {
     state.counters = reader.list(counters)?.into_iter().collect();
     state.dead = reader.list(|r| Some((r.u32()?, r.u64()?)))?.into_iter().collect();
     state.uploads = Uploads::new(reader.list(decode_upload)?)?;
-    state.retained = reader.list(decode_retained)?.into_iter().collect();
+    for (above, kept, is_current) in reader.list(decode_kept)? {
+        let is_right = kept.location != 0 && kept.location != above && state.kept.below(above).is_none();
+        is_right.then(|| state.kept.keep(above, kept, is_current))?;
+    }
     state.expiry_overrides = reader.list(decode_override)?.into_iter().collect();
     state.transactions = reader.list(decode_prepared)?.into_iter().collect();
     (reader.0.is_empty() && all_are_held(state)).then_some(())
 }
 
-/// Whether parts and retained versions stand where there is a segment: whoever reads or gives one up looks
+/// Whether parts and kept records stand where there is a segment: whoever reads or gives one up looks
 /// for it there.
 fn all_are_held(state: &State) -> bool {
     let parts = state.uploads.values().flat_map(|upload| upload.parts.values().copied());
-    let retained = state.retained.values().map(|kept| (kept.location, kept.length));
-    let mut records = parts.chain(retained);
+    let kept = state.kept.iter().map(|(_, kept)| (kept.location, kept.length));
+    let mut records = parts.chain(kept);
     records.all(|(location, length)| length > 0 && state.segments.holds(location, length))
 }
 
@@ -213,10 +218,10 @@ fn decode_prepared(reader: &mut Reader<'_>) -> Option<(TransactionId, Prepared)>
     Some((id, Prepared { intent: reader.u64()?, applied: partition >> 16 != 0 }))
 }
 
-fn decode_retained(reader: &mut Reader<'_>) -> Option<(u64, Retained)> {
+fn decode_kept(reader: &mut Reader<'_>) -> Option<(u64, Retained, bool)> {
     let current = reader.u64()?;
     let (location, fingerprint) = (reader.u64()?, reader.u64()?);
     let (length, generation, slot) = (reader.u32()?, reader.u32()?, reader.u32()?);
-    let (slot, expiring) = (slot as u16, slot >> 16 != 0);
-    Some((current, Retained { location, length, expiring, slot, fingerprint, generation }))
+    let (slot, expiring, is_current) = (slot as u16, slot & 1 << 16 != 0, slot & 1 << 17 != 0);
+    Some((current, Retained { location, length, expiring, slot, fingerprint, generation }, is_current))
 }

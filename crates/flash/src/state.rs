@@ -1,4 +1,4 @@
-//! The state of a partition: index, segments, containers, uploads, retained versions, expiry
+//! The state of a partition: index, segments, containers, uploads, kept records, expiry
 //! overrides, prepared transactions; and how transitions change it.
 //!
 //! Role: [`State::apply`] executes a transition, for a request and for replay alike, so that what
@@ -14,6 +14,7 @@
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, FLAG_WHOLE};
 use crate::format::{SegmentKind, Transition, TransitionKind};
 use crate::index::{Entry, Index};
+use crate::kept::{Kept, Retained};
 use crate::known::Known;
 use crate::planted::{Bug, is_planted};
 use crate::segments::SegmentTable;
@@ -40,23 +41,6 @@ pub struct ExpiryOverride {
     pub expiry_ms: u64,
     /// The version of the change.
     pub version: Version,
-}
-
-/// A version that waits below the current one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retained {
-    /// Where its record is.
-    pub location: u64,
-    /// How long it is.
-    pub length: u32,
-    /// True if it had an expiry time.
-    pub expiring: bool,
-    /// The slot and the fingerprint of its key.
-    pub slot: u16,
-    /// The fingerprint of its key.
-    pub fingerprint: u64,
-    /// The container's generation.
-    pub generation: u32,
 }
 
 /// A transaction that has prepared and is not forgotten.
@@ -88,8 +72,8 @@ pub struct State {
     pub uploads: Uploads,
     /// The next upload's number.
     pub next_upload: u64,
-    /// Versions that wait below the current one, by the current one's location.
-    pub retained: BTreeMap<u64, Retained>,
+    /// Records that are kept below others.
+    pub kept: Kept,
     /// Expiry times that differ from what the record says, by location.
     pub expiry_overrides: BTreeMap<u64, ExpiryOverride>,
     /// Transactions that have prepared and are not forgotten.
@@ -112,7 +96,7 @@ impl State {
             dead: BTreeMap::new(),
             uploads: Uploads::default(),
             next_upload: 1,
-            retained: BTreeMap::new(),
+            kept: Kept::default(),
             expiry_overrides: BTreeMap::new(),
             transactions: BTreeMap::new(),
             slot_frames: None,
@@ -157,8 +141,7 @@ impl State {
     pub(crate) fn begin_anew(&mut self) {
         let indexed = self.index.all_if_long(self.segments.long_units());
         let records = indexed.map(|entry| (entry.location, entry.length)).chain(self.uploads.records());
-        let kept = self.retained.values().map(|kept| (kept.location, kept.length));
-        self.segments.begin_anew(records.chain(kept));
+        self.segments.begin_anew(records.chain(self.kept.records()));
     }
 
     /// Executes a transition that stands in `frame`.
@@ -176,6 +159,7 @@ impl State {
             TransitionKind::UploadDoom => self.uploads.set_state(t.argument, UploadState::Doomed),
             TransitionKind::UploadEnd => self.upload_end(t, frame),
             TransitionKind::Release => self.release(t, frame),
+            TransitionKind::Keep => self.keep(t),
             TransitionKind::Revert => self.revert(t, frame),
             TransitionKind::OpenSegment => self.open_segment(t, frame),
             TransitionKind::Sweep => self.sweep(t, frame),
@@ -224,7 +208,21 @@ impl State {
     /// next is.
     fn assert_fresh(&self, location: u64) {
         assert!(!self.expiry_overrides.contains_key(&location), "a stale time of expiry at {location}");
-        assert!(!self.retained.contains_key(&location), "a version is kept below nothing at {location}");
+        assert!(self.kept.below(location).is_none(), "a record is kept below nothing at {location}");
+        assert!(!self.kept.is_kept(location), "a record that is gone is kept at {location}");
+    }
+
+    /// The key of a record points elsewhere: it goes, unless something keeps it.
+    fn leave(&mut self, location: u64, length: u32, frame: u64) {
+        if self.kept.leave(location) {
+            self.give_up(location, length, frame);
+        }
+    }
+
+    /// A record goes.
+    fn give_up(&mut self, location: u64, length: u32, frame: u64) {
+        self.expiry_overrides.remove(&location);
+        self.segments.remove_live(location, length, frame);
     }
 
     fn store(&mut self, t: &Transition, frame: u64) {
@@ -240,25 +238,20 @@ impl State {
             c.units = c.units + u64::from(t.length) - u64::from(t.previous_length);
         });
         if retain {
-            let kept = Retained {
-                location: t.previous,
-                length: t.previous_length,
-                expiring: was_expiring,
-                slot: t.slot,
-                fingerprint: t.fingerprint,
-                generation: t.container,
-            };
-            self.retained.insert(t.location, kept);
+            self.kept.keep(t.location, kept(t), false);
         } else if t.previous != 0 {
-            self.expiry_overrides.remove(&t.previous);
-            self.segments.remove_live(t.previous, t.previous_length, frame);
+            self.leave(t.previous, t.previous_length, frame);
         }
+    }
+
+    /// What another key points to is kept below a record that was just stored.
+    fn keep(&mut self, t: &Transition) {
+        self.kept.keep(t.location, kept(t), true);
     }
 
     fn delete(&mut self, t: &Transition, frame: u64) {
         self.advance(t, None, frame);
-        self.segments.remove_live(t.previous, t.previous_length, frame);
-        self.expiry_overrides.remove(&t.previous);
+        self.leave(t.previous, t.previous_length, frame);
         self.count(t.container, |c| {
             c.keys -= 1;
             c.expiring -= u64::from(t.flags & FLAG_PREVIOUS_EXPIRING != 0);
@@ -276,12 +269,8 @@ impl State {
         {
             self.expiry_overrides.insert(t.location, kept);
         }
-        if let Some(kept) = self.retained.values_mut().find(|kept| kept.location == t.previous) {
-            kept.location = t.location;
+        if !self.kept.relocate(t.previous, t.location) {
             return;
-        }
-        if let Some(kept) = self.retained.remove(&t.previous) {
-            self.retained.insert(t.location, kept);
         }
         let entry = Entry { fingerprint: t.fingerprint, location: t.location, length: t.length };
         self.advance(t, Some(entry), frame);
@@ -311,7 +300,7 @@ impl State {
             for (location, length) in self.uploads.records() {
                 self.segments.add_live(location, length);
             }
-            self.retained.clear();
+            self.kept.clear();
             self.expiry_overrides.clear();
             self.dead.clear();
         } else if gone.keys > 0 {
@@ -332,12 +321,8 @@ impl State {
 
     fn sweep(&mut self, t: &Transition, frame: u64) {
         self.advance(t, None, frame);
-        self.segments.remove_live(t.previous, t.previous_length, frame);
-        self.expiry_overrides.remove(&t.previous);
-        if let Some(kept) = self.retained.remove(&t.previous) {
-            self.expiry_overrides.remove(&kept.location);
-            self.segments.remove_live(kept.location, kept.length, frame);
-        }
+        self.leave(t.previous, t.previous_length, frame);
+        self.release_below(t.previous, frame);
         let left = self.dead.get_mut(&t.container).expect("a swept generation is dead");
         *left -= 1;
         if *left == 0 {
@@ -393,17 +378,21 @@ impl State {
     }
 
     fn release(&mut self, t: &Transition, frame: u64) {
-        let Some(kept) = self.retained.remove(&t.location) else { return };
-        self.expiry_overrides.remove(&kept.location);
-        self.segments.remove_live(kept.location, kept.length, frame);
+        self.release_below(t.location, frame);
+    }
+
+    /// What is kept below a record is not any more.
+    fn release_below(&mut self, above: u64, frame: u64) {
+        if let Some((kept, true)) = self.kept.release(above) {
+            self.give_up(kept.location, kept.length, frame);
+        }
     }
 
     fn revert(&mut self, t: &Transition, frame: u64) {
-        self.retained.remove(&t.previous).expect("a version to revert to is retained");
+        self.kept.revert(t.previous).expect("a version to revert to is retained");
         let entry = Entry { fingerprint: t.fingerprint, location: t.location, length: t.length };
         self.advance(t, Some(entry), frame);
-        self.segments.remove_live(t.previous, t.previous_length, frame);
-        self.expiry_overrides.remove(&t.previous);
+        self.leave(t.previous, t.previous_length, frame);
         self.count(t.container, |c| {
             c.expiring = c.expiring + u64::from(t.flags & FLAG_EXPIRING != 0)
                 - u64::from(t.flags & FLAG_PREVIOUS_EXPIRING != 0);
@@ -419,17 +408,17 @@ impl State {
         }
     }
 
-    /// Times of expiry of records to which neither the index nor a retained version points, for checkers.
+    /// Times of expiry of records to which neither the index points nor anything keeps them, for checkers.
     #[must_use]
     pub fn stale_overrides(&self) -> usize {
         let indexed = self.index.slots().flat_map(|slot| self.index.from(Slot(slot as u16), 0));
         let indexed = indexed.map(|entry| entry.location);
         let live: std::collections::BTreeSet<u64> =
-            indexed.chain(self.retained.values().map(|kept| kept.location)).collect();
+            indexed.chain(self.kept.records().map(|(location, _)| location)).collect();
         self.expiry_overrides.keys().filter(|location| !live.contains(location)).count()
     }
 
-    /// Whether live units are what index, uploads and retained versions have, and slack what follows; for
+    /// Whether live units are what index, uploads and what is kept have, and slack what follows; for
     /// checkers.
     ///
     /// # Errors
@@ -441,8 +430,8 @@ impl State {
             .map(|entry| u64::from(entry.length))
             .sum();
         let parts: u64 = self.uploads.records().map(|(_, length)| u64::from(length)).sum();
-        let retained: u64 = self.retained.values().map(|kept| u64::from(kept.length)).sum();
-        let (counted, kept) = (indexed + parts + retained, self.segments.live_units());
+        let kept: u64 = self.kept.records().map(|(_, length)| u64::from(length)).sum();
+        let (counted, kept) = (indexed + parts + kept, self.segments.live_units());
         if counted != kept {
             return Err(format!("live units: {kept} kept, {counted} counted"));
         }
@@ -454,6 +443,18 @@ impl State {
             return Err("segments that are free or empty are not those that are listed".to_owned());
         }
         Ok(())
+    }
+}
+
+/// The record that a transition says is kept.
+fn kept(t: &Transition) -> Retained {
+    Retained {
+        location: t.previous,
+        length: t.previous_length,
+        expiring: t.flags & FLAG_PREVIOUS_EXPIRING != 0,
+        slot: t.slot,
+        fingerprint: t.fingerprint,
+        generation: t.container,
     }
 }
 

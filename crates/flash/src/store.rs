@@ -4,6 +4,7 @@
 //!
 //! Invariant: a store that fails has changed nothing, unless its error says that the device failed.
 
+use crate::fetch::{Extent, Found};
 use crate::format::note::note_bytes_max;
 use crate::format::record::{Manifest, record_bytes};
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN};
@@ -12,7 +13,7 @@ use crate::held::{Hold, Replaced, judge};
 use crate::known::KnownRecord;
 use crate::log::Log;
 use crate::metrics::add;
-use crate::partition::{Extent, Found, Partition, Place};
+use crate::partition::{Partition, Place};
 use crate::uploads::UploadState;
 use plimsoll_kv::{
     Condition, Durability, Edit, Error, Expiry, Item, Lifetime, Op, Output, Payload, Result, Value, Version,
@@ -36,6 +37,8 @@ pub(crate) struct Judged<'a> {
     pub(crate) replaced: Option<Replaced>,
     /// The upload that becomes the value.
     pub(crate) commits: Option<u64>,
+    /// The record that is kept below this one, of which everything is said but where this one is.
+    pub(crate) keeps: Option<Transition>,
     /// The uploads that go with the replaced record.
     pub(crate) dooms: Vec<u64>,
 }
@@ -123,6 +126,7 @@ impl Partition {
                 retain,
                 replaced: looked.replaced,
                 commits: given.commits,
+                keeps: None,
                 dooms: looked.dooms,
             };
             match self.append_store(&judged, !is_books, durability) {
@@ -170,6 +174,7 @@ impl Partition {
         Ok(match value {
             Value::Bytes(bytes) => Given { bytes, ..plain },
             Value::Edit(edit) => Given { edit: Some(edit), ..plain },
+            Value::Kept(_) => unreachable!("stored as a batch"),
             Value::Upload(upload) => Given {
                 kind: RecordKind::Manifest,
                 bytes: self.manifest_of_upload(upload.0)?.as_slice().into(),
@@ -195,7 +200,7 @@ impl Partition {
     fn edit(&self, given: &mut Given, existing: Option<&Found>) -> Result<()> {
         let Some(edit) = &given.edit else { return Ok(()) };
         let old = match existing {
-            Some(found) if found.header.kind == RecordKind::Manifest => return Err(Error::ValueTooLong),
+            Some(found) if found.header.kind != RecordKind::Value => return Err(Error::ValueTooLong),
             Some(found) => Some(self.value(found)?),
             None => None,
         };
@@ -209,7 +214,7 @@ impl Partition {
 
     fn previous_item(&self, existing: Option<&Found>) -> Result<Option<Item>> {
         let Some(found) = existing else { return Ok(None) };
-        if found.header.kind == RecordKind::Manifest {
+        if found.header.kind != RecordKind::Value {
             return Err(Error::Invalid(
                 "the previous value stands in parts and cannot be given back at once",
             ));
@@ -261,6 +266,9 @@ impl Partition {
         let transition =
             self.log.push_record(&header, store.key, store.place.fingerprint, store.value, urgency);
         self.commit(&transition, urgency);
+        if let Some(keep) = store.keeps {
+            self.commit_note(&[Transition { location: transition.location, ..keep }], urgency);
+        }
         if store.expiry_ms != 0 {
             let parts_units = store.commits.map_or(0, |upload| self.parts_units(upload));
             let units = u64::from(transition.length) + parts_units;

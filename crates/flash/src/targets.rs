@@ -6,12 +6,13 @@
 //! Invariants: between the last look at a target and the place in the log of what replaces it nothing is
 //! awaited; writes that only take away go on when the device is full.
 
+use crate::fetch::{Extent, Found, Lookup};
 use crate::format::RecordKind;
 use crate::format::note::note_bytes_max;
-use crate::format::record::{self, MANIFEST_BYTES};
+use crate::format::record::{self, KEEPER_BYTES, MANIFEST_BYTES};
 use crate::held::Replaced;
 use crate::metrics::add;
-use crate::partition::{Extent, Found, Lookup, Partition, Place};
+use crate::partition::{Partition, Place};
 use crate::store::STORE_TRANSITIONS;
 use plimsoll_kv::{Condition, Expiry, Op, Result, Value};
 use std::rc::Rc;
@@ -53,6 +54,9 @@ pub(crate) fn log_bytes(writes: &[Op]) -> usize {
 pub(crate) fn record_bytes(writes: &[Op]) -> u64 {
     let each = writes.iter().map(|write| match write {
         Op::Store { key, value: Value::Bytes(value), .. } => record::record_bytes(key.len(), value.len()),
+        Op::Store { key, value: Value::Kept(kept), .. } => {
+            record::record_bytes(key.len(), kept.head.len() + KEEPER_BYTES)
+        }
         Op::Store { key, .. } => record::record_bytes(key.len(), MANIFEST_BYTES),
         Op::Delete { key, .. } => record::record_bytes(key.len(), 0),
         _ => 0,

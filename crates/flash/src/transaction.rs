@@ -19,11 +19,12 @@ mod recover;
 mod room;
 mod write;
 
+use crate::fetch::{Extent, Lookup};
 use crate::format::intent::is_write;
 use crate::format::note::note_bytes_max;
 use crate::format::record::{part_key, record_bytes};
 use crate::format::{Intent, Transition, TransitionKind, UNIT_BYTES};
-use crate::partition::{Extent, Lookup, Partition};
+use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
 use crate::targets;
 use plimsoll_kv::key_locks::{EverythingGuard, KeyGuard, KeyId};

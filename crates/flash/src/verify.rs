@@ -132,7 +132,7 @@ fn named(bytes: &[u8], header: &record::RecordHeader) -> String {
     }
 }
 
-/// True if index, uploads or retained versions point to this record.
+/// True if index or uploads point to this record, or something keeps it.
 fn is_live(
     state: &State,
     layout: &Layout,
@@ -146,5 +146,5 @@ fn is_live(
     }
     let fingerprint = layout.fingerprint(header.container, key);
     state.index.contains(plimsoll_kv::Slot(header.slot), fingerprint, location)
-        || state.retained.values().any(|kept| kept.location == location)
+        || state.kept.is_kept(location)
 }

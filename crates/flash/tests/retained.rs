@@ -1,15 +1,22 @@
-//! Retained versions beside a model: stores that keep what they replace, batches, changes of expiry, what is
-//! put back and given up, with restarts in between; counters and values are exact after every step.
+//! Kept records beside a model: stores that keep what they replace, values that other keys are given,
+//! batches, changes of expiry, what is put back and given up, with restarts in between; counters and values
+//! are exact after every step.
 
 use crate::opening::{DATABASE, DISK_BYTES, delete, live, open_with, run, store, world};
 use plimsoll_flash::{Options, Partition};
-use plimsoll_kv::{Condition, Device, Durability, Error, Expiry, Op, Output, Request, Value};
+use plimsoll_kv::{
+    Condition, ContainerId, Device, Durability, Error, Expiry, Kept, Op, Output, Request, Value,
+};
 use plimsoll_reactor::Reactor;
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 
 const KEYS: u8 = 4;
+/// Keys that are given what others hold, and where they are.
+const KEEPERS: u8 = 3;
+const KEEPING: ContainerId = ContainerId(5);
+const HEAD: &[u8] = b"head of it";
 const MINUTE_MS: u64 = 60_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +26,14 @@ enum Due {
     InThePast,
 }
 
+/// What becomes of a key that another one is given the value of, in the same batch.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    Nothing,
+    Store { bytes: u16, retain: bool },
+    Delete,
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Store { key: u8, bytes: u16, due: Due, retain: bool, batch: bool },
@@ -26,6 +41,10 @@ enum Step {
     Delete { key: u8, batch: bool },
     Release { key: u8 },
     Revert { key: u8 },
+    Keep { key: u8, keeper: u8, then: Then },
+    Overwrite { keeper: u8 },
+    Drop { keeper: u8 },
+    ClearKeepers,
     Clear,
     Pass,
     Churn,
@@ -35,6 +54,13 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let due = || prop_oneof![3 => Just(Due::Never), 2 => Just(Due::InAMinute), 1 => Just(Due::InThePast)];
     let key = || 0..KEYS;
+    let then = || {
+        prop_oneof![
+            2 => Just(Then::Nothing),
+            3 => (0_u16..6000, any::<bool>()).prop_map(|(bytes, retain)| Then::Store { bytes, retain }),
+            2 => Just(Then::Delete),
+        ]
+    };
     let step = prop_oneof![
         10 => (key(), 0_u16..6000, due(), any::<bool>(), any::<bool>())
             .prop_map(|(key, bytes, due, retain, batch)| Step::Store { key, bytes, due, retain, batch }),
@@ -42,6 +68,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (key(), any::<bool>()).prop_map(|(key, batch)| Step::Delete { key, batch }),
         3 => key().prop_map(|key| Step::Release { key }),
         3 => key().prop_map(|key| Step::Revert { key }),
+        10 => (key(), 0..KEEPERS, then()).prop_map(|(key, keeper, then)| Step::Keep { key, keeper, then }),
+        1 => (0..KEEPERS).prop_map(|keeper| Step::Overwrite { keeper }),
+        3 => (0..KEEPERS).prop_map(|keeper| Step::Drop { keeper }),
+        1 => Just(Step::ClearKeepers),
         1 => Just(Step::Clear),
         1 => Just(Step::Pass),
         1 => Just(Step::Churn),
@@ -62,10 +92,29 @@ type Held = Option<(Version, Option<Version>)>;
 
 struct Model {
     keys: Vec<Held>,
+    keepers: Vec<Option<Vec<u8>>>,
     stores: u8,
 }
 
 impl Model {
+    fn new() -> RefCell<Model> {
+        let (keys, keepers) = (vec![None; usize::from(KEYS)], vec![None; usize::from(KEEPERS)]);
+        RefCell::new(Model { keys, keepers, stores: 0 })
+    }
+
+    /// The bytes of the next store.
+    fn fresh(&mut self, bytes: u16) -> Vec<u8> {
+        self.stores = self.stores.wrapping_add(1);
+        vec![self.stores; usize::from(bytes)]
+    }
+
+    /// A key was stored that does not expire.
+    fn stored(&mut self, number: u8, bytes: Vec<u8>, retain: bool) {
+        let held = &mut self.keys[usize::from(number)];
+        let before = held.take().map(|(now, _)| now).filter(|_| retain);
+        *held = Some((Version { bytes, expiry_ms: None }, before));
+    }
+
     /// What has expired is gone, with what is kept below.
     fn forget_expired(&mut self, now_ms: u64) {
         for held in &mut self.keys {
@@ -78,6 +127,56 @@ impl Model {
 
 fn key(number: u8) -> Vec<u8> {
     format!("key:{number}").into_bytes()
+}
+
+fn keeper(number: u8) -> Vec<u8> {
+    format!("keeper:{number}").into_bytes()
+}
+
+/// A store of one of the keepers.
+fn store_keeper(number: u8, of: Value) -> Op {
+    let mut op = store(keeper(number), of, Expiry::Never);
+    if let Op::Store { container, .. } = &mut op {
+        *container = KEEPING;
+    }
+    op
+}
+
+/// A key is given what another one holds, of which something else becomes at the same instant.
+async fn keep(partition: &Rc<Partition>, model: &RefCell<Model>, (number, keeper): (u8, u8), then: Then) {
+    let told = model.borrow().keys[usize::from(number)].as_ref().map(|(now, _)| now.bytes.len() as u64);
+    let bytes = told.filter(|bytes| bytes % 2 == 0);
+    let kept = Kept { head: HEAD.to_vec(), bytes, container: DATABASE, key: key(number) };
+    let keeps = store_keeper(keeper, Value::Kept(kept));
+    let fresh =
+        if let Then::Store { bytes, .. } = then { model.borrow_mut().fresh(bytes) } else { Vec::new() };
+    let with = match then {
+        Then::Nothing => None,
+        Then::Store { retain, .. } => {
+            let mut op = store(key(number), Value::from(fresh.clone()), Expiry::Never);
+            if let Op::Store { retain: retains, .. } = &mut op {
+                *retains = retain;
+            }
+            Some(op)
+        }
+        Then::Delete => Some(delete(key(number))),
+    };
+    let done = match with {
+        None => run(partition, keeps).await,
+        // Whichever comes first in it, what it held before is meant.
+        Some(with) if keeper == 0 => run(partition, Op::Batch(vec![with, keeps])).await,
+        Some(with) => run(partition, Op::Batch(vec![keeps, with])).await,
+    };
+    let mut model = model.borrow_mut();
+    done.unwrap();
+    if let Some((now, _)) = model.keys[usize::from(number)].clone() {
+        model.keepers[usize::from(keeper)] = Some([HEAD, &now.bytes].concat());
+    }
+    match then {
+        Then::Nothing => {}
+        Then::Store { retain, .. } => model.stored(number, fresh, retain),
+        Then::Delete => model.keys[usize::from(number)] = None,
+    }
 }
 
 fn expiry(due: Due, now_ms: u64) -> (Expiry, Option<u64>) {
@@ -111,15 +210,13 @@ async fn take(reactor: &Reactor, partition: &Rc<Partition>, model: &RefCell<Mode
     match *step {
         Step::Store { key: number, bytes, due, retain, batch } => {
             let (expiry, expiry_ms) = expiry(due, now_ms);
-            let fill = model.borrow().stores.wrapping_add(1);
-            let bytes = vec![fill; usize::from(bytes)];
+            let bytes = model.borrow_mut().fresh(bytes);
             let mut op = store(key(number), Value::from(bytes.clone()), expiry);
             if let Op::Store { retain: retains, .. } = &mut op {
                 *retains = retain;
             }
             write(partition, op, batch).await.unwrap();
             let mut model = model.borrow_mut();
-            model.stores = fill;
             let held = &mut model.keys[usize::from(number)];
             let before = held.take().map(|(now, _)| now).filter(|_| retain);
             *held = Some((Version { bytes, expiry_ms }, before));
@@ -156,6 +253,21 @@ async fn take(reactor: &Reactor, partition: &Rc<Partition>, model: &RefCell<Mode
                 *held = Some((kept, None));
             }
         }
+        Step::Keep { key, keeper, then } => keep(partition, model, (key, keeper), then).await,
+        Step::Overwrite { keeper } => {
+            run(partition, store_keeper(keeper, Value::from(vec![7; 3]))).await.unwrap();
+            model.borrow_mut().keepers[usize::from(keeper)] = Some(vec![7; 3]);
+        }
+        Step::Drop { keeper: number } => {
+            let (key, condition) = (keeper(number), Condition::None);
+            let dropped = run(partition, Op::Delete { container: KEEPING, key, condition }).await;
+            let kept = model.borrow_mut().keepers[usize::from(number)].take();
+            assert_eq!(dropped.is_ok(), kept.is_some());
+        }
+        Step::ClearKeepers => {
+            run(partition, Op::Clear { container: KEEPING }).await.unwrap();
+            model.borrow_mut().keepers.fill(None);
+        }
         Step::Clear => {
             run(partition, Op::Clear { container: DATABASE }).await.unwrap();
             model.borrow_mut().keys.fill(None);
@@ -191,6 +303,8 @@ async fn compare(reactor: &Reactor, partition: &Rc<Partition>, model: &RefCell<M
         };
         assert_eq!(found.as_ref(), held.as_ref().map(|(now, _)| now), "key {number}");
     }
+    let keepers = model.borrow().keepers.clone();
+    compare_keepers(partition, &keepers).await;
     let Ok(Output::Stats(stats)) = run(partition, Op::Stats { container: DATABASE }).await else {
         panic!("no statistics")
     };
@@ -205,13 +319,36 @@ async fn compare(reactor: &Reactor, partition: &Rc<Partition>, model: &RefCell<M
     partition.check_accounts().expect("the accounts agree");
 }
 
+/// What was given to other keys is there, whole and in pieces.
+async fn compare_keepers(partition: &Rc<Partition>, keepers: &[Option<Vec<u8>>]) {
+    for (number, kept) in keepers.iter().enumerate() {
+        for range in [None, Some((0, 4)), Some((5, 1000)), Some((9_000, 1))] {
+            let op = Op::Retrieve { container: KEEPING, key: keeper(number as u8), range, pin: false };
+            let expected = kept.as_ref().map(|kept| {
+                let (first, count) = range.unwrap_or((0, u64::MAX));
+                let all = kept.iter().copied().skip(first as usize);
+                (all.take(count as usize).collect::<Vec<u8>>(), kept.len() as u64)
+            });
+            match run(partition, op).await {
+                Ok(Output::Found(item)) => assert_eq!(Some((item.bytes, item.length)), expected),
+                Err(Error::NotFound) => assert_eq!(None, expected, "keeper {number}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        let op = Op::Exist { container: KEEPING, key: keeper(number as u8) };
+        if let Ok(Output::Found(item)) = run(partition, op).await {
+            assert_eq!(Some(item.length), kept.as_ref().map(|kept| kept.len() as u64));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_kept_is_put_back_or_given_up(steps in steps()) {
+    fn what_is_kept_is_there_put_back_or_given_up(steps in steps()) {
         let world = world(DISK_BYTES);
-        let model = Rc::new(RefCell::new(Model { keys: vec![None; usize::from(KEYS)], stores: 0 }));
+        let model = Rc::new(Model::new());
         for life in steps.split(|step| matches!(step, Step::Restart)) {
             let (life, model) = (life.to_vec(), model.clone());
             live(&world, move |reactor| {
@@ -236,7 +373,7 @@ fn what_is_swept_takes_all_of_the_version_below_along() {
     live(&world(DISK_BYTES), |reactor| async move {
         let partition = open(&reactor).await;
         churn(&partition).await;
-        let model = RefCell::new(Model { keys: vec![None; usize::from(KEYS)], stores: 0 });
+        let model = Model::new();
         let stores = |retain| Step::Store { key: 0, bytes: 5000, due: Due::Never, retain, batch: false };
         for step in [stores(false), Step::Expire { key: 0, due: Due::InAMinute }, stores(true), Step::Clear] {
             take(&reactor, &partition, &model, &step).await;

@@ -41,6 +41,18 @@ pub trait Device {
         false
     }
 
+    /// True if a batch may store what another key holds ([`crate::Value::Kept`]): the device can keep a value
+    /// where it is under another name.
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    /// True if writes that come together cost it little more than one of them: whoever has several need not
+    /// make one request of them.
+    fn gathers(&self) -> bool {
+        false
+    }
+
     /// Bytes of the longest value that one store takes; longer ones are uploaded in parts.
     fn value_bytes_max(&self) -> usize;
 

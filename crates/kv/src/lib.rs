@@ -47,7 +47,7 @@ pub use eviction::Above;
 pub use form::Form;
 pub use payload::Payload;
 pub use request::{
-    Class, Condition, ContainerId, Durability, Expiry, Lifetime, Op, Request, Tenant, UploadId, Value,
+    Class, Condition, ContainerId, Durability, Expiry, Kept, Lifetime, Op, Request, Tenant, UploadId, Value,
 };
 pub use slot::{SLOTS, Slot};
 pub use transaction::TransactionId;

@@ -14,6 +14,9 @@ pub const VALUE_BYTES_MAX: u64 = 512 << 20;
 /// millisecond's work.
 pub const PART_BYTES_MAX: usize = 256 << 10;
 
+/// Bytes in front of a value that is kept under another key: read with the record that names it.
+pub const KEPT_HEAD_BYTES_MAX: usize = 64;
+
 /// Keys of one listing page.
 pub const LIST_KEYS_MAX: usize = 1024;
 

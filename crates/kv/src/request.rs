@@ -96,6 +96,24 @@ pub enum Value {
     /// What the key holds, changed. A value in parts, or one that would have to be, is refused with
     /// [`crate::Error::ValueTooLong`].
     Edit(Edit),
+    /// What another key holds, behind a few bytes; of devices that keep values where they are
+    /// ([`crate::Device::keeps`]) alone.
+    Kept(Kept),
+}
+
+/// The value of another key, which stays where it is, whatever becomes of that key: the same batch may
+/// replace or delete it; what it held before the batch is meant. Nothing is copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// What stands before it: at most [`crate::limits::KEPT_HEAD_BYTES_MAX`] bytes.
+    pub head: Vec<u8>,
+    /// Bytes of the value, if they are known: that may spare the device a look.
+    pub bytes: Option<u64>,
+    /// Where the other key is.
+    pub container: ContainerId,
+    /// Which it is. If it is absent nothing is stored; if it is there, it is in one piece and holds bytes
+    /// of its own.
+    pub key: Vec<u8>,
 }
 
 impl From<Payload> for Value {
@@ -355,9 +373,19 @@ impl Op {
     pub fn value_bytes(&self) -> u64 {
         match self {
             Op::Store { value: Value::Bytes(bytes), .. } => bytes.len() as u64,
+            Op::Store { value: Value::Kept(kept), .. } => kept.head.len() as u64,
             Op::UploadPart { bytes, .. } => bytes.len() as u64,
             Op::Batch(ops) => ops.iter().map(Op::value_bytes).sum(),
             _ => 0,
+        }
+    }
+
+    /// What another key holds that this stores, if it does.
+    #[must_use]
+    pub fn kept(&self) -> Option<&Kept> {
+        match self {
+            Op::Store { value: Value::Kept(kept), .. } => Some(kept),
+            _ => None,
         }
     }
 

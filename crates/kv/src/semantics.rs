@@ -8,9 +8,9 @@
 use crate::completion::Output;
 use crate::device::{Device, LocalFuture};
 use crate::error::Error;
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::{KEPT_HEAD_BYTES_MAX, KEY_BYTES_MAX};
 use crate::memory::MemoryOptions;
-use crate::request::{Condition, Expiry, Op, UploadId, Value};
+use crate::request::{Condition, Expiry, Kept, Op, UploadId, Value};
 use crate::testing::{DB, execute, get, run, store_op};
 use crate::version::Version;
 use plimsoll_reactor::Reactor;
@@ -286,6 +286,46 @@ pub fn a_scan_gives_every_key_that_stays(make: Make) {
     });
 }
 
+/// Values that other keys are given; devices that do not keep them refuse.
+pub fn a_value_is_kept_under_another_key(make: Make) {
+    run(move |reactor, _| async move {
+        let (m, _) = make(reactor.clone(), SMALL).await;
+        let keeps_told = |keeper: &[u8], head: &[u8], key: &[u8], bytes: Option<u64>| {
+            let mut op = store_op(keeper, b"");
+            if let Op::Store { value, .. } = &mut op {
+                *value = Value::Kept(Kept { head: head.to_vec(), bytes, container: DB, key: key.to_vec() });
+            }
+            op
+        };
+        let keeps = |keeper: &[u8], head: &[u8], key: &[u8]| keeps_told(keeper, head, key, None);
+        execute(&m, store_op(b"k", b"old")).await.unwrap();
+        if !m.keeps() {
+            assert!(matches!(execute(&m, keeps(b"g", b"", b"k")).await, Err(Error::Unsupported(_))));
+            return;
+        }
+        assert_eq!(execute(&m, keeps(b"g", b"", b"absent")).await, Ok(Output::Done));
+        assert_eq!(get(&m, b"g").await, Err(Error::NotFound));
+        let long = keeps(b"g", &[0; KEPT_HEAD_BYTES_MAX + 1], b"k");
+        assert!(matches!(execute(&m, long).await, Err(Error::Invalid(_))));
+        assert!(matches!(execute(&m, keeps_told(b"g", b"", b"k", Some(4))).await, Err(Error::Invalid(_))));
+        assert!(execute(&m, keeps_told(b"g", b"", b"k", Some(3))).await.is_ok());
+        // What it held before the batch is meant, wherever that stands in it.
+        let batch = Op::Batch(vec![store_op(b"k", b"new"), keeps(b"g", b"head:", b"k")]);
+        let Ok(Output::Batch(outputs)) = execute(&m, batch).await else { panic!() };
+        assert_eq!(outputs.len(), 2);
+        assert_eq!(get(&m, b"g").await.unwrap().bytes, b"head:old");
+        assert_eq!(get(&m, b"k").await.unwrap().bytes, b"new");
+        let delete = |key: &[u8]| Op::Delete { container: DB, key: key.to_vec(), condition: Condition::None };
+        execute(&m, Op::Batch(vec![delete(b"k"), keeps(b"h", b"", b"k")])).await.unwrap();
+        assert_eq!(get(&m, b"k").await, Err(Error::NotFound));
+        assert_eq!(get(&m, b"h").await.unwrap().bytes, b"new");
+        let whole = get(&m, b"g").await.unwrap();
+        assert_eq!((whole.length, whole.bytes.len()), (8, 8));
+        execute(&m, delete(b"g")).await.unwrap();
+        assert_eq!(get(&m, b"g").await, Err(Error::NotFound));
+    });
+}
+
 /// What is too long.
 pub fn limits_are_told(make: Make) {
     run(move |reactor, _| async move {
@@ -337,6 +377,10 @@ macro_rules! device_semantics {
         #[test]
         fn a_scan_gives_every_key_that_stays() {
             $crate::semantics::a_scan_gives_every_key_that_stays($make);
+        }
+        #[test]
+        fn a_value_is_kept_under_another_key() {
+            $crate::semantics::a_value_is_kept_under_another_key($make);
         }
         #[test]
         fn limits_are_told() {

@@ -153,6 +153,7 @@ impl Write {
                     Value::Bytes(bytes) => What::Bytes(bytes.into_bytes().into()),
                     Value::Upload(upload) => What::Upload(upload),
                     Value::Edit(edit) => What::Edit(edit),
+                    Value::Kept(_) => return Err(Error::Unsupported("keeping a value under another key")),
                 };
                 Write { retain, want_previous, ..of(container, key, what, condition, expiry) }
             }

@@ -266,6 +266,14 @@ impl Device for Line {
         self.to.lacks(container, key)
     }
 
+    fn keeps(&self) -> bool {
+        self.to.keeps()
+    }
+
+    fn gathers(&self) -> bool {
+        self.to.gathers()
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.to.value_bytes_max()
     }

@@ -3,6 +3,7 @@
 
 mod bench;
 mod beside;
+mod company;
 mod custom;
 mod described;
 mod failures;

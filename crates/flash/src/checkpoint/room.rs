@@ -72,7 +72,7 @@ fn snapshot_bytes(state: &State, run_segments: u64) -> u64 {
     let lists = state.generations.len() * 8
         + state.counters.len() * 28
         + state.dead.len() * 12
-        + state.retained.len() * 36
+        + state.kept.len() * 36
         + state.expiry_overrides.len() * 28
         + state.transactions.len() * 24
         + uploads;

@@ -129,7 +129,7 @@ impl Partition {
             TransitionKind::StorePart => state.uploads.is_held(t.location, t.length),
             TransitionKind::Store => {
                 state.index.contains(Slot(t.slot), t.fingerprint, t.location)
-                    || state.retained.values().any(|kept| kept.location == t.location)
+                    || state.kept.is_kept(t.location)
             }
             _ => false,
         }

@@ -73,7 +73,7 @@ fn what_is_cut_short_or_unknown_is_refused() {
         assert_eq!(decoded(&bytes[..length]), Err(DecodeError::Short(NAME)), "{length} bytes");
     }
     assert_eq!(decoded(&[0, 0]), Err(field(NAME, "kind")));
-    assert_eq!(decoded(&[22, 0]), Err(field(NAME, "kind")));
+    assert_eq!(decoded(&[23, 0]), Err(field(NAME, "kind")));
     let too_wide = [1, CONTAINER, 0x80, 0x80, 0x80, 0x80, 0x10];
     assert_eq!(decoded(&too_wide), Err(field(NAME, "number")));
 }

@@ -39,7 +39,7 @@ pub fn is_write(op: &Op) -> bool {
     match op {
         Op::Store { value, condition, expiry, retain, want_previous, .. } => {
             let plain = *condition == Condition::None && !retain && !want_previous;
-            plain && *expiry != Expiry::Keep && !matches!(value, Value::Edit(_))
+            plain && *expiry != Expiry::Keep && !matches!(value, Value::Edit(_) | Value::Kept(_))
         }
         Op::SetExpiry { condition, expiry, .. } => *condition == Condition::None && *expiry != Expiry::Keep,
         Op::Delete { condition, .. } => *condition == Condition::None,

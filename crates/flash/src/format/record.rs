@@ -29,6 +29,8 @@ pub enum RecordKind {
     /// A key that was deleted. It stands in the log alone, for the transition of the delete, and is
     /// never live.
     Tombstone = 4,
+    /// A key whose value is that of another record, kept below this one: the value holds a [`Keeper`].
+    Keeper = 5,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -111,6 +113,7 @@ impl RecordHeader {
             2 => RecordKind::Manifest,
             3 => RecordKind::Part,
             4 => RecordKind::Tombstone,
+            5 => RecordKind::Keeper,
             _ => return Err(DecodeError::Absent(NAME)),
         };
         if raw.key_bytes.get() as usize > plimsoll_kv::limits::KEY_BYTES_MAX {
@@ -368,6 +371,43 @@ impl Manifest {
     #[must_use]
     pub fn parts(&self) -> u32 {
         self.length.div_ceil(u64::from(self.part_bytes)) as u32
+    }
+}
+
+/// The value of a keeper record: what stands before the value of the record that is kept below it, and how
+/// long that value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keeper<'a> {
+    /// What stands before it.
+    pub head: &'a [u8],
+    /// Bytes of the value that follows.
+    pub kept_bytes: u32,
+}
+
+/// Bytes of a keeper record's value beside its head.
+pub const KEEPER_BYTES: usize = 4;
+
+impl Keeper<'_> {
+    /// Decodes the value of a keeper record.
+    ///
+    /// # Errors
+    /// Wrong length or impossible fields.
+    pub fn decode(bytes: &[u8]) -> Result<Keeper<'_>, DecodeError> {
+        const NAME: &str = "keeper";
+        let (head, kept_bytes) = bytes.split_last_chunk::<KEEPER_BYTES>().ok_or(DecodeError::Short(NAME))?;
+        let kept_bytes = u32::from_le_bytes(*kept_bytes);
+        if head.len() > plimsoll_kv::limits::KEPT_HEAD_BYTES_MAX
+            || kept_bytes as usize > plimsoll_kv::limits::RECORD_VALUE_BYTES_MAX
+        {
+            return Err(field(NAME, "length"));
+        }
+        Ok(Keeper { head, kept_bytes })
+    }
+
+    /// Bytes of the value in all.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.head.len() as u64 + u64::from(self.kept_bytes)
     }
 }
 

@@ -10,8 +10,10 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 pub const MAGIC: [u8; 8] = *b"PLIMSOLL";
 /// The format this code writes. Readers refuse a higher one.
 pub const FORMAT_VERSION: u32 = 1;
+/// Keepers may stand on it: a reader that does not know them would take records that they need for dead.
+pub const FEATURE_KEEPERS: u64 = 1;
 /// Incompatible features this code knows: a device with any other bit is refused.
-pub const INCOMPATIBLE_KNOWN: u64 = 0;
+pub const INCOMPATIBLE_KNOWN: u64 = FEATURE_KEEPERS;
 /// Read-only-compatible features this code knows. With any other bit a later release may open the
 /// device for reading; this one refuses it.
 pub const READ_ONLY_KNOWN: u64 = 0;

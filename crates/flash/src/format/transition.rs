@@ -52,6 +52,9 @@ pub enum TransitionKind {
     /// Part `fingerprint` of upload `argument` is the record at `location`, which is a part of another
     /// upload too.
     SharePart = 21,
+    /// The record at `previous`, to which its key (`slot`, `container`, `fingerprint`) points, is kept
+    /// below the one at `location`, of another key.
+    Keep = 22,
 }
 
 impl TransitionKind {
@@ -62,7 +65,7 @@ impl TransitionKind {
     }
 }
 
-const KINDS: [TransitionKind; 21] = [
+const KINDS: [TransitionKind; 22] = [
     TransitionKind::Store,
     TransitionKind::Delete,
     TransitionKind::Relocate,
@@ -84,6 +87,7 @@ const KINDS: [TransitionKind; 21] = [
     TransitionKind::Applied,
     TransitionKind::Forget,
     TransitionKind::SharePart,
+    TransitionKind::Keep,
 ];
 
 /// The stored record has an expiry time.

@@ -83,6 +83,7 @@ mod tests {
         block_bytes: 512,
         identity: 1,
         hash_secret: 2,
+        keeps: false,
         fingerprint_bits: 40,
     };
 

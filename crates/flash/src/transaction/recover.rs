@@ -4,9 +4,9 @@
 //! damage, and the partition does not open, rather than do half of what was acknowledged.
 
 use super::{Holding, Partition};
+use crate::fetch::Extent;
 use crate::format::Intent;
 use crate::index::Entry;
-use crate::partition::Extent;
 use plimsoll_kv::transaction::{Held, Outstanding, Status};
 use plimsoll_kv::{Error, Output, Result};
 use std::rc::Rc;

@@ -154,7 +154,7 @@ impl Partition {
                         manifest = self.manifest_of_promised(upload.0)?;
                         (RecordKind::Manifest, [manifest.as_slice(), &[]], Some(upload.0))
                     }
-                    Value::Edit(_) => unreachable!("no write of a transaction"),
+                    Value::Edit(_) | Value::Kept(_) => unreachable!("no write of a transaction"),
                 };
                 self.push_store(
                     &Judged {
@@ -167,6 +167,7 @@ impl Partition {
                         retain: false,
                         replaced,
                         commits,
+                        keeps: None,
                         dooms,
                     },
                     urgency,

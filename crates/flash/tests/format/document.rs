@@ -122,6 +122,7 @@ fn drawn_structures_have_the_sizes_of_the_code() {
         ("Note", note::NOTE_HEADER_BYTES),
         ("Record", record::RECORD_HEADER_BYTES),
         ("Manifest", record::MANIFEST_BYTES),
+        ("Keeper", record::KEEPER_BYTES),
         ("Part key", record::part_key(0, 0).len()),
         ("Checkpoint chunk", checkpoint::CHUNK_HEADER_BYTES),
     ];

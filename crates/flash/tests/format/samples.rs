@@ -3,7 +3,7 @@
 
 use plimsoll_flash::format::anchor::{ANCHOR_BYTES, Anchor, PIECE_BYTES, Piece};
 use plimsoll_flash::format::note::encode_note;
-use plimsoll_flash::format::record::{self, Manifest, RecordHeader, RecordKind, part_key};
+use plimsoll_flash::format::record::{self, Keeper, Manifest, RecordHeader, RecordKind, part_key};
 use plimsoll_flash::format::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
 use plimsoll_flash::format::transition::{Transition, TransitionKind};
 use plimsoll_flash::format::{
@@ -53,6 +53,7 @@ pub(crate) fn all() -> Vec<Sample> {
         transition_sample(),
         record(),
         manifest(),
+        keeper(),
         key_of_part(),
         chunk(),
         table_sample(),
@@ -367,6 +368,14 @@ fn manifest() -> Sample {
         crc: None,
         bytes: value.encode().to_vec(),
     }
+}
+
+fn keeper() -> Sample {
+    let kept_bytes = 0x0010_1112;
+    let bytes = b4(kept_bytes);
+    let decoded = Keeper::decode(&bytes).expect("a keeper without a head");
+    assert_eq!((decoded.head, decoded.kept_bytes), (&[][..], kept_bytes));
+    Sample { heading: "Keeper", fields: vec![("kept_bytes", b4(kept_bytes))], crc: None, bytes }
 }
 
 fn key_of_part() -> Sample {

@@ -220,6 +220,10 @@ impl Device for Memory {
         !self.state.borrow().is_kept(&exist) && self.run(exist) == Err(Error::NotFound)
     }
 
+    fn keeps(&self) -> bool {
+        true
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.options.value_bytes_max
     }

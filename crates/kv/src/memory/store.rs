@@ -8,7 +8,8 @@ use super::{MemoryOptions, State};
 use crate::completion::{Item, ListPage, Output, ScanPage, Stats};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
-use crate::request::{Condition, ContainerId, Expiry, Op, Value};
+use crate::limits::KEPT_HEAD_BYTES_MAX;
+use crate::request::{Condition, ContainerId, Expiry, Kept, Op, Value};
 use crate::version::Version;
 
 /// The key is there, and only its current version.
@@ -59,6 +60,11 @@ impl State {
                     Output::Stored { version, .. } => Ok(Output::Edited { version, bytes }),
                     _ => unreachable!("a store gives what it stored"),
                 }
+            }
+            Op::Store { value: Value::Kept(Kept { container, key, .. }), .. }
+                if self.live(container, &key).is_none() =>
+            {
+                Ok(Output::Done)
             }
             Op::Store { container, key, value, condition, expiry, retain, want_previous, .. } => {
                 self.check(container, &key, condition)?;
@@ -118,6 +124,24 @@ impl State {
             }
             Value::Upload(upload) => Ok(Stored::Parts(upload, self.upload_take(upload, key)?)),
             Value::Edit(_) => unreachable!("an edit is stored as the bytes that it gives"),
+            Value::Kept(kept) => {
+                let bytes = [&kept.head[..], self.kept_bytes(&kept)?].concat();
+                self.stored(key, Value::from(bytes), options)
+            }
+        }
+    }
+
+    /// What is behind the head of a value that another key holds.
+    fn kept_bytes(&self, Kept { head, bytes: told, container, key }: &Kept) -> Result<&[u8]> {
+        if head.len() > KEPT_HEAD_BYTES_MAX {
+            return Err(Error::Invalid("a long head of a value that is kept"));
+        }
+        match &self.live(*container, key).ok_or(Error::NotFound)?.current.stored {
+            Stored::Whole(bytes) if told.is_some_and(|told| told != bytes.len() as u64) => {
+                Err(Error::Invalid("what is to be kept has another length"))
+            }
+            Stored::Whole(bytes) => Ok(bytes),
+            Stored::Parts(..) => Err(Error::ValueTooLong),
         }
     }
 
@@ -147,8 +171,11 @@ impl State {
     pub(super) fn batch(&mut self, ops: Vec<Op>, options: &MemoryOptions) -> Result<Output> {
         let mut before: Vec<(ContainerId, Vec<u8>, Option<Entry>)> = Vec::with_capacity(ops.len());
         let mut taken = Vec::new();
-        let mut outputs = Vec::with_capacity(ops.len());
-        for op in ops {
+        let mut outputs = vec![Output::Done; ops.len()];
+        let mut ops: Vec<(usize, Op)> = ops.into_iter().enumerate().collect();
+        // What is kept of a key is what it held before the batch.
+        ops.sort_by_key(|(_, op)| op.kept().is_none());
+        for (number, op) in ops {
             let (container, key, upload) = match &op {
                 Op::Store { container, key, value, .. } => {
                     let upload = if let Value::Upload(upload) = value { Some(*upload) } else { None };
@@ -164,7 +191,7 @@ impl State {
             match self.write(op, options) {
                 Ok(output) => {
                     taken.extend(upload.map(|upload| (upload, container, key)));
-                    outputs.push(output);
+                    outputs[number] = output;
                 }
                 Err(error) => {
                     self.undo(before, taken);

@@ -294,6 +294,7 @@ impl Transaction {
                 item.upload = Some(upload);
             }
             Some(Value::Edit(_)) => unreachable!("an edit is kept as what came of it"),
+            Some(Value::Kept(_)) => unreachable!("no client stores it"),
         }
         Ok(item)
     }
@@ -301,6 +302,7 @@ impl Transaction {
     /// What a store writes; of an edit, what came of it.
     async fn new_value(&self, place: &Key, value: Value) -> Result<(Written, Option<Vec<u8>>)> {
         match value {
+            Value::Kept(_) => unreachable!("no client stores it"),
             Value::Bytes(bytes) => Ok((Written::Bytes(bytes.into_bytes().into()), None)),
             Value::Upload(upload) => {
                 let begun = self.uploads.borrow().get(&(self.partition_of(&place.1), upload)).cloned();

@@ -1,5 +1,6 @@
 //! Two clients with keys of their own, whose states are known exactly: one changes pairs of keys in
-//! batches, which must never come apart; one retains, releases and reverts versions.
+//! batches, which must never come apart; one retains, releases and reverts versions, and gives other keys
+//! what is there, while it is replaced or deleted.
 //!
 //! Place: beside the other callers, in a container of their own.
 //!
@@ -8,7 +9,7 @@
 use super::caller::Caller;
 use super::journal::Trouble;
 use super::life::Life;
-use plimsoll_kv::{Condition, ContainerId, Durability, Error, Expiry, Op, Output, Value};
+use plimsoll_kv::{Condition, ContainerId, Durability, Error, Expiry, Kept, Op, Output, Value};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
@@ -19,6 +20,9 @@ const KEPT: u64 = 3;
 
 /// What a key holds: the number of its store.
 type Held = Option<u64>;
+/// The current version, the one retained below it, and what the other key was given.
+type Versions = (Held, Held, Held);
+const NONE: Versions = (None, None, None);
 
 /// The states that something may be in; nothing: any.
 type Allowed<S> = Option<BTreeSet<S>>;
@@ -28,17 +32,26 @@ pub(super) struct Extras {
     /// How many of these keys were evicted.
     evicted: Cell<u64>,
     pairs: RefCell<Vec<Allowed<Held>>>,
-    /// The current version and the one retained below it.
-    kept: RefCell<Vec<Allowed<(Held, Held)>>>,
+    kept: RefCell<Vec<Allowed<Versions>>>,
 }
 
-/// What can be done to a retained version.
+/// What can be done to versions.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    Store { number: u64, retain: bool },
+    Store {
+        number: u64,
+        retain: bool,
+    },
     Release,
     Revert,
     Delete,
+    /// The other key is given what is there, in one batch with a store or a delete.
+    Keep {
+        number: Option<u64>,
+        retain: bool,
+    },
+    /// The other key is deleted.
+    Drop,
 }
 
 /// Why it cannot.
@@ -48,15 +61,20 @@ enum Refused {
     Senseless,
 }
 
-fn apply((now, below): (Held, Held), change: Change) -> Result<(Held, Held), Refused> {
+fn apply((now, below, given): Versions, change: Change) -> Result<Versions, Refused> {
     match change {
         // What is kept now takes the place of what was kept before.
-        Change::Store { number, retain } => Ok((Some(number), now.filter(|_| retain))),
+        Change::Store { number, retain } => Ok((Some(number), now.filter(|_| retain), given)),
+        Change::Drop if given.is_none() => Err(Refused::Absent),
+        Change::Drop => Ok((now, below, None)),
+        Change::Keep { number, retain } => {
+            Ok((number, now.filter(|_| retain && number.is_some()), now.or(given)))
+        }
         _ if now.is_none() => Err(Refused::Absent),
-        Change::Delete => Ok((None, None)),
+        Change::Delete => Ok((None, None, given)),
         _ if below.is_none() => Err(Refused::Senseless),
-        Change::Release => Ok((now, None)),
-        Change::Revert => Ok((below, None)),
+        Change::Release => Ok((now, None, given)),
+        Change::Revert => Ok((below, None, given)),
     }
 }
 
@@ -65,6 +83,20 @@ fn pair_key(pair: u64, half: &str) -> Vec<u8> {
 }
 fn kept_key(index: u64) -> Vec<u8> {
     format!("kept{index}").into_bytes()
+}
+
+fn given_key(index: u64) -> Vec<u8> {
+    format!("{{kept{index}}}given").into_bytes()
+}
+
+/// Gives a key what another one holds.
+fn keep(index: u64) -> Op {
+    let kept = Kept { head: Vec::new(), bytes: None, container: CONTAINER, key: kept_key(index) };
+    let mut op = store(given_key(index), 0, 0, false);
+    if let Op::Store { value, .. } = &mut op {
+        *value = Value::Kept(kept);
+    }
+    op
 }
 
 fn bytes_of(number: u64, length: usize) -> Vec<u8> {
@@ -99,7 +131,7 @@ impl Extras {
             next: Cell::new(1),
             evicted: Cell::new(0),
             pairs: RefCell::new(vec![Some(BTreeSet::from([None])); PAIRS as usize]),
-            kept: RefCell::new(vec![Some(BTreeSet::from([(None, None)])); KEPT as usize]),
+            kept: RefCell::new(vec![Some(BTreeSet::from([NONE])); KEPT as usize]),
         }
     }
 
@@ -116,9 +148,10 @@ impl Extras {
         for pair in (0..PAIRS).filter(|pair| ["a", "b"].iter().any(|half| pair_key(*pair, half) == key)) {
             self.pairs.borrow_mut()[pair as usize] = None;
         }
-        for index in (0..KEPT).filter(|index| kept_key(*index) == key) {
+        for index in (0..KEPT).filter(|index| kept_key(*index) == key || given_key(*index) == key) {
             let before = self.kept.borrow_mut()[index as usize].take();
-            if before.as_ref().is_some_and(|states| states.iter().all(|(_, below)| below.is_some())) {
+            let stays = |(_, below, _): &Versions| below.is_some() || given_key(index) == key;
+            if before.as_ref().is_some_and(|states| states.iter().all(stays)) {
                 let text = format!("kept{index} was evicted; it was one of {before:?}");
                 life.journal.violate("retained versions", text);
             }
@@ -224,25 +257,24 @@ impl Extras {
 
     async fn change_kept(&self, life: &Life, caller: &Caller, index: u64, what: u64, length: usize) {
         let key = kept_key(index);
-        let change = match what {
-            3 | 4 => Change::Store { number: self.number(), retain: false },
-            5 | 6 => Change::Store { number: self.number(), retain: true },
-            7 => Change::Release,
-            8 => Change::Revert,
-            _ => Change::Delete,
-        };
+        let change = self.change(what, length);
         let op = match change {
             Change::Store { number, retain } => store(key, number, length, retain),
             Change::Release => Op::Release { container: CONTAINER, key },
             Change::Revert => Op::Revert { container: CONTAINER, key },
             Change::Delete => delete(key),
+            Change::Keep { number: Some(number), retain } => {
+                Op::Batch(vec![store(key, number, length, retain), keep(index)])
+            }
+            Change::Keep { number: None, .. } => Op::Batch(vec![keep(index), delete(key)]),
+            Change::Drop => delete(given_key(index)),
         };
         let evicted = self.evicted.get();
         let before = self.kept.borrow()[index as usize].clone();
         if let Some(allowed) = &mut self.kept.borrow_mut()[index as usize] {
             allowed.extend(before.iter().flatten().filter_map(|state| apply(*state, change).ok()));
         }
-        let full = !matches!(change, Change::Delete);
+        let full = !matches!(change, Change::Delete | Change::Drop);
         let told = match self.call(life, caller, op, full).await {
             None => return,
             _ if self.evicted.get() > evicted => return,
@@ -255,8 +287,10 @@ impl Extras {
             Some(Err(_)) => Some(Refused::Senseless),
         };
         let Some(before) = before else {
-            if matches!(change, Change::Delete) {
-                self.kept.borrow_mut()[index as usize] = Some(BTreeSet::from([(None, None)]));
+            if matches!(change, Change::Delete)
+                && let Some(given) = self.read(life, caller, given_key(index)).await
+            {
+                self.kept.borrow_mut()[index as usize] = Some(BTreeSet::from([(None, None, given)]));
             }
             return;
         };
@@ -265,7 +299,7 @@ impl Extras {
             (Err(refused), Some(told)) if refused == told => Some(*state),
             _ => None,
         });
-        let after: BTreeSet<(Held, Held)> = after.collect();
+        let after: BTreeSet<Versions> = after.collect();
         if after.is_empty() {
             let text = format!("{change:?} of kept{index} gave {told:?}; it was one of {before:?}");
             life.journal.violate("retained versions", text);
@@ -273,18 +307,34 @@ impl Extras {
         self.kept.borrow_mut()[index as usize] = Some(after);
     }
 
+    fn change(&self, what: u64, length: usize) -> Change {
+        let (keeps, number) = (length % 2 == 1, || self.number());
+        match what {
+            4 | 6 if keeps => Change::Keep { number: Some(number()), retain: what == 6 },
+            3 | 4 => Change::Store { number: number(), retain: false },
+            5 | 6 => Change::Store { number: number(), retain: true },
+            7 => Change::Release,
+            8 => Change::Revert,
+            _ if keeps => Change::Keep { number: None, retain: false },
+            _ if length % 4 == 2 => Change::Drop,
+            _ => Change::Delete,
+        }
+    }
+
     async fn check_kept(&self, life: &Life, caller: &Caller, index: u64) {
         let evicted = self.evicted.get();
         let Some(seen) = self.read(life, caller, kept_key(index)).await else { return };
+        let Some(given) = self.read(life, caller, given_key(index)).await else { return };
         if self.evicted.get() > evicted {
             return;
         }
         let mut kept = self.kept.borrow_mut();
         let Some(allowed) = &mut kept[index as usize] else { return };
         let before = allowed.clone();
-        allowed.retain(|(now, _)| *now == seen);
+        allowed.retain(|(now, _, other)| (*now, *other) == (seen, given));
         if allowed.is_empty() {
-            let text = format!("kept{index} holds {seen:?}; it was one of {before:?}");
+            let text =
+                format!("kept{index} holds {seen:?}, the other key {given:?}; it was one of {before:?}");
             life.journal.violate("retained versions", text);
         }
     }
@@ -312,6 +362,7 @@ impl Extras {
         }
         for index in 0..KEPT {
             self.change_kept(life, caller, index, 9, 0).await;
+            self.change_kept(life, caller, index, 9, 2).await;
         }
     }
 }
