@@ -434,19 +434,25 @@ mod tests {
             let [stored, updated, retrieved, deleted] = measured;
             // A few more are made once.
             let requests = [stored, retrieved, deleted].map(|it| (it.requests * 100.0).round() / 100.0);
-            (requests, stored.per_s, retrieved.per_s, updated)
+            (requests, stored.per_s, retrieved.per_s, [updated, deleted])
         };
         let (_, stored, retrieved, _) = measure(None, KIB);
         let (requests, copied, read, _) = measure(Some(REPLICATION.into()), KIB);
         assert_eq!(requests, [3.0, 1.0, 3.0]);
         assert!(copied / stored >= 0.97 / 3.0 && read / retrieved >= 0.97, "{copied} {read}");
-        let (requests, split, _, updated) = measure(Some(SPLITTING.into()), KIB);
+        let (requests, split, _, [updated, _]) = measure(Some(SPLITTING.into()), KIB);
         assert_eq!(requests, [6.0, 4.0, 6.0]);
         assert!(split / stored >= 0.97 / 6.0 && updated.requests <= 8.0, "{split} {updated:?}");
-        let (requests, packed, read, updated) = measure(Some(PACKING.into()), KIB);
+        let (requests, packed, read, [updated, deleted]) = measure(Some(PACKING.into()), KIB);
         assert!(requests[0] <= 1.6 && requests[1] == 1.0, "four stores may take ten: {requests:?}");
         assert!(packed / stored >= 0.6 && read / retrieved >= 0.97, "{packed} {read}");
-        assert!(updated.per_s / packed >= 0.5, "{updated:?} of {packed}");
+        assert!(updated.per_s / packed >= 0.55, "{updated:?} of {packed}");
+        assert!(deleted.per_s / packed >= 0.5 && deleted.requests <= 1.3, "{deleted:?} of {packed}");
+        let (_, packed, _, [updated, _]) = measure(Some(PACKING.into()), 64 * KIB);
+        assert!(
+            updated.per_s / packed >= 0.7,
+            "{updated:?} of {packed}: the old value is not stored once more"
+        );
         let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
         let by_size = Policy::by_size(&[range(2 * KIB, REPLICATION), range(u64::MAX, SPLITTING)]).unwrap();
         assert_eq!(measure(Some(by_size.clone()), KIB).0[..2], [3.0, 1.0]);
