@@ -193,7 +193,7 @@ impl Array {
             First::Unknown => {
                 let membership = self.membership(place, manner).await?;
                 let ghost = match self.ghost_by_stub(place, &membership, manner) {
-                    None => self.ghost_of(place, &membership, manner).await?,
+                    None => self.ghost_of(place, &membership, (manner, false)).await?,
                     ghost => ghost,
                 };
                 Ok(Leaving { roles: self.roles, membership, ghost })

@@ -57,7 +57,7 @@ impl Array {
         if let Membership::Of { stub, .. } = &membership {
             self.regroup_later(place.container, stub);
         }
-        self.ghost_of(place, &membership, manner).await
+        self.ghost_of(place, &membership, (manner, false)).await
     }
 
     /// A store has been made that took a value from its set, if it did; these are what members gave back of
@@ -139,13 +139,13 @@ impl Array {
         self: &Rc<Self>,
         place: &Place,
         membership: &Membership,
-        manner: &Manner,
+        (manner, proves): (&Manner, bool),
     ) -> Result<Option<Op>> {
         if *membership == Membership::Alone && !self.has_doubts() {
             return Ok(None);
         }
         let Some(device) = self.writable(place.primary) else { return Ok(None) };
-        let range = self.ghost_range(&device, manner);
+        let range = if proves { None } else { self.ghost_range(&device, manner) };
         let piece = match self.read_piece(&device, place, 0, range, manner).await {
             Ok(piece) => piece,
             // What is lost the set gives, when it is looked through: until then it is not taken for one that
@@ -215,7 +215,9 @@ impl Array {
         if !self.forms.has_packed() {
             return Ok(());
         }
-        let ghost = self.ghost_of(place, &Membership::Unknown, &Manner::background()).await?;
+        // What may have rotted is proved, and not kept where it stands.
+        let manner = (&Manner::background(), true);
+        let ghost = self.ghost_of(place, &Membership::Unknown, manner).await?;
         self.keep_ghost(place, ghost.map(|ghost| self.lasting(ghost))).await
     }
 

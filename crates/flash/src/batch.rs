@@ -4,15 +4,16 @@
 //! to be kept of a key is what it held before the batch.
 
 use crate::fetch::{Extent, Found, Lookup};
+use crate::format::record::record_bytes;
 use crate::format::transition::FLAG_PREVIOUS_EXPIRING;
-use crate::format::{RecordKind, Transition, TransitionKind};
+use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::held::{Replaced, judge};
 use crate::log::Log;
 use crate::partition::{Partition, Place};
 use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
 use crate::targets::{Target, has_stores, log_bytes};
 use plimsoll_kv::key_locks::KeyGuard;
-use plimsoll_kv::limits::{BATCH_OPS_MAX, KEPT_HEAD_BYTES_MAX};
+use plimsoll_kv::limits::{BATCH_OPS_MAX, KEPT_HEAD_BYTES_MAX, RECORD_VALUE_BYTES_MAX};
 use plimsoll_kv::{Durability, Error, Item, Kept, Lifetime, Op, Output, Result, Value};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -41,6 +42,12 @@ impl Batched<'_> {
         self.target.found.as_ref().filter(|_| self.item.is_some())
     }
 
+    /// Whether all keys that it is about are held.
+    fn is_held(&self, held: &[(u16, u64)]) -> bool {
+        let source = self.source.map(|source| source.place);
+        [Some(self.target.place), source].iter().flatten().all(|place| held.contains(&place.lock_id()))
+    }
+
     /// True if it is to keep what another key holds, and that one is not there.
     fn keeps_nothing(&self) -> bool {
         self.target.write.kept().is_some() && self.source.is_none()
@@ -55,6 +62,7 @@ impl Source {
                 Err(Error::Invalid("what is to be kept has another length"))
             }
             RecordKind::Value => Ok(()),
+            RecordKind::Keeper => Err(Error::Invalid("what is to be kept is kept under another key itself")),
             _ => Err(Error::ValueTooLong),
         }
     }
@@ -95,7 +103,7 @@ impl Partition {
                 self.admit(size as u64).await?; // Deletes go on when the device is full.
             }
             let Some(batch) = self.find_all(&ops).await? else { continue };
-            if !batch.iter().all(|one| held.contains(&one.target.place.lock_id())) {
+            if !batch.iter().all(|one| one.is_held(&held)) {
                 continue; // A container was emptied: other places are held than would be written.
             }
             let is_expired = |one: &Batched<'_>| one.target.found.is_some() && one.item.is_none();
@@ -116,6 +124,10 @@ impl Partition {
                     drop(guards);
                     for (op, (place, expired)) in ops.iter().zip(seen) {
                         self.settle_refusal(&place, op.key().unwrap_or_default(), expired).await?;
+                    }
+                    for kept in ops.iter().filter_map(Op::kept) {
+                        let place = self.place(kept.container, &kept.key);
+                        self.settle_refusal(&place, &kept.key, true).await?;
                     }
                     return refused_or_nothing_to_do.map(Output::Batch);
                 }
@@ -141,6 +153,9 @@ impl Partition {
                 }
                 if kept.head.len() > KEPT_HEAD_BYTES_MAX {
                     return Err(Error::Invalid("a long head of a value that is kept"));
+                }
+                if matches!(op, Op::Store { retain: true, .. }) {
+                    return Err(Error::Invalid("what is kept under another key retains nothing"));
                 }
                 ids.push(self.place(kept.container, &kept.key).lock_id());
             }
@@ -194,10 +209,14 @@ impl Partition {
             let is_of = |other: &&Target<'_>| other.write.place() == Some((*container, key.as_slice()));
             let looked_at = targets.iter().find(is_of).and_then(|other| other.found.as_ref());
             let place = self.place(*container, key);
-            // Nothing else is known without a look but what holds bytes of its own.
+            // Only of records that hold bytes of their own it is known whose they are.
             let known = self.known_at(&place, key).filter(|known| looked_at.is_none() && !known.is_expiring);
-            if let (Some(replaced), Some(bytes)) = (known, *bytes) {
-                let value_bytes = u32::try_from(bytes).map_err(|_| Error::ValueTooLong)?;
+            let told =
+                bytes.filter(|bytes| *bytes <= RECORD_VALUE_BYTES_MAX as u64).map(|bytes| bytes as u32);
+            let is_as_long = |(known, bytes): &(Replaced, u32)| {
+                record_bytes(key.len(), *bytes as usize) == u64::from(known.entry.length) * UNIT_BYTES
+            };
+            if let Some((replaced, value_bytes)) = known.zip(told).filter(is_as_long) {
                 sources.push(Some(Source { place, replaced, kind: RecordKind::Value, value_bytes }));
                 continue;
             }
@@ -239,6 +258,7 @@ impl Partition {
                 _ => unreachable!("checked when the keys were held"),
             };
             judge(condition, one.live())?;
+            one.target.judge_retain()?;
             one.source.zip(one.target.write.kept()).map_or(Ok(()), |(source, kept)| source.judge(kept))?;
         }
         self.reserve_for_writes(stores, size, STORE_TRANSITIONS * batch.len())?;

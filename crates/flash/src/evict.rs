@@ -285,6 +285,7 @@ impl Partition {
         let stays = !state.index.contains(moved.slot, moved.fingerprint, moved.from)
             || state.is_dead(moved.header.container)
             || state.kept.below(moved.from).is_some()
+            || state.kept.is_kept(moved.from)
             || self.locks.is_kept(moved.slot.0, moved.fingerprint)
             || upload.is_some_and(|upload| self.pins.borrow().contains_key(&upload));
         if stays {

@@ -13,9 +13,9 @@ use crate::index::Entry;
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
 use crate::state::ExpiryOverride;
-use plimsoll_kv::Result;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::limits::RECORD_VALUE_BYTES_MAX;
+use plimsoll_kv::{Error, Result};
 use plimsoll_reactor::Buf;
 use std::ops::Range;
 
@@ -68,6 +68,17 @@ impl std::ops::Deref for RecordBytes {
 }
 
 impl Found {
+    /// Whether a store that replaces it may retain it.
+    ///
+    /// # Errors
+    /// It is a keeper: what it keeps would be given up before it.
+    pub(crate) fn judge_retain(&self) -> Result<()> {
+        match self.header.kind {
+            RecordKind::Keeper => Err(Error::Invalid("what is kept under another key is not retained")),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
         self.expiry_ms != 0 && self.expiry_ms <= now_ms
     }

@@ -14,7 +14,7 @@ use std::collections::btree_set::BTreeSet;
 
 /// A record that is kept below another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retained {
+pub struct KeptRecord {
     /// Where its record is.
     pub location: u64,
     /// How long it is.
@@ -31,19 +31,19 @@ pub struct Retained {
 
 /// All of them.
 #[derive(Default)]
-pub struct Kept {
+pub struct KeptRecords {
     /// By the location of the record above.
-    below: BTreeMap<u64, Retained>,
+    below: BTreeMap<u64, KeptRecord>,
     /// What is kept, and below which.
     above: BTreeSet<(u64, u64)>,
     /// Of what is kept, what its key points to as well.
     current: BTreeSet<u64>,
 }
 
-impl Kept {
+impl KeptRecords {
     /// What is kept below the record at a location.
     #[must_use]
-    pub fn below(&self, above: u64) -> Option<&Retained> {
+    pub fn below(&self, above: u64) -> Option<&KeptRecord> {
         self.below.get(&above)
     }
 
@@ -59,6 +59,14 @@ impl Kept {
         self.current.contains(&location)
     }
 
+    /// Whether all that is said of a record by those above it is this.
+    #[must_use]
+    pub fn agrees(&self, kept: &KeptRecord, is_current: bool) -> bool {
+        let others = self.above.range((kept.location, 0)..=(kept.location, u64::MAX));
+        let mut others = others.map(|(_, above)| &self.below[above]);
+        others.all(|other| other == kept && self.current.contains(&kept.location) == is_current)
+    }
+
     /// How many there are, by the records above.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -72,7 +80,7 @@ impl Kept {
     }
 
     /// What is kept below which location.
-    pub fn iter(&self) -> Iter<'_, u64, Retained> {
+    pub fn iter(&self) -> Iter<'_, u64, KeptRecord> {
         self.below.iter()
     }
 
@@ -85,7 +93,7 @@ impl Kept {
     }
 
     /// Keeps a record below another one; whether its key goes on pointing to it.
-    pub fn keep(&mut self, above: u64, kept: Retained, is_current: bool) {
+    pub fn keep(&mut self, above: u64, kept: KeptRecord, is_current: bool) {
         assert!(above != kept.location, "a record is kept below itself");
         assert!(self.below.insert(above, kept).is_none(), "two records are kept below the one at {above}");
         self.above.insert((kept.location, above));
@@ -104,7 +112,7 @@ impl Kept {
     }
 
     /// Gives up what is kept below a record, and tells whether it goes; nothing if there is nothing.
-    pub fn release(&mut self, above: u64) -> Option<(Retained, bool)> {
+    pub fn release(&mut self, above: u64) -> Option<(KeptRecord, bool)> {
         let kept = self.below.remove(&above)?;
         self.above.remove(&(kept.location, above));
         let goes = !self.is_kept(kept.location) && !self.current.remove(&kept.location);
@@ -112,7 +120,7 @@ impl Kept {
     }
 
     /// What was kept below a record is what its key points to from now on.
-    pub fn revert(&mut self, above: u64) -> Option<Retained> {
+    pub fn revert(&mut self, above: u64) -> Option<KeptRecord> {
         let kept = self.below.remove(&above)?;
         self.above.remove(&(kept.location, above));
         if self.is_kept(kept.location) {
@@ -148,6 +156,6 @@ impl Kept {
 
     /// Nothing is kept any more.
     pub fn clear(&mut self) {
-        *self = Kept::default();
+        *self = KeptRecords::default();
     }
 }

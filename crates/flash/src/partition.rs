@@ -242,7 +242,7 @@ impl Partition {
         self.layout.fingerprint(generation, key)
     }
 
-    /// True if the entry is what the index (or a retained version) holds now.
+    /// True if the entry is what the index holds now.
     pub(crate) fn is_current(&self, place: &Place, entry: &Entry) -> bool {
         let state = self.state.borrow();
         state.generation(place.container) == place.generation

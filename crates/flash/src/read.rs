@@ -1,7 +1,7 @@
 //! Reading: retrieve, exist.
 //!
 //! Place on the path: index to flash read to reply. A value that fits a record costs exactly one
-//! flash read.
+//! flash read; one that is kept under another key two.
 //!
 //! Invariant: nothing is revealed that a crash could take back: a reader waits for the write of
 //! its key that is not durable yet, and an expired key is deleted durably before its absence is told.
@@ -10,7 +10,7 @@ use crate::fetch::{Extent, Found, Lookup};
 use crate::format::record::{CHECKSUM_SPAN_BYTES, Keeper, Manifest, verify_spans};
 use crate::format::{DecodeError, RecordKind, UNIT_BYTES};
 use crate::index::Entry;
-use crate::kept::Retained;
+use crate::kept::KeptRecord;
 use crate::looks::Look;
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
@@ -152,15 +152,22 @@ impl Partition {
     ) -> Result<Output> {
         loop {
             let (found, _look) = self.look_up(container, key, Extent::of_range(key, range)).await?;
-            if found.header.kind == RecordKind::Keeper {
-                match self.kept_output(&found, range).await? {
-                    Some(output) => return Ok(output),
-                    None => continue,
-                }
-            }
-            if let Some(output) = self.found_output(&found, range, pin)? {
+            if let Some(output) = self.output_of(&found, range, pin).await? {
                 return Ok(output);
             }
+        }
+    }
+
+    /// What a read of a record gives; nothing if something of it moved or went while it was read: look again.
+    pub(crate) async fn output_of(
+        &self,
+        found: &Found,
+        range: Option<(u64, u64)>,
+        pin: bool,
+    ) -> Result<Option<Output>> {
+        match found.header.kind {
+            RecordKind::Keeper => self.kept_output(found, range).await,
+            _ => self.found_output(found, range, pin),
         }
     }
 
@@ -179,8 +186,15 @@ impl Partition {
         let mut bytes = keeper.head.to_vec();
         if end > bytes.len() as u64 {
             let below = || self.state.borrow().kept.below(found.entry.location).copied();
-            let Some(kept) = below() else { return Ok(None) };
-            let Retained { fingerprint, location, length, .. } = kept;
+            let Some(kept) = below() else {
+                let slot = Slot(found.header.slot);
+                let state = self.state.borrow();
+                let is_current = state.index.contains(slot, found.entry.fingerprint, found.entry.location);
+                drop(state);
+                let nothing = || self.unreadable(found.entry.location, "nothing is kept below it");
+                return if is_current { Err(nothing()) } else { Ok(None) };
+            };
+            let KeptRecord { fingerprint, location, length, .. } = kept;
             let read = self.read_record(Entry { fingerprint, location, length }, Extent::Whole).await;
             if below() != Some(kept) {
                 return Ok(None);
@@ -198,12 +212,7 @@ impl Partition {
     }
 
     /// What a read of a record gives; nothing if its parts went while it was read: look again.
-    pub(crate) fn found_output(
-        &self,
-        found: &Found,
-        range: Option<(u64, u64)>,
-        pin: bool,
-    ) -> Result<Option<Output>> {
+    fn found_output(&self, found: &Found, range: Option<(u64, u64)>, pin: bool) -> Result<Option<Output>> {
         if found.header.kind == RecordKind::Manifest {
             let upload = self.manifest(found)?.upload;
             if pin {
@@ -213,11 +222,6 @@ impl Partition {
                 }
             }
             return Ok(Some(Output::Found(self.item(found, Vec::new())?)));
-        }
-        if found.header.kind == RecordKind::Keeper {
-            return Err(Error::Invalid(
-                "a value that is kept under another key is not read in a transaction",
-            ));
         }
         let length = u64::from(found.header.value_bytes);
         let bytes = match range {

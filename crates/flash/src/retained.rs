@@ -11,7 +11,7 @@ use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
 use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::held::Replaced;
 use crate::index::Entry;
-use crate::kept::Retained;
+use crate::kept::KeptRecord;
 use crate::partition::{Partition, Place};
 use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Durability, Error, Output, Result};
@@ -109,7 +109,10 @@ impl Partition {
         found: Option<&Found>,
         retain: bool,
     ) -> Result<Option<Vec<u64>>> {
-        let Some(found) = found else { return Ok(Some(Vec::new())) };
+        // What is kept under another key holds bytes of its own.
+        let Some(found) = found.filter(|found| found.header.kind != RecordKind::Keeper) else {
+            return Ok(Some(Vec::new()));
+        };
         let own = if retain { None } else { self.own_upload(found)? };
         let key_bytes = found.header.key_bytes as usize;
         let Some(kept) = self.kept_upload(&found.entry, key_bytes).await? else { return Ok(None) };
@@ -129,8 +132,9 @@ impl Partition {
     /// record of another length than a manifest of such a key has none: then it is not read.
     async fn kept_upload(&self, entry: &Entry, key_bytes: usize) -> Result<Option<Option<u64>>> {
         let kept = || self.state.borrow().kept.below(entry.location).copied();
-        let is_long_as_manifest =
-            |kept: &Retained| u64::from(kept.length) * UNIT_BYTES == record_bytes(key_bytes, MANIFEST_BYTES);
+        let is_long_as_manifest = |kept: &KeptRecord| {
+            u64::from(kept.length) * UNIT_BYTES == record_bytes(key_bytes, MANIFEST_BYTES)
+        };
         let Some(before) = kept().filter(is_long_as_manifest) else { return Ok(Some(None)) };
         let of = Entry { fingerprint: before.fingerprint, location: before.location, length: before.length };
         let read = self.read_record(of, Extent::Whole).await;
@@ -163,7 +167,7 @@ impl Partition {
 
 /// The transition that ends the keeping of a version: one of the two records is current from then on,
 /// the other is gone.
-fn end_of_retained(kind: TransitionKind, place: &Place, above: &Replaced, kept: &Retained) -> Transition {
+fn end_of_retained(kind: TransitionKind, place: &Place, above: &Replaced, kept: &KeptRecord) -> Transition {
     let current = (above.entry.location, above.entry.length);
     let old = (kept.location, kept.length);
     let (now, gone) = if kind == TransitionKind::Release { (current, old) } else { (old, current) };

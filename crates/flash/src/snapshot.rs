@@ -5,7 +5,7 @@
 //! takes nothing on trust: every count is bounded by the bytes that are there.
 
 use crate::format::SegmentKind;
-use crate::kept::Retained;
+use crate::kept::KeptRecord;
 use crate::segments::SegmentState;
 use crate::state::{Counters, ExpiryOverride, Prepared, State};
 use crate::uploads::{Upload, UploadState, Uploads};
@@ -154,7 +154,10 @@ fn decode_into(reader: &mut Reader<'_>, state: &mut State) -> Option<()> {
     state.dead = reader.list(|r| Some((r.u32()?, r.u64()?)))?.into_iter().collect();
     state.uploads = Uploads::new(reader.list(decode_upload)?)?;
     for (above, kept, is_current) in reader.list(decode_kept)? {
-        let is_right = kept.location != 0 && kept.location != above && state.kept.below(above).is_none();
+        let is_right = kept.location != 0
+            && kept.location != above
+            && state.kept.below(above).is_none()
+            && state.kept.agrees(&kept, is_current);
         is_right.then(|| state.kept.keep(above, kept, is_current))?;
     }
     state.expiry_overrides = reader.list(decode_override)?.into_iter().collect();
@@ -218,10 +221,10 @@ fn decode_prepared(reader: &mut Reader<'_>) -> Option<(TransactionId, Prepared)>
     Some((id, Prepared { intent: reader.u64()?, applied: partition >> 16 != 0 }))
 }
 
-fn decode_kept(reader: &mut Reader<'_>) -> Option<(u64, Retained, bool)> {
+fn decode_kept(reader: &mut Reader<'_>) -> Option<(u64, KeptRecord, bool)> {
     let current = reader.u64()?;
     let (location, fingerprint) = (reader.u64()?, reader.u64()?);
     let (length, generation, slot) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let (slot, expiring, is_current) = (slot as u16, slot & 1 << 16 != 0, slot & 1 << 17 != 0);
-    Some((current, Retained { location, length, expiring, slot, fingerprint, generation }, is_current))
+    Some((current, KeptRecord { location, length, expiring, slot, fingerprint, generation }, is_current))
 }

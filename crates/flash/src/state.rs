@@ -14,7 +14,7 @@
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, FLAG_WHOLE};
 use crate::format::{SegmentKind, Transition, TransitionKind};
 use crate::index::{Entry, Index};
-use crate::kept::{Kept, Retained};
+use crate::kept::{KeptRecord, KeptRecords};
 use crate::known::Known;
 use crate::planted::{Bug, is_planted};
 use crate::segments::SegmentTable;
@@ -73,7 +73,7 @@ pub struct State {
     /// The next upload's number.
     pub next_upload: u64,
     /// Records that are kept below others.
-    pub kept: Kept,
+    pub kept: KeptRecords,
     /// Expiry times that differ from what the record says, by location.
     pub expiry_overrides: BTreeMap<u64, ExpiryOverride>,
     /// Transactions that have prepared and are not forgotten.
@@ -96,7 +96,7 @@ impl State {
             dead: BTreeMap::new(),
             uploads: Uploads::default(),
             next_upload: 1,
-            kept: Kept::default(),
+            kept: KeptRecords::default(),
             expiry_overrides: BTreeMap::new(),
             transactions: BTreeMap::new(),
             slot_frames: None,
@@ -447,8 +447,8 @@ impl State {
 }
 
 /// The record that a transition says is kept.
-fn kept(t: &Transition) -> Retained {
-    Retained {
+fn kept(t: &Transition) -> KeptRecord {
+    KeptRecord {
         location: t.previous,
         length: t.previous_length,
         expiring: t.flags & FLAG_PREVIOUS_EXPIRING != 0,

@@ -156,7 +156,8 @@ impl Partition {
         let extent = if whole { Extent::Whole } else { Extent::Head };
         let (hold, found) = self.find_held(hold, asked.key, extent).await?;
         let existing = found.as_ref().filter(|found| !found.is_expired(self.now_ms()));
-        let judged = judge(asked.condition, existing).and_then(|()| self.edit(given, existing));
+        let retained = found.as_ref().filter(|_| asked.retain).map_or(Ok(()), Found::judge_retain);
+        let judged = judge(asked.condition, existing).and(retained).and_then(|()| self.edit(given, existing));
         if let Err(error) = judged {
             return self.refuse(hold, asked.key, found.as_ref(), error).await;
         }
@@ -216,7 +217,7 @@ impl Partition {
         let Some(found) = existing else { return Ok(None) };
         if found.header.kind != RecordKind::Value {
             return Err(Error::Invalid(
-                "the previous value stands in parts and cannot be given back at once",
+                "the previous value is in no one record and cannot be given back at once",
             ));
         }
         let bytes = self.value(found)?.to_vec();

@@ -35,6 +35,14 @@ impl Target<'_> {
         self.known.or(self.found.as_ref().map(Replaced::from))
     }
 
+    /// Whether what is replaced may be retained, if it is to be.
+    pub(crate) fn judge_retain(&self) -> Result<()> {
+        match (self.write, &self.found) {
+            (Op::Store { retain: true, .. }, Some(found)) => found.judge_retain(),
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes of log that it takes at most.
     pub(crate) fn log_bytes(&self) -> usize {
         let rewritten = match (self.write, &self.found) {

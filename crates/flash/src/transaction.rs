@@ -206,7 +206,7 @@ impl Partition {
                 }
             };
             self.settle(&place).await?;
-            if let Some(output) = self.found_output(&found?, range, pin)? {
+            if let Some(output) = self.output_of(&found?, range, pin).await? {
                 return Ok(output);
             }
         }

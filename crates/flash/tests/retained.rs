@@ -4,6 +4,7 @@
 
 use crate::opening::{DATABASE, DISK_BYTES, delete, live, open_with, run, store, world};
 use plimsoll_flash::{Options, Partition};
+use plimsoll_kv::transaction::{self, Action};
 use plimsoll_kv::{
     Condition, ContainerId, Device, Durability, Error, Expiry, Kept, Op, Output, Request, Value,
 };
@@ -380,5 +381,50 @@ fn what_is_swept_takes_all_of_the_version_below_along() {
         }
         reactor.sleep_ns(1_000_000_000).await;
         compare(&reactor, &partition, &model).await;
+    });
+}
+
+/// A key that is given what another one holds, which is deleted at the same instant.
+async fn given(partition: &Rc<Partition>) {
+    run(partition, store(key(0), Value::from(vec![9; 700]), Expiry::Never)).await.unwrap();
+    let kept = Kept { head: HEAD.to_vec(), bytes: None, container: DATABASE, key: key(0) };
+    let keeps = store_keeper(0, Value::Kept(kept));
+    run(partition, Op::Batch(vec![keeps, delete(key(0))])).await.unwrap();
+}
+
+/// A transaction reads it as anyone does: an array that has lost a device looks so for what sets kept.
+#[test]
+fn a_transaction_reads_what_is_kept_under_another_key() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        given(&partition).await;
+        let step = |id, action| Op::Transaction { partition: 0, id, action };
+        let hold = step(None, Action::Hold(transaction::Held::everything()));
+        let Ok(Output::Held(id)) = run(&partition, hold).await else { panic!("everything is free") };
+        for (range, first) in [(None, HEAD[0]), (Some((10, 5)), 9)] {
+            let action = Action::Retrieve { container: KEEPING, key: keeper(0), range, pin: false };
+            match run(&partition, step(Some(id), action)).await {
+                Ok(Output::Found(item)) => assert_eq!((item.length, item.bytes[0]), (710, first)),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+/// It would be given up without what it keeps, and be put back without it.
+#[test]
+fn what_keeps_another_value_is_not_retained() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        given(&partition).await;
+        let mut op = store_keeper(0, Value::from(vec![1; 10]));
+        if let Op::Store { retain, .. } = &mut op {
+            *retain = true;
+        }
+        for op in [op.clone(), Op::Batch(vec![op])] {
+            assert!(matches!(run(&partition, op).await, Err(Error::Invalid(_))));
+        }
+        let op = Op::Retrieve { container: KEEPING, key: keeper(0), range: None, pin: false };
+        assert!(matches!(run(&partition, op).await, Ok(Output::Found(item)) if item.length == 710));
     });
 }

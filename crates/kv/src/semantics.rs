@@ -309,6 +309,11 @@ pub fn a_value_is_kept_under_another_key(make: Make) {
         assert!(matches!(execute(&m, long).await, Err(Error::Invalid(_))));
         assert!(matches!(execute(&m, keeps_told(b"g", b"", b"k", Some(4))).await, Err(Error::Invalid(_))));
         assert!(execute(&m, keeps_told(b"g", b"", b"k", Some(3))).await.is_ok());
+        let mut retaining = keeps(b"g", b"", b"k");
+        if let Op::Store { retain, .. } = &mut retaining {
+            *retain = true;
+        }
+        assert!(matches!(execute(&m, retaining).await, Err(Error::Invalid(_))));
         // What it held before the batch is meant, wherever that stands in it.
         let batch = Op::Batch(vec![store_op(b"k", b"new"), keeps(b"g", b"head:", b"k")]);
         let Ok(Output::Batch(outputs)) = execute(&m, batch).await else { panic!() };

@@ -61,13 +61,16 @@ impl State {
                     _ => unreachable!("a store gives what it stored"),
                 }
             }
-            Op::Store { value: Value::Kept(Kept { container, key, .. }), .. }
-                if self.live(container, &key).is_none() =>
-            {
-                Ok(Output::Done)
-            }
             Op::Store { container, key, value, condition, expiry, retain, want_previous, .. } => {
                 self.check(container, &key, condition)?;
+                if let Value::Kept(kept) = &value {
+                    if retain {
+                        return Err(Error::Invalid("what is kept under another key retains nothing"));
+                    }
+                    if self.live(kept.container, &kept.key).is_none() {
+                        return Ok(Output::Done);
+                    }
+                }
                 let stored = self.stored(&key, value, options)?;
                 Ok(self.store(container, &key, stored, expiry, (retain, want_previous)))
             }
