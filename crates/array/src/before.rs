@@ -43,7 +43,6 @@ pub(crate) struct Before {
 }
 
 /// A set that loses what a store replaces.
-#[derive(Clone)]
 pub(crate) enum Left {
     /// This one loses this version.
     In(Version, Stub),
@@ -152,11 +151,7 @@ impl Array {
     /// itself has to be looked at.
     async fn before_by_stub(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Option<Before>> {
         let keeps = self.readable(place.primary).is_some_and(|it| self.ghost_range(&it, manner).is_some());
-        // Where its newest version has fewer pieces, older ones may stand yet where stubs would.
-        let packed = self.forms.each().filter(|form| form.is_packed());
-        let stubs_end = packed.map(Form::roles).max().unwrap_or(0);
-        let is_told = self.roles_of_newest(place).end >= stubs_end && !self.is_unsettled(place);
-        if !keeps || !is_told || self.reads_before() || self.has_doubts() {
+        if !keeps || self.is_unsettled(place) || self.reads_before() || self.has_doubts() {
             return Ok(None);
         }
         let membership = self.membership(place, manner).await?;
@@ -192,10 +187,7 @@ impl Array {
             }
             First::Unknown => {
                 let membership = self.membership(place, manner).await?;
-                let ghost = match self.ghost_by_stub(place, &membership, manner) {
-                    None => self.ghost_of(place, &membership, (manner, false)).await?,
-                    ghost => ghost,
-                };
+                let ghost = self.ghost_of(place, &membership, (manner, false)).await?;
                 Ok(Leaving { roles: self.roles, membership, ghost })
             }
         }

@@ -83,6 +83,11 @@ impl Forms {
         1..self.each().filter(|form| form.is_packed()).map(Form::roles).min().unwrap_or(1)
     }
 
+    /// The end of the roles in which anything packed has a piece.
+    pub(crate) fn stubs_end(&self) -> usize {
+        self.each().filter(|form| form.is_packed()).map(Form::roles).max().unwrap_or(0)
+    }
+
     /// The roles that may be the first to be read; of shards alone, the first. What is packed stands whole in
     /// the first.
     pub(crate) fn reading_roles(&self) -> usize {

@@ -23,7 +23,7 @@ use crate::read::{Range, WRONG_OUTPUT};
 use crate::set::{Stub, VERSION_BYTES, decode_version, encode_version, ghost_key, lasting_key};
 use crate::told::Proof;
 use bytes::Bytes;
-use plimsoll_kv::{Condition, Device, Error, Expiry, Form, Item, Kept, Op, Payload, Result, Value, Version};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Item, Kept, Op, Payload, Result, Value, Version};
 use std::rc::Rc;
 
 /// Whether a key is packed.
@@ -105,7 +105,7 @@ impl Array {
     }
 
     /// What keeps a value of which its stub says all that has to be known: its member has it, and keeps it
-    /// where it is.
+    /// where it is. Where the newest version has fewer pieces the stub may be of an older one.
     pub(crate) fn ghost_by_stub(
         &self,
         place: &Place,
@@ -114,8 +114,9 @@ impl Array {
     ) -> Option<Op> {
         let Membership::Of { version, value_bytes, stub } = membership else { return None };
         let device = self.readable(place.primary)?;
+        let is_newest = self.roles_of_newest(place).end >= self.forms.stubs_end();
         let is_whole = !self.is_unsettled(place) && !self.was_never_packed(*version);
-        let keeps = is_whole && self.ghost_range(&device, manner).is_some();
+        let keeps = is_newest && is_whole && self.ghost_range(&device, manner).is_some();
         keeps.then(|| self.kept_ghost(place, stub.set, (*version, *value_bytes)))
     }
 
@@ -127,14 +128,14 @@ impl Array {
             container: placement::container(place.container, 0),
             key: place.key.clone(),
         };
-        self.ghost_store(place, version, Value::Kept(kept))
+        self.ghost_store(place, version, kept)
     }
 
-    fn ghost_store(&self, place: &Place, version: Version, value: Value) -> Op {
-        let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, version));
-        with_value(Op::store(container, key, Payload::default()), value)
+    fn ghost_store(&self, place: &Place, version: Version, value: impl Into<Value>) -> Op {
+        Op::store(placement::sets(place.container), ghost_key(&self.tag, version), value)
     }
 
+    /// What keeps a value, of which that much is known; with `proves` all of it is read before.
     pub(crate) async fn ghost_of(
         self: &Rc<Self>,
         place: &Place,
@@ -144,6 +145,9 @@ impl Array {
         if *membership == Membership::Alone && !self.has_doubts() {
             return Ok(None);
         }
+        if let Some(ghost) = self.ghost_by_stub(place, membership, manner).filter(|_| !proves) {
+            return Ok(Some(ghost));
+        }
         let Some(device) = self.writable(place.primary) else { return Ok(None) };
         let range = if proves { None } else { self.ghost_range(&device, manner) };
         let piece = match self.read_piece(&device, place, 0, range, manner).await {
@@ -152,8 +156,7 @@ impl Array {
             // was never whole.
             Err(Error::Unreadable(_)) => {
                 let Membership::Of { version, stub, .. } = membership else { return Ok(None) };
-                let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, *version));
-                return Ok(Some(Op::store(container, key, encode_version(stub.set).to_vec())));
+                return Ok(Some(self.ghost_store(place, *version, encode_version(stub.set).to_vec())));
             }
             // Where its member is lost what is sent to it next finds that out.
             Err(Error::NotFound | Error::ReadOnly(_)) => return Ok(None),
@@ -192,7 +195,7 @@ impl Array {
         }
         let version = header.version;
         let ghost = match read {
-            None => self.ghost_store(place, version, ghost_of(set, &header, item.bytes.into()).into()),
+            None => self.ghost_store(place, version, ghost_of(set, &header, item.bytes.into())),
             Some(_) => self.kept_ghost(place, set, (version, header.value_bytes)),
         };
         Some((version, ghost))
@@ -223,15 +226,12 @@ impl Array {
 
     /// The same ghost under the key by which it stays though its value turns out to be a copy: that one was
     /// made because nobody knew.
-    fn lasting(&self, ghost: Op) -> Op {
-        match ghost {
-            Op::Store { container, key, value, .. } => {
-                let version = key.get(self.tag.len() + 1..).and_then(decode_version).unwrap_or_default();
-                let key = lasting_key(&self.tag, version);
-                with_value(Op::store(container, key, Payload::default()), value)
-            }
-            other => other,
+    fn lasting(&self, mut ghost: Op) -> Op {
+        if let Op::Store { key, .. } = &mut ghost {
+            let version = key.get(self.tag.len() + 1..).and_then(decode_version).unwrap_or_default();
+            *key = lasting_key(&self.tag, version);
         }
+        ghost
     }
 
     async fn keep_ghost(self: &Rc<Self>, place: &Place, ghost: Option<Op>) -> Result<()> {
@@ -308,8 +308,7 @@ impl Array {
     /// Whether a held key is packed, as the members that hold no value of it say. If it is whole on all, the
     /// first that can be read knows; if it may not be, it takes all of them to say that it is not.
     pub(crate) async fn membership(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Membership> {
-        let packed = self.forms.each().filter(|form| form.is_packed());
-        let (sure, end) = (self.forms.sure_stubs(), packed.map(Form::roles).max().unwrap_or(0));
+        let (sure, end) = (self.forms.sure_stubs(), self.forms.stubs_end());
         let is_whole = !self.is_unsettled(place);
         let (mut has_alone, mut all_told) = (false, true);
         let teller = self.teller(place);
@@ -337,14 +336,6 @@ impl Array {
         }
         Ok(if has_alone && all_told { Membership::Alone } else { Membership::Unknown })
     }
-}
-
-/// The same store of another value.
-fn with_value(mut store: Op, of: Value) -> Op {
-    if let Op::Store { value, .. } = &mut store {
-        *value = of;
-    }
-    store
 }
 
 /// What a ghost holds: the set that needs it, and the value as it stood.

@@ -135,8 +135,30 @@ impl Partition {
         }
     }
 
+    /// Refuses a batch that keeps what cannot be kept so.
+    fn check_keepers(&self, ops: &[Op]) -> Result<()> {
+        for op in ops {
+            let Some(kept) = op.kept() else { continue };
+            if !self.layout.keeps {
+                return Err(Error::Unsupported("values under other keys, on a device of an older format"));
+            }
+            if kept.head.len() > KEPT_HEAD_BYTES_MAX {
+                return Err(Error::Invalid("a long head of a value that is kept"));
+            }
+            if matches!(op, Op::Store { retain: true, .. }) {
+                return Err(Error::Invalid("what is kept under another key retains nothing"));
+            }
+            let source = Some((kept.container, kept.key.as_slice()));
+            if ops.iter().any(|other| other.kept().is_some() && other.place() == source) {
+                return Err(Error::Invalid("a key of a batch keeps what another one keeps"));
+            }
+        }
+        Ok(())
+    }
+
     /// Holds the keys of a batch.
     async fn hold_all(&self, ops: &[Op]) -> Result<(Vec<KeyGuard>, Vec<(u16, u64)>)> {
+        self.check_keepers(ops)?;
         let mut ids = Vec::new();
         let mut keys = BTreeSet::new();
         for op in ops {
@@ -145,20 +167,7 @@ impl Partition {
             else {
                 return Err(Error::Invalid("a batch holds stores and deletes"));
             };
-            if let Some(kept) = op.kept() {
-                if !self.layout.keeps {
-                    return Err(Error::Unsupported(
-                        "values under other keys, on a device of an older format",
-                    ));
-                }
-                if kept.head.len() > KEPT_HEAD_BYTES_MAX {
-                    return Err(Error::Invalid("a long head of a value that is kept"));
-                }
-                if matches!(op, Op::Store { retain: true, .. }) {
-                    return Err(Error::Invalid("what is kept under another key retains nothing"));
-                }
-                ids.push(self.place(kept.container, &kept.key).lock_id());
-            }
+            ids.extend(op.kept().map(|kept| self.place(kept.container, &kept.key).lock_id()));
             if key.len() > plimsoll_kv::limits::KEY_BYTES_MAX {
                 return Err(Error::KeyTooLong);
             }
@@ -171,12 +180,6 @@ impl Partition {
             }
             let place = self.place(*container, key);
             ids.push(place.lock_id());
-        }
-        let kept = ops.iter().filter_map(Op::kept).map(|kept| (kept.container, kept.key.as_slice()));
-        let keepers = ops.iter().filter(|op| op.kept().is_some()).filter_map(Op::place);
-        let keepers: BTreeSet<_> = keepers.collect();
-        if kept.into_iter().any(|kept| keepers.contains(&kept)) {
-            return Err(Error::Invalid("a key of a batch keeps what another one keeps"));
         }
         ids.sort_unstable();
         ids.dedup();
@@ -202,52 +205,61 @@ impl Partition {
     async fn find_sources(self: &Rc<Self>, targets: &[Target<'_>]) -> Result<Option<Vec<Option<Source>>>> {
         let mut sources = Vec::with_capacity(targets.len());
         for target in targets {
-            let Some(Kept { bytes, container, key, .. }) = target.write.kept() else {
-                sources.push(None);
-                continue;
-            };
-            let is_of = |other: &&Target<'_>| other.write.place() == Some((*container, key.as_slice()));
-            let looked_at = targets.iter().find(is_of).and_then(|other| other.found.as_ref());
-            let place = self.place(*container, key);
-            // Only of records that hold bytes of their own it is known whose they are.
-            let known = self.known_at(&place, key).filter(|known| looked_at.is_none() && !known.is_expiring);
-            let told =
-                bytes.filter(|bytes| *bytes <= RECORD_VALUE_BYTES_MAX as u64).map(|bytes| bytes as u32);
-            let is_as_long = |(known, bytes): &(Replaced, u32)| {
-                record_bytes(key.len(), *bytes as usize) == u64::from(known.entry.length) * UNIT_BYTES
-            };
-            if let Some((replaced, value_bytes)) = known.zip(told).filter(is_as_long) {
-                sources.push(Some(Source { place, replaced, kind: RecordKind::Value, value_bytes }));
-                continue;
-            }
-            let found;
-            let held = match looked_at {
-                Some(found) => Some(found),
-                None => match self.find(&place, key, Extent::Head).await? {
-                    Lookup::Found(record) => {
-                        found = record;
-                        Some(&found)
-                    }
+            let source = match target.write.kept() {
+                None => None,
+                Some(kept) => match self.find_source(kept, targets).await? {
+                    Lookup::Found(source) => Some(source),
                     Lookup::Absent => None,
                     Lookup::Moved => return Ok(None),
                 },
             };
-            sources.push(held.filter(|found| !found.is_expired(self.now_ms())).map(|found| Source {
-                place,
-                replaced: Replaced::from(found),
-                kind: found.header.kind,
-                value_bytes: found.header.value_bytes,
-            }));
+            sources.push(source);
         }
         let are_right = targets.iter().all(|target| self.is_right(target))
             && sources.iter().flatten().all(|source| self.is_current(&source.place, &source.replaced.entry));
         Ok(are_right.then_some(sources))
     }
 
+    /// The record of a key that is to be kept: known, or looked at with what the batch acts on, or now.
+    async fn find_source(self: &Rc<Self>, kept: &Kept, targets: &[Target<'_>]) -> Result<Lookup<Source>> {
+        let place = self.place(kept.container, &kept.key);
+        let source = |found: &Found| match found.is_expired(self.now_ms()) {
+            true => Lookup::Absent,
+            false => Lookup::Found(Source {
+                place,
+                replaced: Replaced::from(found),
+                kind: found.header.kind,
+                value_bytes: found.header.value_bytes,
+            }),
+        };
+        let its = |other: &&Target<'_>| other.write.place() == Some((kept.container, kept.key.as_slice()));
+        if let Some(found) = targets.iter().find(its).and_then(|other| other.found.as_ref()) {
+            return Ok(source(found));
+        }
+        if let Some(source) = self.known_source(place, kept) {
+            return Ok(Lookup::Found(source));
+        }
+        Ok(match self.find(&place, &kept.key, Extent::Head).await? {
+            Lookup::Found(found) => source(&found),
+            Lookup::Absent => Lookup::Absent,
+            Lookup::Moved => Lookup::Moved,
+        })
+    }
+
+    /// The same without a look: only of records that hold bytes of their own it is known whose they are.
+    fn known_source(&self, place: Place, kept: &Kept) -> Option<Source> {
+        let replaced = self.known_at(&place, &kept.key).filter(|known| !known.is_expiring)?;
+        let bytes = kept.bytes.filter(|bytes| *bytes <= RECORD_VALUE_BYTES_MAX as u64)?;
+        let is_as_long =
+            record_bytes(kept.key.len(), bytes as usize) == u64::from(replaced.entry.length) * UNIT_BYTES;
+        let source = Source { place, replaced, kind: RecordKind::Value, value_bytes: bytes as u32 };
+        is_as_long.then_some(source)
+    }
+
     /// Judges every operation, then appends them all. Nothing is awaited: what was judged still holds.
     fn append_batch(
         &self,
-        batch: Vec<Batched<'_>>,
+        mut batch: Vec<Batched<'_>>,
         (size, stores): (usize, bool),
         lifetime: Lifetime,
         urgency: Durability,
@@ -265,16 +277,17 @@ impl Partition {
         let frame = self.log.frame();
         let mut outputs = vec![Output::Done; batch.len()];
         // What is kept of a key is what it held before: it is kept first, and then replaced.
-        let (keepers, others): (Vec<_>, Vec<_>) =
-            batch.into_iter().enumerate().partition(|(_, one)| one.source.is_some());
-        for (number, one) in keepers.into_iter().chain(others) {
-            outputs[number] = self.append_batched(one, lifetime, urgency);
+        for keeps in [true, false] {
+            let some = batch.iter_mut().zip(&mut outputs).filter(|(one, _)| one.source.is_some() == keeps);
+            for (one, output) in some {
+                *output = self.append_batched(one, lifetime, urgency);
+            }
         }
         assert_eq!(self.log.frame(), frame, "a batch stands in one frame");
         Ok(outputs)
     }
 
-    fn append_batched(&self, one: Batched<'_>, lifetime: Lifetime, urgency: Durability) -> Output {
+    fn append_batched(&self, one: &mut Batched<'_>, lifetime: Lifetime, urgency: Durability) -> Output {
         match one.target.write {
             _ if one.keeps_nothing() => Output::Done,
             Op::Store { key, value, expiry, retain, want_previous, .. } => {
@@ -295,10 +308,10 @@ impl Partition {
                     replaced: one.target.replaced(),
                     commits: None,
                     keeps: one.source.map(Source::keep),
-                    dooms: one.target.dooms,
+                    dooms: std::mem::take(&mut one.target.dooms),
                 };
                 let version = self.push_store(&judged, urgency);
-                let previous = one.item.filter(|_| *want_previous).map(|mut item| {
+                let previous = one.item.take().filter(|_| *want_previous).map(|mut item| {
                     item.bytes =
                         one.target.found.as_ref().and_then(|it| self.value_read(it)).unwrap_or_default();
                     item
@@ -310,7 +323,7 @@ impl Partition {
                 if let Some(found) = found {
                     self.push_delete(place, found, dooms, urgency);
                 }
-                one.item.map_or(Output::Done, |item| Output::Deleted(item.version))
+                one.item.as_ref().map_or(Output::Done, |item| Output::Deleted(item.version))
             }
             _ => unreachable!("checked when the keys were held"),
         }

@@ -28,7 +28,6 @@ use crate::metrics::add;
 use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
 use crate::segments::SegmentState;
-use crate::state::State;
 use crate::walk::{read_segment, record_locations};
 use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
@@ -386,8 +385,8 @@ impl Partition {
             self.reserve_patiently(1, 0).await?;
             let moved = self.describe(&bytes[at..at + header.head_bytes()], header, location);
             // What is kept below a record of another container is forgotten too: it stays below that.
-            let index = |state: &State| state.index.contains(moved.slot, moved.fingerprint, moved.from);
-            if moved.part.is_none() && index(&self.state.borrow()) {
+            let indexed = self.state.borrow().index.contains(moved.slot, moved.fingerprint, moved.from);
+            if moved.part.is_none() && indexed {
                 self.commit_note(&[moved.removal(TransitionKind::Sweep)], Durability::Async);
             }
             self.reactor.yield_now().await;

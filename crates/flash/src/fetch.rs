@@ -85,8 +85,8 @@ impl Found {
 }
 
 /// What a look for a key gave.
-pub(crate) enum Lookup {
-    Found(Found),
+pub(crate) enum Lookup<T = Found> {
+    Found(T),
     Absent,
     /// A candidate moved or went while it was read: look again.
     Moved,

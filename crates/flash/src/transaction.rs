@@ -188,7 +188,7 @@ impl Partition {
             Some(id) => self.check_held(id, container, key)?,
             None => self.now_ms(),
         };
-        let extent = if range == Some((0, 0)) { Extent::Head } else { Extent::Whole };
+        let extent = Extent::of_range(key, range);
         loop {
             let place = self.place(container, key);
             let found = match self.find(&place, key, extent).await? {

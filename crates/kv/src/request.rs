@@ -134,6 +134,12 @@ impl From<&[u8]> for Value {
     }
 }
 
+impl From<Kept> for Value {
+    fn from(kept: Kept) -> Value {
+        Value::Kept(kept)
+    }
+}
+
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -334,11 +340,11 @@ pub enum Op {
 
 impl Op {
     /// Stores a value for good, whatever the key holds.
-    pub fn store(container: ContainerId, key: impl Into<Vec<u8>>, value: impl Into<Payload>) -> Op {
+    pub fn store(container: ContainerId, key: impl Into<Vec<u8>>, value: impl Into<Value>) -> Op {
         Op::Store {
             container,
             key: key.into(),
-            value: Value::Bytes(value.into()),
+            value: value.into(),
             condition: Condition::None,
             expiry: Expiry::Never,
             retain: false,

@@ -92,11 +92,7 @@ fn given_key(index: u64) -> Vec<u8> {
 /// Gives a key what another one holds.
 fn keep(index: u64) -> Op {
     let kept = Kept { head: Vec::new(), bytes: None, container: CONTAINER, key: kept_key(index) };
-    let mut op = store(given_key(index), 0, 0, false);
-    if let Op::Store { value, .. } = &mut op {
-        *value = Value::Kept(kept);
-    }
-    op
+    Op::store(CONTAINER, given_key(index), kept)
 }
 
 fn bytes_of(number: u64, length: usize) -> Vec<u8> {
