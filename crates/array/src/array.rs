@@ -72,6 +72,8 @@ pub struct ArrayStatus {
     pub picks: Vec<Pick>,
     /// Keys that were stored once more, by the mechanism that their length gets now.
     pub keys_moved: u64,
+    /// Values of devices that are out that were kept behind their stubs when they were read.
+    pub values_kept: u64,
     /// Keys that the present or last scrub has been through.
     pub keys_scrubbed: u64,
     /// Keys that it found damaged, or different between members.
@@ -131,6 +133,11 @@ pub struct Array {
     /// Picks mechanisms, if the policy chooses.
     pub(crate) picker: Option<Picker>,
     pub(crate) keys_moved: Cell<u64>,
+    /// Bytes of values that are being put behind their stubs, and how many were.
+    pub(crate) keeping_bytes: Cell<usize>,
+    pub(crate) kept_behind: Cell<u64>,
+    /// Values since the last one that might have been, if members had time.
+    pub(crate) not_kept: Cell<u64>,
     pub(crate) uploads: Uploads,
     pub(crate) transactions: Transactions,
     pub(crate) scrub: Cell<Scrub>,
@@ -213,6 +220,9 @@ impl Array {
             company: Company::default(),
             picker,
             keys_moved: Cell::new(0),
+            keeping_bytes: Cell::new(0),
+            kept_behind: Cell::new(0),
+            not_kept: Cell::new(0),
             uploads: Uploads::default(),
             transactions: Transactions::default(),
             scrub: Cell::default(),
@@ -240,6 +250,7 @@ impl Array {
             sets_loose: self.packer.loose_count() as u64,
             picks: self.picker.as_ref().map_or_else(Vec::new, Picker::picks),
             keys_moved: self.keys_moved.get(),
+            values_kept: self.kept_behind.get(),
             keys_scrubbed: scrub.keys,
             scrub_errors: scrub.errors,
             scrubbing: scrub.runs,

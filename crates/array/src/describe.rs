@@ -86,10 +86,8 @@ impl Array {
         if piece.item.upload.is_none() {
             let (header, stub) = (piece.header.ok_or(WRONG_OUTPUT)?, piece.stub);
             let mut digest = digest();
-            match &stub {
-                Some(stub) => digest.update(&stub.encode()),
-                None => digest.update(&piece.item.bytes),
-            }
+            stub.iter().for_each(|stub| digest.update(&stub.encode()));
+            digest.update(&piece.item.bytes);
             return Ok(Proved { header, read: told(&digest), stub });
         }
         let (header, read) = self.prove_in_parts(&device, place, role, manner).await?;

@@ -36,6 +36,8 @@ pub(crate) struct Piece {
     pub(crate) header: Option<Header>,
     /// What stands there instead of a value that is packed.
     pub(crate) stub: Option<Stub>,
+    /// The value stands there: alone, or behind a stub.
+    pub(crate) has_value: bool,
 }
 
 /// What a member gave of the piece in a role.
@@ -44,6 +46,12 @@ type Answer = (usize, Result<Piece>);
 impl Piece {
     fn is_expired(&self, now_ms: u64) -> bool {
         self.item.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+
+    /// The value, whatever stands before it.
+    fn whole(self) -> Piece {
+        let header = self.header.map(|header| Header { is_stub: false, ..header });
+        Piece { header, stub: None, ..self }
     }
 }
 
@@ -93,10 +101,11 @@ impl Array {
                 // What a transaction has seen stays until it has ended: the members know.
                 Some((_, Ok(piece))) if !manner.is_within() && piece.is_expired(since_ms) => absent = true,
                 // Who has the value whole may still answer; else its set gives it.
-                Some((_, Ok(piece))) if unpacks && piece.stub.is_some() => match asked.is_empty() {
+                Some((_, Ok(piece))) if unpacks && !piece.has_value => match asked.is_empty() {
                     false => stub = Some(piece),
                     true => unpacked = Some(piece),
                 },
+                Some((_, Ok(piece))) if unpacks => pieces.push(piece.whole()),
                 Some((_, Ok(piece))) => pieces.push(piece),
             }
             if let Some(stub) = unpacked {
@@ -158,29 +167,31 @@ impl Array {
             }
             if let Some(Form::Copies(_)) = self.forms.sole() {
                 item.length = self.user_bytes(item.length);
-                return Ok(Piece { role, item, header: None, stub: None });
+                return Ok(Piece { role, item, header: None, stub: None, has_value: true });
             }
             // A value of one record may have taken its place by now.
             if let Some(header) = self.header_in_parts(device, place, role, manner).await? {
                 item.length = header.value_bytes;
-                return Ok(Piece { role, item, header: Some(header), stub: None });
+                return Ok(Piece { role, item, header: Some(header), stub: None, has_value: true });
             }
         };
         if asked.is_some_and(|(first, _)| first > 0) {
             item.length = item.length.saturating_sub(HEADER_BYTES as u64);
-            return Ok(Piece { role, item, header: None, stub: None });
+            return Ok(Piece { role, item, header: None, stub: None, has_value: true });
         }
         let header = take_header(&mut item, role)?;
-        let piece_bytes = item.length.saturating_sub(HEADER_BYTES as u64);
+        let mut piece_bytes = item.length.saturating_sub(HEADER_BYTES as u64);
         item.length = header.value_bytes;
         let mut stub = None;
         if header.is_stub {
-            stub = Stub::decode(&item.bytes, header.form.roles() - 1);
-            item.bytes.clear();
+            let parities = header.form.roles() - 1;
+            stub = Stub::take(&mut item.bytes, parities).filter(|stub| self.are_members(&stub.holders));
+            piece_bytes = piece_bytes.saturating_sub(Stub::bytes(parities) as u64);
         }
+        let has_value = header.form.piece_bytes(header.value_bytes) == piece_bytes;
         let is_whole = match header.is_stub {
-            true => stub.as_ref().is_some_and(|stub| self.are_members(&stub.holders)),
-            false => header.form.piece_bytes(header.value_bytes) == piece_bytes,
+            true => stub.is_some() && (has_value || piece_bytes == 0),
+            false => has_value,
         };
         if !self.forms.has(header.form) || !is_whole {
             return Err(Error::Unreadable("a header of another value".to_owned()));
@@ -188,16 +199,16 @@ impl Array {
         if asked != range {
             cut(&mut item.bytes, range);
         }
-        Ok(Piece { role, item, header: Some(header), stub })
+        Ok(Piece { role, item, header: Some(header), stub, has_value })
     }
 
-    /// What is read of the piece in a role to get a range of it: all of a stub, if it is one.
+    /// What is read of the piece in a role to get a range of it: a stub before it, if there is one.
     fn asked(&self, role: usize, range: Range) -> Range {
         if role == 0 || !self.forms.has_packed() {
             return range;
         }
         let stub_bytes = Stub::bytes(ROLES_MAX as usize) as u64;
-        range.map(|(first, length)| (0, first.saturating_add(length).max(stub_bytes)))
+        range.map(|(first, length)| (0, first.saturating_add(length).saturating_add(stub_bytes)))
     }
 
     /// The value that shards give, or a range of it.

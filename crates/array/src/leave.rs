@@ -89,7 +89,7 @@ impl Array {
             if header.version != version || version == Version::default() {
                 return; // Who looks through the sets finds whose it is.
             }
-            let stub = Stub::decode(&item.bytes[HEADER_BYTES..], header.form.roles() - 1);
+            let stub = Stub::first(&item.bytes[HEADER_BYTES..], header.form.roles() - 1);
             if let Some(stub) = stub.filter(|stub| header.is_stub && self.are_members(&stub.holders)) {
                 return self.lost_value(place, version, &stub);
             }

@@ -18,6 +18,7 @@
 
 mod array;
 mod before;
+mod behind;
 mod below;
 mod code;
 mod company;

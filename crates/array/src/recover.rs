@@ -122,8 +122,9 @@ impl Array {
             let at = record.set.values.iter().position(is_it);
             let at = at.ok_or_else(|| unreadable("its set does not name it"))?;
             let bytes = self.lost_shard(place.container, record, (at, told_by), manner).await?;
-            let header = Header { is_stub: false, ..header };
-            return Ok(Piece { item: Item { bytes, ..stub.item }, header: Some(header), stub: None, ..stub });
+            self.keep_behind(place, (&stub.item, header), (&named, &bytes), manner);
+            let (header, item) = (Some(Header { is_stub: false, ..header }), Item { bytes, ..stub.item });
+            return Ok(Piece { role: stub.role, item, header, stub: None, has_value: true });
         }
         Err(failure)
     }

@@ -23,6 +23,7 @@
 //! 24  values                u8               12  values of the set      u8
 //! 25  members that hold it, one more than parities
 //!     the values, and then the parity        13  members that hold it, one more than parities
+//!                                                its value, perhaps: what was recovered of it
 //!                                            ghost: name of the set, then the value behind its header
 //! ```
 
@@ -123,13 +124,19 @@ impl Stub {
         [&encode_version(self.set)[..], &[self.values], &self.holders].concat()
     }
 
-    /// What follows the header of a stub that names so many parities.
-    pub(crate) fn decode(bytes: &[u8], parities: usize) -> Option<Stub> {
-        if bytes.len() != Stub::bytes(parities) {
-            return None;
-        }
-        let (values, holders) = bytes[VERSION_BYTES..].split_first()?;
-        Some(Stub { set: decode_version(bytes)?, values: *values, holders: holders.to_vec() })
+    /// The stub that names so many parities at the start of what follows a header: the value may stand
+    /// behind it.
+    pub(crate) fn first(bytes: &[u8], parities: usize) -> Option<Stub> {
+        let own = bytes.get(..Stub::bytes(parities))?;
+        let (values, holders) = own[VERSION_BYTES..].split_first()?;
+        Some(Stub { set: decode_version(own)?, values: *values, holders: holders.to_vec() })
+    }
+
+    /// The same, taken off.
+    pub(crate) fn take(bytes: &mut Vec<u8>, parities: usize) -> Option<Stub> {
+        let stub = Stub::first(bytes, parities)?;
+        bytes.drain(..Stub::bytes(parities));
+        Some(stub)
     }
 }
 
@@ -251,7 +258,7 @@ mod tests {
             prop_assert_eq!(Set::decode(&record), Ok((set.clone(), 1, &parity[..])));
             prop_assert_eq!(record.len(), set.bytes() + parity.len());
             let stub = set.stub();
-            prop_assert_eq!(Stub::decode(&stub.encode(), set.parities()), Some(stub));
+            prop_assert_eq!(Stub::first(&stub.encode(), set.parities()), Some(stub));
             for cut in 0..set.bytes() {
                 prop_assert!(Set::decode(&record[..cut]).is_err());
             }
@@ -264,7 +271,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_decoded_or_refused(bytes: Vec<u8>) {
-            let _ = (Set::decode(&bytes), Stub::decode(&bytes, 2), decode_version(&bytes));
+            let _ = (Set::decode(&bytes), Stub::first(&bytes, 2), decode_version(&bytes));
         }
     }
 }

@@ -395,8 +395,17 @@ impl Array {
                 Err(error) if gives_nothing(&error) => continue,
                 piece => piece?,
             };
-            let Piece { item, header: Some(header), stub: None, .. } = piece else { continue };
-            if header.version != value.version || item.upload.is_some() {
+            let Some(header) = piece.header.filter(|header| header.version == value.version) else {
+                continue;
+            };
+            if piece.stub.is_some() {
+                if piece.has_value && self.state(place.primary) == MemberState::In {
+                    self.keep_no_more(place, &piece).await?;
+                }
+                continue;
+            }
+            let item = piece.item;
+            if item.upload.is_some() {
                 continue;
             }
             if !self.has_records(place.container, set).await? {

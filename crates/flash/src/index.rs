@@ -67,6 +67,9 @@ impl Packed {
     }
 }
 
+/// The first table of a slot has so many homes.
+const HOMES_LEAST: u32 = 4;
+
 /// The table of one slot.
 #[derive(Default)]
 struct Table {
@@ -133,7 +136,8 @@ impl Table {
     }
 
     fn grow(&mut self) {
-        let mut homes = (self.homes as usize + self.homes as usize / 8).max(self.homes as usize + 4);
+        let mut homes =
+            (self.homes as usize + self.homes as usize / 8).max((self.homes + HOMES_LEAST) as usize);
         loop {
             if let Some(table) = Table::build(homes, self.entries(), self.count) {
                 *self = table;
@@ -176,6 +180,21 @@ impl Table {
             gap = next;
         }
         self.count -= 1;
+        if self.is_sparse() {
+            self.shrink();
+        }
+    }
+
+    /// True if so much is empty that less memory would do, and a good many keys more would fit there.
+    fn is_sparse(&self) -> bool {
+        self.homes > HOMES_LEAST && u64::from(self.count) * 10 < u64::from(self.homes) * 6
+    }
+
+    fn shrink(&mut self) {
+        let homes = (self.count as usize * 4 / 3).max(HOMES_LEAST as usize);
+        if let Some(table) = Table::build(homes, self.entries(), self.count) {
+            *self = table;
+        }
     }
 }
 

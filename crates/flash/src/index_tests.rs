@@ -89,3 +89,27 @@ fn memory_stays_below_sixteen_bytes_an_entry_while_a_slot_grows() {
     }
     assert!(worst < 16.0, "{worst} bytes an entry");
 }
+
+#[test]
+fn memory_is_given_back_when_most_keys_go() {
+    let slot = Slot(0);
+    let mut index = Index::new(0..1);
+    let fingerprint = |location: u64| location.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
+    let empty_bytes = index.memory_bytes();
+    for location in 1..=20_000 {
+        index.insert(slot, Entry { fingerprint: fingerprint(location), location, length: 12 });
+    }
+    let full_bytes = index.memory_bytes();
+    for location in (1..=20_000).filter(|location| location % 20 != 0) {
+        assert!(index.remove(slot, fingerprint(location), location));
+    }
+    let left_bytes = index.memory_bytes();
+    assert!(left_bytes * 10 < full_bytes, "{left_bytes} of {full_bytes} bytes for a twentieth");
+    for location in 1..=20_000 {
+        assert_eq!(index.contains(slot, fingerprint(location), location), location % 20 == 0);
+    }
+    for location in (20..=20_000).step_by(20) {
+        assert!(index.remove(slot, fingerprint(location), location));
+    }
+    assert!(index.is_empty() && index.memory_bytes() < empty_bytes + 20 * 12, "nearly nothing is left");
+}

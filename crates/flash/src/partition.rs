@@ -127,6 +127,10 @@ impl Device for Partition {
         true
     }
 
+    fn has_room(&self) -> bool {
+        self.claimed_units() < self.live_units_max() / 2
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.layout.record_value_bytes_max()
     }

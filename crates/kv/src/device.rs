@@ -53,6 +53,12 @@ pub trait Device {
         false
     }
 
+    /// True if it is known that less than half of what the device takes is taken: what need not be stored may
+    /// be.
+    fn has_room(&self) -> bool {
+        false
+    }
+
     /// Bytes of the longest value that one store takes; longer ones are uploaded in parts.
     fn value_bytes_max(&self) -> usize;
 

@@ -274,6 +274,10 @@ impl Device for Line {
         self.to.gathers()
     }
 
+    fn has_room(&self) -> bool {
+        self.to.has_room()
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.to.value_bytes_max()
     }

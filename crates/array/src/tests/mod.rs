@@ -1,6 +1,7 @@
 //! The array over members in memory: what it stores where, what it does when they fail, and against a single
 //! device that does the same.
 
+mod behind;
 mod bench;
 mod beside;
 mod company;

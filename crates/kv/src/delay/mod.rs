@@ -72,6 +72,10 @@ impl Device for DelayDevice {
         self.below.gathers()
     }
 
+    fn has_room(&self) -> bool {
+        self.below.has_room()
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.below.value_bytes_max()
     }

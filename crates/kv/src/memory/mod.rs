@@ -224,6 +224,10 @@ impl Device for Memory {
         true
     }
 
+    fn has_room(&self) -> bool {
+        self.state.borrow().used_bytes < self.options.capacity_bytes / 2
+    }
+
     fn value_bytes_max(&self) -> usize {
         self.options.value_bytes_max
     }

@@ -101,6 +101,20 @@ fn wait_until_packed(client: &mut Client, model: &Model) {
     }
 }
 
+/// Waits until a value of a device that is out is kept behind its stub.
+fn wait_until_kept(server: &Server) {
+    let until = Instant::now() + PATIENCE;
+    let kept = || {
+        let metrics = get(server, "/metrics");
+        let line = metrics.lines().find_map(|line| line.strip_prefix("plimsoll_array_kept_values_total "));
+        line.expect("it is counted").parse::<u64>().expect("a number")
+    };
+    while kept() == 0 {
+        assert!(Instant::now() < until, "nothing that was read is kept");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn packed_values_outlive_two_devices_and_what_is_done_meanwhile() {
     let place = directory("devices-packing");
@@ -129,6 +143,8 @@ fn packed_values_outlive_two_devices_and_what_is_done_meanwhile() {
     let table = array(&server, &["status"]);
     assert!(table.starts_with("packing 4+2 over 6 devices"), "{table}");
     let mut client = server.client();
+    check(&mut client, &model);
+    wait_until_kept(&server);
     check(&mut client, &model);
     (1..KEYS).step_by(9).for_each(|number| store(&mut client, &mut model, number, 2));
     array(&server, &["replace", lost[0], paths[6], "--wait"]);

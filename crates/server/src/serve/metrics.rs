@@ -150,6 +150,12 @@ fn array(text: &mut Text, view: &View) {
         "Keys that were stored anew because their length gets another mechanism.",
         view.keys_moved,
     );
+    text.single(
+        "array_kept_values_total",
+        "counter",
+        "Packed values of devices that are out that were kept where they were read from the rest of their sets.",
+        view.values_kept,
+    );
     text.single("array_packing_waiting_keys", "gauge", "Keys that wait to be packed.", view.packing_waiting);
     let help = "Sets of packed values that have lost some, and have to be looked through.";
     text.single("array_loose_sets", "gauge", help, view.sets_loose);

@@ -8,7 +8,7 @@
 use super::device::{Kind, Member, Model, Modelled};
 use super::load::{CLIENTS, Measured, measure};
 use super::{MODELS, Report, Table};
-use plimsoll_array::{Array, ArrayOptions, Joining, Mechanism, MemberState, Policy, SizeRange};
+use plimsoll_array::{Array, ArrayOptions, Joining, Mechanism, Policy, SizeRange};
 use plimsoll_kv::{
     Completion, Condition, ContainerId, Device, Durability, Error, Expiry, LocalFuture, Op, Request, Result,
     Stats, Value,
@@ -25,8 +25,6 @@ const DB: ContainerId = ContainerId(0);
 /// Bytes of values of one measurement, and keys at most.
 const STORED_BYTES: u64 = 256 << 20;
 const KEYS_MAX: u64 = 20_000;
-/// Keys that a new device is filled from: so many that what is the same for any number does not count.
-const FAILURE_KEYS: u64 = 60_000;
 /// No experiment takes longer.
 const DEADLINE_NS: u64 = 3_600_000_000_000;
 pub(super) const KIB: u64 = 1024;
@@ -345,65 +343,6 @@ pub(super) fn conditions() -> String {
     )
 }
 
-/// K5, and reads without one and two devices.
-pub(super) fn failures(seed: u64) -> Report {
-    let mut tables = Vec::new();
-    for model in MODELS {
-        let mut rows = Vec::new();
-        for (name, policy) in policies().into_iter().skip(1) {
-            let row =
-                run(move |reactor| failing(reactor, model, policy.clone(), (FAILURE_KEYS, Keys { seed })));
-            rows.push((name.to_owned(), row));
-        }
-        let columns =
-            ["mechanism", "one out: retrieve", "two out: retrieve", "rebuild ms", "its writes ms", "ratio"];
-        let title = format!(
-            "{FAILURE_KEYS} values of 4 KiB; {model}; retrieve: share of all in; its writes: what the new device \
-             needs to write its share, alone"
-        );
-        tables.push(Table {
-            title,
-            columns: columns.map(str::to_owned).to_vec(),
-            rows,
-            plotted: vec![0, 1, 4],
-        });
-    }
-    Report { seed, conditions: conditions(), tables }
-}
-
-async fn failing(reactor: Reactor, model: Model, policy: Policy, (count, keys): (u64, Keys)) -> Vec<f64> {
-    let mut setup = Setup::new(&reactor, model, Some(options(policy, 0))).await;
-    setup.measure(count, |number| keys.store(number, 4 * KIB)).await;
-    let array = setup.array();
-    let mut retrieved = Vec::new();
-    for out in [None, Some(0), Some(1)] {
-        if let Some(member) = out {
-            array.take_out(member, "for the experiment");
-            reactor.sleep_ns(1_000_000_000).await;
-        }
-        retrieved.push(setup.measure(count, |number| keys.retrieve(scattered(number, count))).await.per_s);
-    }
-    for member in [1, 0] {
-        let fresh = Modelled::new(&reactor, model);
-        let start_ns = reactor.now_ns();
-        let joining = Joining { id: [100 + member as u8; 16], ..joining(member, &fresh) };
-        array.replace(member, joining).await.expect("others are in");
-        while array.status().members[member].state != MemberState::In {
-            reactor.sleep_ns(1_000_000).await;
-        }
-        setup.devices[member] = fresh;
-        if member == 0 {
-            let took_ns = (reactor.now_ns() - start_ns) as f64;
-            let stored = setup.stored(member).await;
-            let writes_ns = model.cost_ns(stored.keys as f64, stored.bytes as f64);
-            let ms = 1e6;
-            let shares = [retrieved[1] / retrieved[0], retrieved[2] / retrieved[0]];
-            return [shares.as_slice(), &[took_ns / ms, writes_ns / ms, took_ns / writes_ns]].concat();
-        }
-    }
-    unreachable!("two members were filled")
-}
-
 impl Setup {
     /// Keys and bytes on a device, those of what belongs to sets included.
     pub(super) async fn stored(&self, member: usize) -> Stats {
@@ -478,17 +417,5 @@ mod tests {
         assert_eq!(requests(&SPLITTING.into(), KIB), [6.0, 4.0, 6.0]);
         let packed = requests(&PACKING.into(), KIB);
         assert!((2.5..=2.7).contains(&packed[0]) && packed[1] == 1.0, "{packed:?}");
-    }
-
-    #[test]
-    fn who_is_left_does_the_work_and_a_new_device_is_filled_as_fast_as_it_writes() {
-        for (name, policy) in policies().into_iter().skip(1) {
-            let row =
-                run(move |reactor| failing(reactor, MODELS[1], policy.clone(), (20_000, Keys { seed: 1 })));
-            // A packed value without its device takes five requests, one of each of the others.
-            let (one_out, two_out) = if name == "packing 4+2" { (0.5, 0.3) } else { (0.7, 0.6) };
-            assert!(row[0] > one_out && row[1] > two_out, "{name}: {row:?}");
-            assert!(row[4] <= 1.3, "{name}: {row:?}");
-        }
     }
 }

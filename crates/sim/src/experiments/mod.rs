@@ -6,6 +6,7 @@
 mod auto;
 mod device;
 mod drive;
+mod failures;
 mod kvmd;
 mod kvmd_flash;
 mod load;
@@ -79,7 +80,7 @@ pub fn list() -> &'static [Experiment] {
         Experiment {
             name: "kvmd-failures",
             about: "retrieving without one and two devices, and filling a new one (KVMD, K5)",
-            run: kvmd::failures,
+            run: failures::failures,
         },
         Experiment {
             name: "kvmd-raid",

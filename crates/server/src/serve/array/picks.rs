@@ -82,6 +82,7 @@ mod tests {
             sets_loose: 0,
             picks,
             keys_moved: 0,
+            values_kept: 0,
             keys_scrubbed: 0,
             scrub_errors: 0,
             scrubbing: false,

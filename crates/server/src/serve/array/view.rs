@@ -25,6 +25,8 @@ pub(in crate::serve) struct View {
     pub(in crate::serve) picks: Vec<PickView>,
     /// Keys that were stored anew because their length gets another mechanism now.
     pub(in crate::serve) keys_moved: u64,
+    /// Values of devices that are out that were kept where they were read from the rest of their sets.
+    pub(in crate::serve) values_kept: u64,
     pub(in crate::serve) scrub: ScrubView,
 }
 
@@ -89,6 +91,7 @@ pub(super) fn view(
         sets_loose: sum(|status| status.sets_loose),
         picks: picks(reports),
         keys_moved: sum(|status| status.keys_moved),
+        values_kept: sum(|status| status.values_kept),
         scrub: ScrubView {
             running: reports.values().any(|status| status.scrubbing),
             keys: sum(|status| status.keys_scrubbed),
@@ -178,6 +181,7 @@ mod tests {
             sets_loose: 2,
             picks: Vec::new(),
             keys_moved: 4,
+            values_kept: 3,
             keys_scrubbed: 5,
             scrub_errors: 1,
             scrubbing: false,
@@ -202,7 +206,8 @@ mod tests {
         assert_eq!((a.state, a.reason.as_str(), a.progress), (Out, "it failed", None));
         assert_eq!((b.state, b.progress, b.copied_bytes, b.repaired), (Resyncing, Some(0.25), 14, 2));
         assert_eq!((view.unsettled, view.scrub.keys, view.scrub.running), (6, 10, false));
-        assert_eq!((view.packing_waiting, view.sets_loose, view.keys_moved), (14, 4, 8));
+        assert_eq!((view.packing_waiting, view.sets_loose), (14, 4));
+        assert_eq!((view.keys_moved, view.values_kept), (8, 6));
         let json = serde_json::to_value(&view).unwrap();
         assert_eq!(json["mechanism"], "replication 2");
         assert_eq!(
