@@ -65,7 +65,7 @@ bench: build ## Measure beside Redis, memcached, RocksDB and fio, 30 minutes; wr
 bench-quick: build ## The same with few keys and one round, to see that it runs: target/bench-quick
 	python3 bench/side_by_side $(RELEASED) --quick $(BENCH)
 
-bench-array: build ## Measure several devices as one over six slowed files, 20 minutes; writes docs' table and plot
+bench-array: build ## Measure several devices as one over six slowed files, 40 minutes; writes docs' table and plot
 	python3 bench/several_devices $(RELEASED) --pages . $(BENCH)
 
 instructions: build ## Count the instructions of GET and SET by callgrind, 10 minutes; writes docs' table

@@ -38,11 +38,13 @@ MECHANISMS = {
 }
 # It goes on behind the acknowledgement, and what is read before says what copies do.
 PACKING = "packing 4+2"
-ROUNDS, STORED_BYTES, SECONDS, MEMORY_RECORDS = 3, 24 * MIB, 4, 100_000
-QUICK_STORED_BYTES, QUICK_SECONDS, QUICK_MEMORY_RECORDS = 2 * MIB, 0.5, 5000
+ROUNDS, STORED_BYTES, SECONDS = 3, 24 * MIB, 4
+QUICK_STORED_BYTES, QUICK_SECONDS = 2 * MIB, 0.5
+# Of each device, so that all have more than ten million: what does not grow with them weighs little there.
+MEMORY_RECORDS, QUICK_MEMORY_RECORDS = 1_700_000, 5000
 MEMORY_VALUE_BYTES = 16
-# Records of a key, of one device the same. When all is packed: value, stubs, and a part of those of a set.
-PIECES = {None: 1, "hashing": 1, "replication 3": 3, "splitting 4+2": 6, PACKING: 1 + 2 + (2 + 1) / 4}
+# Records of a key. When all is packed: value, stubs, and a part of those of a set.
+PIECES = {"hashing": 1, "replication 3": 3, "splitting 4+2": 6, PACKING: 1 + 2 + (2 + 1) / 4}
 
 
 class Array(Run):
@@ -62,10 +64,9 @@ class Array(Run):
 
 
 def server_of(run, paths, mechanism, more=()):
-    """A server that has just been started; over one device if no mechanism is named."""
-    array = ["[array]", *MECHANISMS[mechanism]] if mechanism else []
-    server = Several(run, "server", paths, [*more, *array])
-    server.name = mechanism or "one device"
+    """A server that has just been started."""
+    server = Several(run, "server", paths[:DEVICES], [*more, "[array]", *MECHANISMS[mechanism]])
+    server.name = mechanism
     return server.start()
 
 
@@ -93,7 +94,7 @@ def packed(run, server, stored_bytes):
 
 def measured(run, paths, mechanism, value_bytes):
     """Stores every key, has them packed, retrieves some, and fills a new device: a sample of each."""
-    server = server_of(run, paths[:DEVICES], mechanism, throttled(value_bytes))
+    server = server_of(run, paths, mechanism, throttled(value_bytes))
     keys = run.stored_bytes // value_bytes
 
     def ask(seconds, connections, workload):
@@ -125,34 +126,26 @@ def measure_all(run, paths):
     return taken
 
 
-def memory(run, paths, mechanism, records=None):
-    """Memory for each key, by the index's account: as many records on each device by any mechanism."""
-    served = paths[:DEVICES] if mechanism else paths[:1]
-    keys = int((records or run.memory_records) * len(served) / PIECES[mechanism])
+def memory(run, paths, mechanism):
+    """Memory for each key: what the process grew by at most, and what the index is by its account."""
+    keys = int(run.memory_records * DEVICES / PIECES[mechanism])
     # Known keys are a cache of bounded size: they are no part of what a key costs.
-    server = server_of(run, served, mechanism, ['known-keys = "0B"'])
+    server = server_of(run, paths, mechanism, ['known-keys = "0B"'])
+    before = server.child.peak_bytes()
     server.store_scattered(keys, MEMORY_VALUE_BYTES)
     if mechanism == PACKING:
         packed(run, server, keys * MEMORY_VALUE_BYTES)
+    peak = server.child.peak_bytes()
     told = {
         "keys": keys,
         "records": server.metric("plimsoll_partition_objects") / keys,
         "index_bytes": server.metric("plimsoll_partition_index_bytes") / keys,
-        "resident_bytes": server.child.resident_bytes(),
+        "grown_bytes": (peak - before) / keys,
+        "peak_bytes": peak,
     }
     server.stop()
+    run.say(f"{mechanism}: {told['grown_bytes']:.1f} bytes a key, {told['records']:.2f} records")
     return told
-
-
-def memory_of_all(run, paths):
-    """The same of one device, and of each mechanism."""
-    kept = {name or "one device": memory(run, paths, name) for name in [None, *MECHANISMS]}
-    # How many records there will be nobody knows before: what stays copies has fewer. An index has a part
-    # that does not grow, and steps, so each of fewer costs more; the bar is one device that has as many.
-    ours = kept[PACKING]
-    ours["of_each"] = round(ours["records"] * ours["keys"] / DEVICES)
-    ours["single_index_bytes"] = memory(run, paths, None, ours["of_each"])["index_bytes"]
-    return kept
 
 
 def result(run, taken, kept):
@@ -187,7 +180,8 @@ def main():
     with Array.of(said) as run:
         paths = run.lay_devices()
         taken = measure_all(run, paths)
-        told = result(run, taken, memory_of_all(run, paths))
+        kept = {name: memory(run, paths, name) for name in MECHANISMS}
+        told = result(run, taken, kept)
     written = pages.write(told, said.out, said.pages)
     print("\n".join(pages.block(pages.summary(told))))
     print("written: " + ", ".join(written))

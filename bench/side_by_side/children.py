@@ -68,9 +68,16 @@ class Child:
             raise Failed(f"{self.name} did not end in {seconds} s after {sent.name}") from late
 
     def resident_bytes(self):
+        return self.memory_bytes("VmRSS")
+
+    def peak_bytes(self):
+        """What it had resident at most."""
+        return self.memory_bytes("VmHWM")
+
+    def memory_bytes(self, which):
         with open(f"/proc/{self.pid}/status", encoding="ascii") as status:
             for line in status:
-                if line.startswith("VmRSS:"):
+                if line.startswith(f"{which}:"):
                     return int(line.split()[1]) * 1024
         raise Failed(f"{self.name}: the kernel does not tell its memory")
 

@@ -133,7 +133,8 @@ pub struct Array {
     /// Picks mechanisms, if the policy chooses.
     pub(crate) picker: Option<Picker>,
     pub(crate) keys_moved: Cell<u64>,
-    /// Bytes of values that are being put behind their stubs, and how many were.
+    /// Keys of which values are being put behind stubs, bytes of those, and how many were.
+    pub(crate) keeping: RefCell<BTreeSet<KeyId>>,
     pub(crate) keeping_bytes: Cell<usize>,
     pub(crate) kept_behind: Cell<u64>,
     /// Values since the last one that might have been, if members had time.
@@ -220,6 +221,7 @@ impl Array {
             company: Company::default(),
             picker,
             keys_moved: Cell::new(0),
+            keeping: RefCell::new(BTreeSet::new()),
             keeping_bytes: Cell::new(0),
             kept_behind: Cell::new(0),
             not_kept: Cell::new(0),

@@ -2,25 +2,28 @@
 //!
 //! Role: a packed value whose member is out takes a stub, a parity and the rest of its set: five requests of
 //! 4+2. Kept behind its stub it takes one, from the next read on. Place on the path: behind a read that
-//! recovered a value, in the background. When its member is in again, whoever fills that or looks through
-//! its set gives the room back.
+//! recovered a value, in the background. When its member is in again a scrub gives the room back.
 //!
 //! Invariants:
 //! * a stub stays a stub, of the same set and version: whoever asks which set a key is in learns the same;
-//! * what stands behind it is its value, whole, and is put there only in the place of the stub that was read;
+//! * what stands behind it is its value, whole, and is put there by the member only in the place of the stub
+//!   that was read, in one step: no key is held for it;
+//! * before the value stands the version that the member told until then, and is told from then on: nobody
+//!   has written the key, and who watches it must not think so;
 //! * nothing is kept for a member that is slow or being filled, or on one that has no room to spare.
 //!
-//! Never: anybody waits for it, or for much of it. Where devices have more to do than to wait for readers one
-//! value in twelve is kept, so that reading gets cheaper there, too, and is hardly slower meanwhile; what is
-//! not kept is left to the next read.
+//! Never: anybody waits for it, and no member is taken out for it. Where many values are recovered at a
+//! time one in twelve is kept, so that reading gets cheaper there, too, and is hardly slower meanwhile; what
+//! is not kept is left to the next read.
 
 use crate::array::{Array, Place};
 use crate::gather::Piece;
 use crate::header::{HEADER_BYTES, Header};
 use crate::manner::Manner;
+use crate::member::{Verdict, verdict};
 use crate::roster::MemberState;
-use crate::set::Stub;
-use plimsoll_kv::{Condition, Error, Expiry, Item, Op, Payload, Result, Version};
+use crate::set::{Stub, VERSION_BYTES, encode_version};
+use plimsoll_kv::{Class, Condition, Expiry, Item, Op, Output, Payload, Result};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
@@ -32,7 +35,7 @@ const BUSY_SHARDS: u32 = 4;
 const BUSY_EACH: u64 = 12;
 
 impl Array {
-    /// A value was recovered by a stub: it is kept behind that, if its member is out.
+    /// A value was recovered by a stub for somebody who waits: it is kept behind that, if its member is out.
     pub(crate) fn keep_behind(
         self: &Rc<Self>,
         place: &Place,
@@ -42,34 +45,41 @@ impl Array {
     ) {
         let role = usize::from(header.role);
         let member = self.member_of(place, role);
-        let has_room = self.readable(member).is_some_and(|device| device.has_room());
-        let bytes = HEADER_BYTES + Stub::bytes(stub.holders.len() - 1) + value.len();
-        if self.state(place.primary) != MemberState::Out
-            || manner.is_within()
-            || item.expiry_ms.is_some()
-            || value.is_empty()
-            || bytes > self.record_bytes_max()
-            || !has_room
-            || self.keeping_bytes.get() + bytes > KEEPING_BYTES_MAX
-            || !self.has_time(member)
-        {
+        let bytes = HEADER_BYTES + Stub::bytes(stub.holders.len() - 1) + VERSION_BYTES + value.len();
+        let device = self.readable(member).filter(|device| device.has_room_to_spare());
+        let Some(device) = device.filter(|_| {
+            self.state(place.primary) == MemberState::Out
+                && manner.class() == Class::Foreground
+                && !manner.is_within()
+                && item.expiry_ms.is_none()
+                && bytes <= self.record_bytes_max()
+                && self.keeping_bytes.get() + bytes <= KEEPING_BYTES_MAX
+                && !self.is_unsettled(place)
+                && self.has_time(member)
+        }) else {
+            return;
+        };
+        if !self.keeping.borrow_mut().insert(place.id) {
             return;
         }
         self.keeping_bytes.set(self.keeping_bytes.get() + bytes);
-        let behind = Payload::behind(&[&header.encode()[..], &stub.encode()].concat(), value.to_vec().into());
-        let (array, place, version) = (self.clone(), place.clone(), item.version);
+        let before = [&header.encode()[..], &stub.encode(), &encode_version(item.version)].concat();
+        let behind = Payload::behind(&before, value.to_vec().into());
+        let store = self.stub_op(place, role, behind, Condition::IfVersion(item.version));
+        let (array, id) = (self.clone(), place.id);
         self.spawn(Work::Background, async move {
-            let _guard = array.locks.lock(place.id.0, place.id.1).await;
-            if array.state(place.primary) == MemberState::Out && !array.is_unsettled(&place) {
-                // Not kept it is recovered again; a member that failed has been taken out by who sends.
-                let kept = array.replace_stub(&place, role, (version, behind)).await;
-                array.kept_behind.set(array.kept_behind.get() + u64::from(kept.is_ok()));
+            // Not kept it is recovered again.
+            let kept = device.execute(Manner::background().request(store)).await;
+            if kept.is_ok_and(|done| matches!(done.output, Output::Stored { .. })) {
+                array.kept_behind.set(array.kept_behind.get() + 1);
             }
             array.keeping_bytes.set(array.keeping_bytes.get() - bytes);
+            array.keeping.borrow_mut().remove(&id);
         });
     }
 
-    /// Whether a value may be kept on a member now: it has little else to do, or it is the turn of one.
+    /// Whether a value may be kept on a member now: little is recovered with its help, or it is the turn of
+    /// one.
     fn has_time(&self, member: usize) -> bool {
         let asked = self.recovering.borrow().get(&member).copied().unwrap_or(0);
         let turn = self.not_kept.get() + 1;
@@ -78,28 +88,25 @@ impl Array {
         has_time
     }
 
-    /// Takes away what stands behind the stub of a held key in a role, as it was read.
+    /// Takes away what stands behind a stub of a held key. Where the member refuses it stays: nobody needs
+    /// the room less than one that has none.
     pub(crate) async fn keep_no_more(self: &Rc<Self>, place: &Place, piece: &Piece) -> Result<()> {
         let (Some(header), Some(stub)) = (piece.header, &piece.stub) else { return Ok(()) };
-        let alone = header.before(stub.encode());
-        match self.replace_stub(place, piece.role, (piece.item.version, alone)).await {
-            Err(Error::NotFound | Error::VersionMismatch) => Ok(()),
-            replaced => self.unless_out(self.member_of(place, piece.role), replaced).map(drop),
+        let alone = self.stub_op(place, piece.role, header.before(stub.encode()), Condition::None);
+        let member = self.member_of(place, piece.role);
+        match self.sent_one(member, alone).await {
+            Err(error) if verdict(&error) == Verdict::Refused => Ok(()),
+            replaced => self.unless_out(member, replaced).map(drop),
         }
     }
 
-    /// Puts another record of a stub in the place of that with this version, as its member counts. It expires
-    /// as that does: an expiry may be set without another version (seed 244).
-    async fn replace_stub(
-        self: &Rc<Self>,
-        place: &Place,
-        role: usize,
-        (version, record): (Version, Payload),
-    ) -> Result<()> {
+    /// Puts another record of a stub in the place of one. It expires as that does: an expiry may be set
+    /// without another version (seed 244).
+    fn stub_op(&self, place: &Place, role: usize, record: Payload, as_of: Condition) -> Op {
         let mut store = self.store_op(place, role, record.into(), Expiry::Keep);
         if let Op::Store { condition, .. } = &mut store {
-            *condition = Condition::IfVersion(version);
+            *condition = as_of;
         }
-        self.sent_one(self.member_of(place, role), store).await.map(drop)
+        store
     }
 }

@@ -11,7 +11,6 @@
 //!   there) is left to `sets`, which looks at everything.
 
 use crate::array::Array;
-use crate::gather::Piece;
 use crate::manner::Manner;
 use crate::member::gives_nothing;
 use crate::open::background;
@@ -227,18 +226,12 @@ impl Array {
         let place = self.place(container, &value.key)?;
         let role = self.teller(&place);
         let Some(device) = self.readable(self.member_of(&place, role)) else { return Ok(false) };
-        let look = async || self.read_piece(&device, &place, role, Some((0, 0)), &Manner::background()).await;
-        let is_it = |piece: &Piece| {
+        let piece = self.read_piece(&device, &place, role, Some((0, 0)), &Manner::background()).await;
+        Ok(piece.is_ok_and(|piece| {
             let is_of_it = piece.header.is_some_and(|header| header.version == value.version);
-            let is_in_it = piece.stub.as_ref().is_some_and(|stub| stub.set == set.name);
+            let is_in_it = piece.stub.is_some_and(|stub| stub.set == set.name);
             is_of_it && is_in_it && piece.item.expiry_ms.is_none()
-        };
-        let Ok(piece) = look().await else { return Ok(false) };
-        if is_it(&piece) && piece.has_value {
-            let _guard = self.locks.lock(place.id.0, place.id.1).await;
-            self.keep_no_more(&place, &piece).await?;
-        }
-        Ok(is_it(&piece))
+        }))
     }
 
     /// The record of a set that its holder with this number should have; nothing if a value cannot be read.

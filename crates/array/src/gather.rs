@@ -16,7 +16,7 @@ use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::placement::{self, ROLES_MAX};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
-use crate::set::Stub;
+use crate::set::{Stub, VERSION_BYTES, take_version};
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use plimsoll_kv::{Device, Error, Form, Item, Output, Result};
@@ -36,7 +36,7 @@ pub(crate) struct Piece {
     pub(crate) header: Option<Header>,
     /// What stands there instead of a value that is packed.
     pub(crate) stub: Option<Stub>,
-    /// The value stands there: alone, or behind a stub.
+    /// The value stands there: alone, or behind a stub. Then the version is what the member told before.
     pub(crate) has_value: bool,
 }
 
@@ -188,13 +188,17 @@ impl Array {
             stub = Stub::take(&mut item.bytes, parities).filter(|stub| self.are_members(&stub.holders));
             piece_bytes = piece_bytes.saturating_sub(Stub::bytes(parities) as u64);
         }
-        let has_value = header.form.piece_bytes(header.value_bytes) == piece_bytes;
+        let has_value = !header.is_stub || piece_bytes > 0;
+        if header.is_stub && has_value {
+            piece_bytes = piece_bytes.saturating_sub(VERSION_BYTES as u64);
+            item.version = take_version(&mut item.bytes).ok_or_else(another_value)?;
+        }
         let is_whole = match header.is_stub {
-            true => stub.is_some() && (has_value || piece_bytes == 0),
-            false => has_value,
+            true => stub.is_some() && (!has_value || piece_bytes == header.value_bytes),
+            false => header.form.piece_bytes(header.value_bytes) == piece_bytes,
         };
         if !self.forms.has(header.form) || !is_whole {
-            return Err(Error::Unreadable("a header of another value".to_owned()));
+            return Err(another_value());
         }
         if asked != range {
             cut(&mut item.bytes, range);
@@ -207,7 +211,7 @@ impl Array {
         if role == 0 || !self.forms.has_packed() {
             return range;
         }
-        let stub_bytes = Stub::bytes(ROLES_MAX as usize) as u64;
+        let stub_bytes = (Stub::bytes(ROLES_MAX as usize) + VERSION_BYTES) as u64;
         range.map(|(first, length)| (0, first.saturating_add(length).saturating_add(stub_bytes)))
     }
 
@@ -237,6 +241,10 @@ impl Array {
         }
         Ok(first)
     }
+}
+
+fn another_value() -> Error {
+    Error::Unreadable("a header of another value".to_owned())
 }
 
 /// What came was not of one version.

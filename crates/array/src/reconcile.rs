@@ -165,12 +165,16 @@ impl Array {
         Err(Error::Overloaded)
     }
 
-    /// Whether the rest of its set gives the value of which there are stubs, as in this role.
+    /// Whether the value of which there are stubs, as in this role, stands behind that, or the rest of its
+    /// set gives it.
     async fn by_set(self: &Rc<Self>, place: &Place, role: usize) -> Result<BySet> {
         let manner = Manner::background();
         let Some(device) = self.readable(self.member_of(place, role)) else { return Ok(BySet::Lost) };
         let recovered = async {
             let piece = self.read_piece(&device, place, role, Some((0, 0)), &manner).await?;
+            if piece.has_value {
+                return Ok(BySet::Given);
+            }
             let stub = piece.stub.clone();
             let lost = match self.recovered(place, piece, &manner).await {
                 Ok(_) => return Ok(BySet::Given),

@@ -23,7 +23,8 @@
 //! 24  values                u8               12  values of the set      u8
 //! 25  members that hold it, one more than parities
 //!     the values, and then the parity        13  members that hold it, one more than parities
-//!                                                its value, perhaps: what was recovered of it
+//!                                                perhaps the version that its member told before, and
+//!                                                its value: what was recovered of it
 //!                                            ghost: name of the set, then the value behind its header
 //! ```
 
@@ -80,6 +81,13 @@ pub(crate) fn decode_version(bytes: &[u8]) -> Option<Version> {
     let (epoch, rest) = bytes.split_first_chunk::<4>()?;
     let (clock, _) = rest.split_first_chunk::<8>()?;
     Some(Version { epoch: u32::from_le_bytes(*epoch), clock: u64::from_le_bytes(*clock) })
+}
+
+/// Takes a version off the front of what follows a stub.
+pub(crate) fn take_version(bytes: &mut Vec<u8>) -> Option<Version> {
+    let version = decode_version(bytes)?;
+    bytes.drain(..VERSION_BYTES);
+    Some(version)
 }
 
 /// What keys of records of sets begin with.

@@ -187,13 +187,22 @@ impl Table {
 
     /// True if so much is empty that less memory would do, and a good many keys more would fit there.
     fn is_sparse(&self) -> bool {
-        self.homes > HOMES_LEAST && u64::from(self.count) * 10 < u64::from(self.homes) * 6
+        let is_large = self.homes > HOMES_LEAST;
+        self.count == 0 || is_large && u64::from(self.count) * 10 < u64::from(self.homes) * 6
     }
 
     fn shrink(&mut self) {
-        let homes = (self.count as usize * 4 / 3).max(HOMES_LEAST as usize);
-        if let Some(table) = Table::build(homes, self.entries(), self.count) {
-            *self = table;
+        if self.count == 0 {
+            *self = Table::default();
+            return;
+        }
+        let mut homes = (self.count as usize * 4 / 3).max(HOMES_LEAST as usize);
+        while homes < self.homes as usize {
+            if let Some(table) = Table::build(homes, self.entries(), self.count) {
+                *self = table;
+                return;
+            }
+            homes += homes / 8 + 4;
         }
     }
 }

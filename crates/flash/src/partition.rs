@@ -127,7 +127,7 @@ impl Device for Partition {
         true
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room_to_spare(&self) -> bool {
         self.claimed_units() < self.live_units_max() / 2
     }
 

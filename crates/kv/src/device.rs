@@ -55,7 +55,7 @@ pub trait Device {
 
     /// True if it is known that less than half of what the device takes is taken: what need not be stored may
     /// be.
-    fn has_room(&self) -> bool {
+    fn has_room_to_spare(&self) -> bool {
         false
     }
 

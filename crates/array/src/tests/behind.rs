@@ -1,12 +1,12 @@
 //! Values of members that are out, kept behind the stubs that told of them.
 
-use super::bench::{Asked, Bench, DB, bytes, del, execute, keys, run, set};
+use super::bench::{Asked, Bench, DB, bytes, del, execute, keys, run, set, store_op};
 use super::packing::{bench, check, fill, found_sets, pieces, settled, value};
 use crate::manner::Manner;
 use crate::{Array, placement};
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::memory::MemoryOptions;
-use plimsoll_kv::{Condition, Expiry, Item, Op, Output};
+use plimsoll_kv::{Condition, Durability, Error, Expiry, Item, Op, Output, Request};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
@@ -35,8 +35,7 @@ async fn without(reactor: &Reactor, bench: &Bench, out: &[usize]) -> Rc<Array> {
 
 /// Values of members that are out.
 fn lost(out: &[usize]) -> u64 {
-    // Of the first one there are no bytes.
-    (1..COUNT).filter(|number| out.contains(&primary(*number))).count() as u64
+    (0..COUNT).filter(|number| out.contains(&primary(*number))).count() as u64
 }
 
 async fn comes_back(array: &Rc<Array>, bench: &mut Bench, out: &[usize]) {
@@ -226,13 +225,80 @@ fn what_is_kept_expires_when_its_key_does() {
         let device = array.readable(array.member_of(&place, 1)).unwrap();
         let piece = array.read_piece(&device, &place, 1, Some((0, 0)), &manner).await.unwrap();
         let (header, stub) = (piece.header.unwrap(), piece.stub.unwrap());
+        let asks = Manner::of(&Request::new(Durability::Sync, Op::Sync));
         let as_before = Item { expiry_ms: None, ..piece.item };
-        array.keep_behind(&place, (&as_before, header), (&stub, &value(number, 1)), &manner);
+        array.keep_behind(&place, (&as_before, header), (&stub, &value(number, 1)), &asks);
         settled(&reactor).await;
         assert_eq!(array.status().values_kept, 1);
         let kept = array.read_piece(&device, &place, 1, None, &manner).await.unwrap();
         assert_eq!((kept.item.bytes, kept.item.expiry_ms.map(Expiry::At)), (value(number, 1), Some(expiry)));
         reactor.sleep_ns(60_000_000_000).await;
         assert_eq!(bytes(&array, &key).await, None);
+    });
+}
+
+/// Nobody has written the key: who watches it, or stores what it made of it, must not be told so.
+#[test]
+fn what_is_kept_has_the_version_that_was_told_before() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 6, 4, 2);
+        let array = without(&reactor, &bench, &[3]).await;
+        let of_lost = (1..COUNT).filter(|number| primary(*number) == 3);
+        let versions = async || {
+            let mut versions = Vec::new();
+            for number in of_lost.clone() {
+                let exist = Op::Exist { container: DB, key: name(number).into() };
+                let Ok(Output::Found(item)) = execute(&array, exist).await else { panic!("{number}") };
+                versions.push(item.version);
+            }
+            versions
+        };
+        let before = versions().await;
+        check(&array, COUNT, 1).await;
+        settled(&reactor).await;
+        assert_eq!(array.status().values_kept, before.len() as u64);
+        assert_eq!(versions().await, before);
+        for (number, version) in of_lost.clone().zip(&before) {
+            let Op::Store { container, key, value, expiry, .. } =
+                store_op(&name(number), b"new".to_vec().into())
+            else {
+                panic!("a store")
+            };
+            let store = |condition| Op::Store {
+                container,
+                key: key.clone(),
+                value: value.clone(),
+                condition,
+                expiry,
+                retain: false,
+                want_previous: false,
+                form: None,
+            };
+            execute(&array, store(Condition::IfVersion(*version))).await.unwrap();
+            let again = execute(&array, store(Condition::IfVersion(*version))).await;
+            assert_eq!(again.map(drop), Err(Error::VersionMismatch), "{number}");
+        }
+        comes_back(&array, &mut bench, &[3]).await;
+        for number in of_lost {
+            assert_eq!(bytes(&array, &name(number)).await, Some(b"new".to_vec()));
+        }
+    });
+}
+
+/// What a scrub asks for itself is kept by nobody, and a value that stands behind its stub is not lost.
+#[test]
+fn a_scrub_without_a_device_keeps_nothing_and_takes_what_is_kept_for_right() {
+    run(async |reactor| {
+        let bench = bench(&reactor, 6, 4, 2);
+        let array = without(&reactor, &bench, &[2]).await;
+        scrubbed(&reactor, &array).await;
+        settled(&reactor).await;
+        assert_eq!((array.status().values_kept, array.status().scrub_errors), (0, 0));
+        check(&array, COUNT, 1).await;
+        settled(&reactor).await;
+        bench.asked();
+        scrubbed(&reactor, &array).await;
+        assert_eq!((array.status().values_kept, array.status().scrub_errors), (lost(&[2]), 0));
+        check(&array, COUNT, 1).await;
     });
 }

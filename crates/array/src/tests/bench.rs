@@ -274,8 +274,8 @@ impl Device for Line {
         self.to.gathers()
     }
 
-    fn has_room(&self) -> bool {
-        self.to.has_room()
+    fn has_room_to_spare(&self) -> bool {
+        self.to.has_room_to_spare()
     }
 
     fn value_bytes_max(&self) -> usize {

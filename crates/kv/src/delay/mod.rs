@@ -72,8 +72,8 @@ impl Device for DelayDevice {
         self.below.gathers()
     }
 
-    fn has_room(&self) -> bool {
-        self.below.has_room()
+    fn has_room_to_spare(&self) -> bool {
+        self.below.has_room_to_spare()
     }
 
     fn value_bytes_max(&self) -> usize {

@@ -224,7 +224,7 @@ impl Device for Memory {
         true
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room_to_spare(&self) -> bool {
         self.state.borrow().used_bytes < self.options.capacity_bytes / 2
     }
 
