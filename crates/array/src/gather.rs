@@ -7,6 +7,7 @@
 //! Invariants:
 //! * pieces of different versions are never put together;
 //! * a piece without a right header is none;
+//! * what was asked for is polled to its end, or dropped: it may hold up others at its device;
 //! * a key that any member that should hold a piece of it knows to be absent is absent: readers of keys that
 //!   may be half written hold them.
 
@@ -20,6 +21,7 @@ use crate::set::{Stub, VERSION_BYTES, take_version};
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use plimsoll_kv::{Device, Error, Form, Item, Output, Result};
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -73,16 +75,20 @@ impl Array {
         let mut next = readable.collect::<Vec<_>>().into_iter();
         let (mut asked, mut pieces, mut failures) = (FuturesUnordered::new(), Vec::new(), Vec::new());
         let (mut extra, mut absent, mut stub, mut lost) = (0, false, None, None);
+        let mut came = VecDeque::new();
         let unpacks = range != Some((0, 0)) && form.is_none_or(Form::is_packed);
         loop {
             while !absent
-                && asked.len() + pieces.len() < needed + extra
+                && asked.len() + came.len() + pieces.len() < needed + extra
                 && let Some((role, device)) = next.next()
             {
                 asked.push(async move { (role, self.read_piece(&device, place, role, range, manner).await) });
             }
             let all_asked = next.len() == 0 && !absent && stub.is_none();
-            let answer = self.next_answer(&mut asked, all_asked).await;
+            let answer = match came.pop_front() {
+                Some(answer) => Some(Some(answer)),
+                None => self.next_answer(&mut asked, all_asked).await,
+            };
             if answer.is_none() && next.len() > 0 && !absent {
                 extra += 1;
                 continue;
@@ -101,15 +107,17 @@ impl Array {
                 // What a transaction has seen stays until it has ended: the members know.
                 Some((_, Ok(piece))) if !manner.is_within() && piece.is_expired(since_ms) => absent = true,
                 // Who has the value whole may still answer; else its set gives it.
-                Some((_, Ok(piece))) if unpacks && !piece.has_value => match asked.is_empty() {
-                    false => stub = Some(piece),
-                    true => unpacked = Some(piece),
-                },
+                Some((_, Ok(piece))) if unpacks && !piece.has_value => {
+                    match asked.is_empty() && came.is_empty() {
+                        false => stub = Some(piece),
+                        true => unpacked = Some(piece),
+                    }
+                }
                 Some((_, Ok(piece))) if unpacks => pieces.push(piece.whole()),
                 Some((_, Ok(piece))) => pieces.push(piece),
             }
             if let Some(stub) = unpacked {
-                match self.recovered(place, stub, manner).await {
+                match beside(&mut asked, &mut came, self.recovered(place, stub, manner)).await {
                     Ok(mut piece) => {
                         cut(&mut piece.item.bytes, range);
                         pieces.push(piece);
@@ -241,6 +249,23 @@ impl Array {
         }
         Ok(first)
     }
+}
+
+/// Does something, and goes on with what was asked meanwhile: a read that nobody polls keeps its place in the
+/// queue of its device, and others wait behind it.
+async fn beside<T>(
+    asked: &mut FuturesUnordered<impl Future<Output = Answer>>,
+    came: &mut VecDeque<Answer>,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    while !asked.is_empty() {
+        match select(work.as_mut(), asked.next()).await {
+            Either::Left((done, _)) => return done,
+            Either::Right((answer, _)) => came.extend(answer),
+        }
+    }
+    work.await
 }
 
 fn another_value() -> Error {

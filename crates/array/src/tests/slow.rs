@@ -3,7 +3,8 @@
 use super::bench::{Bench, bytes, run, set};
 use super::packing;
 use crate::{Array, Joining, MemberState};
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
+use plimsoll_kv::throttle::{Rates, ThrottleDevice};
 use plimsoll_kv::{Completion, Device, LocalFuture, Op, Request, Result};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
@@ -129,5 +130,31 @@ fn a_slow_device_gives_what_its_set_cannot() {
             packing::check(&array, 60, 1).await;
             late[slow].late_ns.set(0);
         }
+    });
+}
+
+/// Devices serve in turn, and busy ones late: a read that was asked of another as well keeps its turn there,
+/// and whoever computes the value meanwhile may wait behind it.
+#[test]
+fn a_read_that_was_asked_of_another_as_well_holds_up_nobody() {
+    run(async |reactor| {
+        let bench = packing::bench(&reactor, 6, 4, 2);
+        let rates = Rates { ops_per_s: 300, bytes_per_s: 0, burst_ns: 0 };
+        let throttled = bench.given(&[]).into_iter().map(|given| {
+            let device: Rc<dyn Device> = ThrottleDevice::new(&reactor, given.device.unwrap(), rates);
+            Joining { device: Some(device), ..given }
+        });
+        let array = Array::open(&reactor, 0, 1, throttled.collect(), bench.options.clone()).await.unwrap();
+        packing::fill(&array, 60, 1).await;
+        reactor.sleep_ns(5 * SECOND_NS).await;
+        array.take_out(1, "for the test");
+        reactor.sleep_ns(SECOND_NS).await;
+        let begun_ns = reactor.now_ns();
+        let reads = (0..60).map(async |number| {
+            let given = bytes(&array, &format!("key:{number}")).await;
+            assert_eq!(given, Some(packing::value(number, 1)), "key:{number}");
+        });
+        join_all(reads).await;
+        assert!(reactor.now_ns() - begun_ns < 5 * SECOND_NS, "{} ns", reactor.now_ns() - begun_ns);
     });
 }
