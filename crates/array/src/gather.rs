@@ -7,10 +7,10 @@
 //! Invariants:
 //! * pieces of different versions are never put together;
 //! * a piece without a right header is none;
-//! * what was asked for is polled to its end, or dropped: it may hold up others at its device;
 //! * a key that any member that should hold a piece of it knows to be absent is absent: readers of keys that
 //!   may be half written hold them.
 
+use crate::answers::Answers;
 use crate::array::{Array, Place};
 use crate::header::{HEADER_BYTES, Header};
 use crate::manner::Manner;
@@ -19,9 +19,7 @@ use crate::placement::{self, ROLES_MAX};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
 use crate::set::{Stub, VERSION_BYTES, take_version};
 use futures_util::future::{Either, select};
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use plimsoll_kv::{Device, Error, Form, Item, Output, Result};
-use std::collections::VecDeque;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -73,22 +71,18 @@ impl Array {
         let roles = roles.iter().copied();
         let readable = roles.filter_map(|role| Some((role, self.readable(self.member_of(place, role))?)));
         let mut next = readable.collect::<Vec<_>>().into_iter();
-        let (mut asked, mut pieces, mut failures) = (FuturesUnordered::new(), Vec::new(), Vec::new());
+        let (mut asked, mut pieces, mut failures) = (Answers::new(), Vec::new(), Vec::new());
         let (mut extra, mut absent, mut stub, mut lost) = (0, false, None, None);
-        let mut came = VecDeque::new();
         let unpacks = range != Some((0, 0)) && form.is_none_or(Form::is_packed);
         loop {
             while !absent
-                && asked.len() + came.len() + pieces.len() < needed + extra
+                && asked.len() + pieces.len() < needed + extra
                 && let Some((role, device)) = next.next()
             {
-                asked.push(async move { (role, self.read_piece(&device, place, role, range, manner).await) });
+                asked.ask(async move { (role, self.read_piece(&device, place, role, range, manner).await) });
             }
             let all_asked = next.len() == 0 && !absent && stub.is_none();
-            let answer = match came.pop_front() {
-                Some(answer) => Some(Some(answer)),
-                None => self.next_answer(&mut asked, all_asked).await,
-            };
+            let answer = self.next_answer(&mut asked, all_asked).await;
             if answer.is_none() && next.len() > 0 && !absent {
                 extra += 1;
                 continue;
@@ -107,17 +101,15 @@ impl Array {
                 // What a transaction has seen stays until it has ended: the members know.
                 Some((_, Ok(piece))) if !manner.is_within() && piece.is_expired(since_ms) => absent = true,
                 // Who has the value whole may still answer; else its set gives it.
-                Some((_, Ok(piece))) if unpacks && !piece.has_value => {
-                    match asked.is_empty() && came.is_empty() {
-                        false => stub = Some(piece),
-                        true => unpacked = Some(piece),
-                    }
-                }
+                Some((_, Ok(piece))) if unpacks && !piece.has_value => match asked.is_empty() {
+                    false => stub = Some(piece),
+                    true => unpacked = Some(piece),
+                },
                 Some((_, Ok(piece))) if unpacks => pieces.push(piece.whole()),
                 Some((_, Ok(piece))) => pieces.push(piece),
             }
             if let Some(stub) = unpacked {
-                match beside(&mut asked, &mut came, self.recovered(place, stub, manner)).await {
+                match asked.beside(self.recovered(place, stub, manner)).await {
                     Ok(mut piece) => {
                         cut(&mut piece.item.bytes, range);
                         pieces.push(piece);
@@ -142,13 +134,13 @@ impl Array {
     /// there is something else to do.
     async fn next_answer(
         &self,
-        asked: &mut FuturesUnordered<impl Future<Output = Answer>>,
+        asked: &mut Answers<impl Future<Output = Answer>>,
         waits: bool,
     ) -> Option<Option<Answer>> {
         if waits {
             return Some(asked.next().await);
         }
-        match select(asked.next(), pin!(self.reactor.sleep_ns(HEDGE_NS))).await {
+        match select(pin!(asked.next()), pin!(self.reactor.sleep_ns(HEDGE_NS))).await {
             Either::Left((answer, _)) => Some(answer),
             Either::Right(_) => None,
         }
@@ -249,23 +241,6 @@ impl Array {
         }
         Ok(first)
     }
-}
-
-/// Does something, and goes on with what was asked meanwhile: a read that nobody polls keeps its place in the
-/// queue of its device, and others wait behind it.
-async fn beside<T>(
-    asked: &mut FuturesUnordered<impl Future<Output = Answer>>,
-    came: &mut VecDeque<Answer>,
-    work: impl Future<Output = T>,
-) -> T {
-    let mut work = pin!(work);
-    while !asked.is_empty() {
-        match select(work.as_mut(), asked.next()).await {
-            Either::Left((done, _)) => return done,
-            Either::Right((answer, _)) => came.extend(answer),
-        }
-    }
-    work.await
 }
 
 fn another_value() -> Error {

@@ -16,6 +16,7 @@
 //! failure of a whole device, which takes a member from each of its sets at once, is not in it.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod array;
 mod before;
 mod behind;

@@ -137,6 +137,8 @@ impl Partition {
 
     /// Refuses a batch that keeps what cannot be kept so.
     fn check_keepers(&self, ops: &[Op]) -> Result<()> {
+        let keepers = ops.iter().filter(|op| op.kept().is_some()).filter_map(Op::place);
+        let keepers: BTreeSet<_> = keepers.collect();
         for op in ops {
             let Some(kept) = op.kept() else { continue };
             if !self.layout.keeps {
@@ -148,8 +150,7 @@ impl Partition {
             if matches!(op, Op::Store { retain: true, .. }) {
                 return Err(Error::Invalid("what is kept under another key retains nothing"));
             }
-            let source = Some((kept.container, kept.key.as_slice()));
-            if ops.iter().any(|other| other.kept().is_some() && other.place() == source) {
+            if keepers.contains(&(kept.container, kept.key.as_slice())) {
                 return Err(Error::Invalid("a key of a batch keeps what another one keeps"));
             }
         }

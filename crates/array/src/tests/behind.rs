@@ -296,7 +296,6 @@ fn a_scrub_without_a_device_keeps_nothing_and_takes_what_is_kept_for_right() {
         assert_eq!((array.status().values_kept, array.status().scrub_errors), (0, 0));
         check(&array, COUNT, 1).await;
         settled(&reactor).await;
-        bench.asked();
         scrubbed(&reactor, &array).await;
         assert_eq!((array.status().values_kept, array.status().scrub_errors), (lost(&[2]), 0));
         check(&array, COUNT, 1).await;

@@ -34,7 +34,7 @@ pub(super) fn failures(seed: u64) -> Report {
         ];
         let title = format!(
             "{KEYS} values of 4 KiB; {model}; retrieves, share of all in: every value once, and once \
-             more when nothing is kept any more by those who read; its writes: what the new device needs to \
+             more when hardly any is kept any more by those who read; its writes: what the new device needs to \
              write its share, alone"
         );
         tables.push(Table {
