@@ -4,19 +4,24 @@
 //! engine's operations and the device.
 //!
 //! A slot's table is an array with gaps, sorted by fingerprint: an entry stands at or after its
-//! home `fingerprint x capacity / 2^40`, as in linear probing with ordered chains (Amble and
+//! home `fingerprint x homes / 2^40`, as in linear probing with ordered chains (Amble and
 //! Knuth, 1974). So lookups touch a cache line or two, growth is a merge without hashing (by an
 //! eighth, one slot at a time: no pause, no doubling), a scan's position is a fingerprint that no
-//! growth moves, and a checkpoint is written in order.
+//! growth moves, and a checkpoint is written in order. What is done to the cells of a table is in
+//! `table`, where they stand in `pool`.
 //!
 //! Invariants: a location stands in a table at most once; different keys with one fingerprint have
 //! an entry each. Never: it reads no flash and does not know keys.
 
 mod coding;
+mod pool;
+mod table;
 
 use crate::format::bits::bits_of;
 use plimsoll_kv::Slot;
 use plimsoll_reactor::prefetch;
+use pool::Pool;
+use table::Table;
 
 /// Bits of a fingerprint.
 pub const FINGERPRINT_BITS: u32 = 40;
@@ -42,7 +47,6 @@ pub struct Entry {
 
 #[derive(Clone, Copy)]
 struct Packed([u32; 3]);
-const EMPTY: Packed = Packed([0; 3]);
 
 impl Packed {
     fn pack(entry: Entry) -> Packed {
@@ -67,155 +71,18 @@ impl Packed {
     }
 }
 
-/// The first table of a slot has so many homes.
-const HOMES_LEAST: u32 = 4;
-
-/// The table of one slot.
-#[derive(Default)]
-struct Table {
-    cells: Box<[Packed]>,
-    count: u32,
-    /// Homes are spread over this many cells; the rest takes what overflows at the end.
-    homes: u32,
-}
-
-/// Cells past the last home.
-fn overflow_cells(homes: usize) -> usize {
-    8 + homes / 64
-}
-
-impl Table {
-    fn home(&self, fingerprint: u64) -> usize {
-        ((u128::from(fingerprint) * u128::from(self.homes)) >> FINGERPRINT_BITS) as usize
-    }
-
-    /// The first cell at or after the home that is empty or has a fingerprint not below.
-    fn lower_bound(&self, fingerprint: u64) -> usize {
-        let mut at = self.home(fingerprint);
-        while at < self.cells.len()
-            && !self.cells[at].is_empty()
-            && self.cells[at].fingerprint() < fingerprint
-        {
-            at += 1;
-        }
-        at
-    }
-
-    fn position(&self, fingerprint: u64, location: u64) -> Option<usize> {
-        let mut at = self.lower_bound(fingerprint);
-        while let Some(cell) = self.cells.get(at) {
-            if cell.is_empty() || cell.fingerprint() != fingerprint {
-                return None;
-            }
-            if cell.location() == location {
-                return Some(at);
-            }
-            at += 1;
-        }
-        None
-    }
-
-    fn is_full(&self) -> bool {
-        u64::from(self.count) * 10 >= u64::from(self.homes) * 9
-    }
-
-    fn insert(&mut self, entry: Entry) {
-        while self.is_full() || !self.try_insert(Packed::pack(entry)) {
-            self.grow();
-        }
-        self.count += 1;
-    }
-
-    /// Puts an entry in order; false if the cells run out at the end.
-    fn try_insert(&mut self, packed: Packed) -> bool {
-        let at = self.lower_bound(packed.fingerprint());
-        let Some(free) = (at..self.cells.len()).find(|at| self.cells[*at].is_empty()) else { return false };
-        self.cells.copy_within(at..free, at + 1);
-        self.cells[at] = packed;
-        true
-    }
-
-    fn grow(&mut self) {
-        let mut homes =
-            (self.homes as usize + self.homes as usize / 8).max((self.homes + HOMES_LEAST) as usize);
-        loop {
-            if let Some(table) = Table::build(homes, self.entries(), self.count) {
-                *self = table;
-                return;
-            }
-            homes += homes / 8 + 4;
-        }
-    }
-
-    /// A table of entries given in the order of fingerprints, or nothing if they do not fit.
-    fn build(homes: usize, entries: impl Iterator<Item = Packed>, count: u32) -> Option<Table> {
-        let cells = vec![EMPTY; homes + overflow_cells(homes)].into_boxed_slice();
-        let mut table = Table { cells, count, homes: homes as u32 };
-        let mut next = 0;
-        for packed in entries {
-            let at = next.max(table.home(packed.fingerprint()));
-            *table.cells.get_mut(at)? = packed;
-            next = at + 1;
-        }
-        Some(table)
-    }
-
-    fn entries(&self) -> impl Iterator<Item = Packed> + Clone {
-        self.cells.iter().copied().filter(|cell| !cell.is_empty())
-    }
-
-    /// Takes an entry out and closes the gap, so that no probe is cut short.
-    fn remove_at(&mut self, at: usize) {
-        let mut gap = at;
-        loop {
-            self.cells[gap] = EMPTY;
-            let next = gap + 1;
-            if next >= self.cells.len() || self.cells[next].is_empty() {
-                break;
-            }
-            if self.home(self.cells[next].fingerprint()) > gap {
-                break;
-            }
-            self.cells[gap] = self.cells[next];
-            gap = next;
-        }
-        self.count -= 1;
-        if self.is_sparse() {
-            self.shrink();
-        }
-    }
-
-    /// True if so much is empty that less memory would do, and a good many keys more would fit there.
-    fn is_sparse(&self) -> bool {
-        let is_large = self.homes > HOMES_LEAST;
-        self.count == 0 || is_large && u64::from(self.count) * 10 < u64::from(self.homes) * 6
-    }
-
-    fn shrink(&mut self) {
-        if self.count == 0 {
-            *self = Table::default();
-            return;
-        }
-        let mut homes = (self.count as usize * 4 / 3).max(HOMES_LEAST as usize);
-        while homes < self.homes as usize {
-            if let Some(table) = Table::build(homes, self.entries(), self.count) {
-                *self = table;
-                return;
-            }
-            homes += homes / 8 + 4;
-        }
-    }
-}
-
 /// The index of a partition: a table for each of its slots.
 pub struct Index {
     first_slot: u32,
     tables: Vec<Table>,
+    pool: Pool,
     count: u64,
     /// No entry since the last clear was longer.
     longest: u32,
     /// Reused from slot to slot while a checkpoint is loaded.
     decoded: Vec<Entry>,
+    /// A table is laid out here before it has a place.
+    laid_out: Vec<Packed>,
 }
 
 impl Index {
@@ -224,7 +91,8 @@ impl Index {
     pub fn new(slots: std::ops::Range<u32>) -> Index {
         let first_slot = slots.start;
         let tables = slots.map(|_| Table::default()).collect();
-        Index { first_slot, tables, count: 0, longest: 0, decoded: Vec::new() }
+        let pool = Pool::default();
+        Index { first_slot, tables, pool, count: 0, longest: 0, decoded: Vec::new(), laid_out: Vec::new() }
     }
 
     /// The slots it covers.
@@ -248,99 +116,144 @@ impl Index {
     /// All entries, if one of so many units or more may be among them.
     pub fn all_if_long(&self, units: u64) -> impl Iterator<Item = Entry> {
         let tables = if u64::from(self.longest) >= units { &self.tables[..] } else { &[] };
-        tables.iter().flat_map(|table| table.entries().map(Packed::unpack))
+        tables.iter().flat_map(|table| table::entries(self.pool.cells(table.place)).map(Packed::unpack))
     }
 
-    /// Bytes that its tables take.
+    /// Bytes that its tables take, with what those that grew have left.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        let cells: usize = self.tables.iter().map(|table| table.cells.len()).sum();
-        (cells * ENTRY_BYTES + self.tables.len() * size_of::<Table>()) as u64
+        (self.pool.taken_cells() * ENTRY_BYTES + self.tables.len() * size_of::<Table>()) as u64
     }
 
-    fn table(&self, slot: Slot) -> &Table {
-        &self.tables[(u32::from(slot.0) - self.first_slot) as usize]
+    fn number(&self, slot: Slot) -> usize {
+        (u32::from(slot.0) - self.first_slot) as usize
     }
 
-    fn table_mut(&mut self, slot: Slot) -> &mut Table {
-        &mut self.tables[(u32::from(slot.0) - self.first_slot) as usize]
+    /// The cells of a slot's table, and its homes.
+    fn table(&self, slot: Slot) -> (&[Packed], u32) {
+        let table = &self.tables[self.number(slot)];
+        (self.pool.cells(table.place), table.homes)
     }
 
     /// The entries with a fingerprint: where the key's record may be.
     pub fn find(&self, slot: Slot, fingerprint: u64) -> impl Iterator<Item = Entry> {
-        let table = self.table(slot);
-        let from = table.lower_bound(fingerprint);
+        let (cells, homes) = self.table(slot);
+        let from = table::lower_bound(cells, homes, fingerprint).min(cells.len());
         let same = move |cell: &&Packed| !cell.is_empty() && cell.fingerprint() == fingerprint;
-        table.cells[from.min(table.cells.len())..].iter().take_while(same).map(|cell| cell.unpack())
+        cells[from..].iter().take_while(same).map(|cell| cell.unpack())
     }
 
     /// Brings the cells where some keys' entries stand, or would, from memory into the processor's caches:
     /// they come while the processor goes on.
     pub fn touch(&self, keys: impl Iterator<Item = (Slot, u64)>) {
         for (slot, fingerprint) in keys {
-            let table = self.table(slot);
-            table.cells.get(table.home(fingerprint)).into_iter().for_each(prefetch);
+            let (cells, homes) = self.table(slot);
+            cells.get(table::home(homes, fingerprint)).into_iter().for_each(prefetch);
         }
     }
 
     /// True if there is an entry for the record at `location`.
     #[must_use]
     pub fn contains(&self, slot: Slot, fingerprint: u64, location: u64) -> bool {
-        self.table(slot).position(fingerprint, location).is_some()
+        let (cells, homes) = self.table(slot);
+        table::position(cells, homes, fingerprint, location).is_some()
     }
 
     /// Adds an entry.
     pub fn insert(&mut self, slot: Slot, entry: Entry) {
         debug_assert!(!self.contains(slot, entry.fingerprint, entry.location));
-        self.table_mut(slot).insert(entry);
+        let number = self.number(slot);
+        let packed = Packed::pack(entry);
+        while !self.insert_as_it_is(number, packed) {
+            let homes = self.lay_out(number, self.tables[number].homes_grown());
+            self.settle(number, Table { homes, ..self.tables[number] });
+        }
+        self.tables[number].count += 1;
         self.count += 1;
         self.longest = self.longest.max(entry.length);
     }
 
+    /// Adds an entry to a table; false if that has to be longer first.
+    fn insert_as_it_is(&mut self, number: usize, packed: Packed) -> bool {
+        let table = &self.tables[number];
+        !table.is_full() && table::insert(self.pool.cells_mut(table.place), table.homes, packed)
+    }
+
+    /// Lays a table out anew, with so many homes or as many more as it takes: with how many.
+    fn lay_out(&mut self, number: usize, homes: usize) -> u32 {
+        let entries = table::entries(self.pool.cells(self.tables[number].place));
+        table::lay_out(&mut self.laid_out, homes, entries)
+    }
+
+    /// What is laid out is a slot's table from now on.
+    fn settle(&mut self, number: usize, mut table: Table) {
+        self.pool.free(self.tables[number].place);
+        let cells = self.laid_out.len();
+        table.place = self.pool.put(number as u32, &mut self.laid_out);
+        self.tables[number] = table;
+        self.pool.close_up(cells, &mut self.tables);
+    }
+
     /// Points the entry for `previous` elsewhere; false if there is none.
     pub fn replace(&mut self, slot: Slot, previous: u64, entry: Entry) -> bool {
-        let table = self.table_mut(slot);
-        let Some(at) = table.position(entry.fingerprint, previous) else { return false };
-        table.cells[at] = Packed::pack(entry);
+        let table = self.tables[self.number(slot)];
+        let cells = self.pool.cells_mut(table.place);
+        let Some(at) = table::position(cells, table.homes, entry.fingerprint, previous) else { return false };
+        cells[at] = Packed::pack(entry);
         self.longest = self.longest.max(entry.length);
         true
     }
 
     /// Removes the entry for a location; false if there is none.
     pub fn remove(&mut self, slot: Slot, fingerprint: u64, location: u64) -> bool {
-        let table = self.table_mut(slot);
-        let Some(at) = table.position(fingerprint, location) else { return false };
-        table.remove_at(at);
+        let number = self.number(slot);
+        let table = &mut self.tables[number];
+        let cells = self.pool.cells_mut(table.place);
+        let Some(at) = table::position(cells, table.homes, fingerprint, location) else { return false };
+        table::remove(cells, table.homes, at);
+        table.count -= 1;
         self.count -= 1;
+        if table.count == 0 {
+            self.clear_slot(slot);
+        } else if table.is_sparse() {
+            let before = *table;
+            let homes = self.lay_out(number, before.homes_shrunk());
+            if homes < before.homes {
+                self.settle(number, Table { homes, ..before });
+            }
+        }
         true
     }
 
     /// Removes everything.
     pub fn clear(&mut self) {
-        for table in &mut self.tables {
-            *table = Table::default();
-        }
+        self.tables.fill(Table::default());
+        self.pool = Pool::default();
         (self.count, self.longest) = (0, 0);
     }
 
     /// Removes everything in one slot.
     pub fn clear_slot(&mut self, slot: Slot) {
-        let removed = std::mem::take(self.table_mut(slot));
+        let number = self.number(slot);
+        let removed = std::mem::take(&mut self.tables[number]);
+        let cells = self.pool.cells(removed.place).len();
+        self.pool.free(removed.place);
+        self.pool.close_up(cells, &mut self.tables);
         self.count -= u64::from(removed.count);
     }
 
     /// The entries of a slot from a fingerprint on, in order.
     pub fn from(&self, slot: Slot, fingerprint: u64) -> impl Iterator<Item = Entry> {
-        let table = self.table(slot);
-        let from = if table.homes == 0 { 0 } else { table.lower_bound(fingerprint) };
-        let rest = table.cells[from.min(table.cells.len())..].iter();
+        let (cells, homes) = self.table(slot);
+        let from = table::lower_bound(cells, homes, fingerprint).min(cells.len());
+        let rest = cells[from..].iter();
         rest.filter(move |cell| !cell.is_empty() && cell.fingerprint() >= fingerprint)
             .map(|cell| cell.unpack())
     }
 
     /// Appends a slot's table to a checkpoint.
     pub fn encode_slot(&self, slot: Slot, location_bits: u32, out: &mut Vec<u8>) {
-        coding::encode(self.table(slot).entries().map(Packed::unpack), location_bits, out);
+        coding::encode(table::entries(self.table(slot).0).map(Packed::unpack), location_bits, out);
     }
 
     /// Takes a slot's table, as [`Index::encode_slot`] gave it, off the front of `bytes`.
@@ -357,16 +270,15 @@ impl Index {
     }
 
     fn load_slot(&mut self, slot: Slot, entries: &[Entry]) {
-        let count = entries.len();
-        let mut homes = count * 10 / 9 + 4;
-        let table = loop {
-            match Table::build(homes, entries.iter().copied().map(Packed::pack), count as u32) {
-                Some(table) => break table,
-                None => homes += homes / 8 + 4,
-            }
-        };
-        let replaced = std::mem::replace(self.table_mut(slot), table);
-        self.count = self.count - u64::from(replaced.count) + count as u64;
+        self.clear_slot(slot);
+        if entries.is_empty() {
+            return;
+        }
+        let number = self.number(slot);
+        let packed = entries.iter().copied().map(Packed::pack);
+        let homes = table::lay_out(&mut self.laid_out, entries.len() * 10 / 9 + 4, packed);
+        self.settle(number, Table { homes, count: entries.len() as u32, ..Table::default() });
+        self.count += entries.len() as u64;
         self.longest = entries.iter().fold(self.longest, |longest, entry| longest.max(entry.length));
     }
 
