@@ -13,14 +13,14 @@
 //!
 //! Never: an answer that the device below could not have given at the same instant.
 
-use crate::changes::{Changes, Changing};
+use crate::changes::{Changes, Changing, Instant};
 use crate::planted::{Bug, is_planted};
 use crate::table::{Entry, Place, TOUCHED_MAX, Table};
 use crate::transactions::Holding;
 use plimsoll_kv::limits::CONTAINERS_MAX;
 use plimsoll_kv::{
-    Above, Completion, ContainerId, Device, Item, LocalFuture, Op, Output, Request, Result, TransactionId,
-    WallClock,
+    Above, Completion, ContainerId, Device, Item, LocalFuture, Op, Output, Request, Result, Retrieved,
+    TransactionId, WallClock,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -187,20 +187,45 @@ impl Cache {
         let (key, began) = (key.clone(), self.changes.now());
         let result = self.below.clone().execute(request).await;
         if let Ok(Completion { output: Output::Found(item), .. }) = &result
-            && (self.changes.is_quiet_since(began, hash) || is_planted(Bug::FillAcrossChange))
+            && self.may_keep(began, hash)
         {
-            self.keep(hash, container, &key, item);
+            self.keep(hash, container, &key, item, &item.bytes);
         }
         result
     }
 
+    /// A retrieve of a whole value.
+    async fn read_whole(self: Rc<Self>, container: ContainerId, key: Rc<[u8]>) -> Result<Retrieved> {
+        let hash = self.hash(container, &key);
+        if let Some(item) = self.look_up(hash, container, &key, |entry| entry.item((0, u64::MAX))) {
+            return Ok(item.into());
+        }
+        self.misses.set(self.misses.get() + 1);
+        if self.changes.is_open(hash) {
+            return self.below.clone().retrieve_whole(container, key).await;
+        }
+        let began = self.changes.now();
+        let result = self.below.clone().retrieve_whole(container, key.clone()).await;
+        if let Ok(Retrieved { item, value }) = &result
+            && self.may_keep(began, hash)
+        {
+            self.keep(hash, container, &key, item, value);
+        }
+        result
+    }
+
+    /// Whether what a read gave that began then is still what the device below holds.
+    fn may_keep(&self, began: Instant, hash: u64) -> bool {
+        self.changes.is_quiet_since(began, hash) || is_planted(Bug::FillAcrossChange)
+    }
+
     /// Keeps what a whole read gave, unless it stands in parts.
-    fn keep(&self, hash: u64, container: ContainerId, key: &[u8], item: &Item) {
-        if item.upload.is_some() || item.length != item.bytes.len() as u64 {
+    fn keep(&self, hash: u64, container: ContainerId, key: &[u8], item: &Item, value: &[u8]) {
+        if item.upload.is_some() || item.length != value.len() as u64 {
             return;
         }
         if let Some(space) = self.space(container) {
-            self.table.borrow_mut().insert(Place { hash, space, key }, item);
+            self.table.borrow_mut().insert(Place { hash, space, key }, item, value);
         }
     }
 
@@ -286,6 +311,14 @@ impl Device for Cache {
             | Op::Describe { .. }
             | Op::Sync => self.below.clone().execute(request),
         }
+    }
+
+    fn retrieve_whole(
+        self: Rc<Self>,
+        container: ContainerId,
+        key: Rc<[u8]>,
+    ) -> LocalFuture<Result<Retrieved>> {
+        Box::pin(self.read_whole(container, key))
     }
 
     fn announce(&self, container: ContainerId, keys: &[&[u8]], round: u32) -> bool {

@@ -119,7 +119,7 @@ impl Partition {
         unreadable.map_or(Ok(Lookup::Absent), Err)
     }
 
-    fn is_same_key(&self, found: &Found, place: &Place, key: &[u8]) -> bool {
+    pub(crate) fn is_same_key(&self, found: &Found, place: &Place, key: &[u8]) -> bool {
         if is_planted(Bug::FingerprintIsKey) {
             return true;
         }

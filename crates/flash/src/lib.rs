@@ -4,7 +4,8 @@
 //! above the gate and the block device; `docs/on-flash-format.md` draws what it writes.
 //!
 //! A reader's order: `format` (bytes), `layout` (where), `index`, `known`, `segments`, `state`, `uploads`,
-//! `kept` (what is known), `prepare`, `log` (how it becomes durable), `partition`, `fetch`, `read`, `part`,
+//! `kept` (what is known), `prepare`, `log` (how it becomes durable), `partition`, `fetch`, `direct`, `read`,
+//! `part`,
 //! `held`, `store`, `delete`, `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests do),
 //! `checkpoint`, `recover`, `load`, `walk` (what a restart does), `space`, `background`, `clean`, `marks`,
 //! `evict` (what keeps it going), `device` (formatting).
@@ -19,6 +20,7 @@ mod checkpoint;
 mod clean;
 mod delete;
 mod device;
+mod direct;
 mod evict;
 pub mod expiring;
 mod expiry;

@@ -26,7 +26,7 @@ use plimsoll_kv::block::Block;
 use plimsoll_kv::key_locks::KeyLocks;
 use plimsoll_kv::{
     Above, Completion, ContainerId, Device, Durability, Error, LocalFuture, NO_PIECES, Op, Output, Request,
-    Result, Slot, Value, Version, WallClock,
+    Result, Retrieved, Slot, Value, Version, WallClock,
 };
 use plimsoll_reactor::Reactor;
 use plimsoll_reactor::sync::{Bell, WaitList};
@@ -103,6 +103,14 @@ impl Device for Partition {
             let output = self.dispatch(request).await?;
             Ok(Completion::new(output))
         })
+    }
+
+    fn retrieve_whole(
+        self: Rc<Self>,
+        container: ContainerId,
+        key: Rc<[u8]>,
+    ) -> LocalFuture<Result<Retrieved>> {
+        Box::pin(self.retrieve_directly(container, key))
     }
 
     fn announce(&self, container: ContainerId, keys: &[&[u8]], _: u32) -> bool {

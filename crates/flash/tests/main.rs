@@ -2,6 +2,7 @@
 
 mod bad_sectors;
 mod crash;
+mod direct;
 mod edits;
 mod evict;
 mod full;

@@ -2,9 +2,12 @@
 
 use crate::error::{Error, Result};
 use crate::form::Form;
+#[cfg(doc)]
+use crate::limits::VALUE_COPIED_BYTES_MAX;
 use crate::request::UploadId;
 use crate::transaction::{Outstanding, Status, TransactionId};
 use crate::version::Version;
+use bytes::Bytes;
 
 /// What a key holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,24 @@ pub struct Item {
     pub stored_bytes: u64,
     /// If the value stands in parts: the upload that holds them.
     pub upload: Option<UploadId>,
+}
+
+/// The whole value of a key. It may stand where it was read from the device: nothing is copied on its way to
+/// whoever asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retrieved {
+    /// What is known of the key; its own bytes are left empty.
+    pub item: Item,
+    /// The value; empty if it stands in parts. Longer than [`VALUE_COPIED_BYTES_MAX`] it may hold on to the
+    /// block that it was read to.
+    pub value: Bytes,
+}
+
+impl From<Item> for Retrieved {
+    fn from(mut item: Item) -> Retrieved {
+        let value = std::mem::take(&mut item.bytes).into();
+        Retrieved { item, value }
+    }
 }
 
 /// What a value was made into, and where its pieces stand.
@@ -198,6 +219,18 @@ pub enum Output {
 }
 
 impl Output {
+    /// What a retrieve of a whole value gave.
+    ///
+    /// # Panics
+    /// It is the output of something else.
+    #[must_use]
+    pub fn into_retrieved(self) -> Retrieved {
+        match self {
+            Output::Found(item) => item.into(),
+            other => panic!("a retrieve gives what it found, not {other:?}"),
+        }
+    }
+
     /// Bytes of values that this carries up.
     #[must_use]
     pub fn value_bytes(&self) -> u64 {

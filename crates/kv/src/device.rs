@@ -1,8 +1,8 @@
 //! The KV device trait.
 
-use crate::completion::Completion;
+use crate::completion::{Completion, Retrieved};
 use crate::error::Result;
-use crate::request::{ContainerId, Request};
+use crate::request::{ContainerId, Durability, Op, Request};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,6 +18,17 @@ pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 pub trait Device {
     /// Executes a request.
     fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>>;
+
+    /// Retrieves the whole value of a key: what a request with [`Op::Retrieve`] does that names no range and
+    /// pins. For devices that have a shorter way there than by a request.
+    fn retrieve_whole(
+        self: Rc<Self>,
+        container: ContainerId,
+        key: Rc<[u8]>,
+    ) -> LocalFuture<Result<Retrieved>> {
+        let executed = self.execute(Request::new(Durability::Sync, Op::retrieve_whole(container, &key)));
+        Box::pin(async move { executed.await.map(|completion| completion.output.into_retrieved()) })
+    }
 
     /// Keys of which values are about to be asked for: what memory has of them may be brought closer. It
     /// changes nothing. Of a key that comes alone the first `round` may bring what leads to more: true if

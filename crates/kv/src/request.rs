@@ -353,6 +353,12 @@ impl Op {
         }
     }
 
+    /// Retrieves the whole value of a key, pinned if it stands in parts.
+    #[must_use]
+    pub fn retrieve_whole(container: ContainerId, key: &[u8]) -> Op {
+        Op::Retrieve { container, key: key.to_vec(), range: None, pin: true }
+    }
+
     /// The key that this writes, and where it is, if it writes one.
     #[must_use]
     pub fn place(&self) -> Option<(ContainerId, &[u8])> {

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::limits::{KEPT_HEAD_BYTES_MAX, KEY_BYTES_MAX};
 use crate::memory::MemoryOptions;
 use crate::request::{Condition, Expiry, Kept, Op, UploadId, Value};
-use crate::testing::{DB, execute, get, run, store_op};
+use crate::testing::{DB, execute, get_each_way as get, run, store_op};
 use crate::version::Version;
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;

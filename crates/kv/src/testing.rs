@@ -1,6 +1,6 @@
 //! What the unit tests of this crate share: one simulated core, and requests in one line.
 
-use crate::completion::{Completion, Item, Output};
+use crate::completion::{Completion, Item, Output, Retrieved};
 use crate::request::{ContainerId, Durability, Op, Request};
 use crate::{Device, Result};
 use plimsoll_reactor::sim::{ProcessId, World};
@@ -45,4 +45,15 @@ pub(crate) async fn get<D: Device + ?Sized>(device: &Rc<D>, key: &[u8]) -> Resul
         Output::Found(item) => Ok(item),
         other => panic!("a retrieve gave {other:?}"),
     }
+}
+
+/// The same by a request and by the way for whole values.
+pub(crate) async fn get_each_way<D: Device + ?Sized>(device: &Rc<D>, key: &[u8]) -> Result<Item> {
+    let read = get(device, key).await;
+    let whole = device.clone().retrieve_whole(DB, key.into()).await;
+    if let Ok(Retrieved { item: Item { upload: Some(upload), .. }, .. }) = &whole {
+        execute(device, Op::Unpin { upload: *upload, key: key.to_vec() }).await.unwrap();
+    }
+    assert_eq!(whole.map(|Retrieved { item, value }| Item { bytes: value.into(), ..item }), read);
+    read
 }

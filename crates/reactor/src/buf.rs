@@ -192,10 +192,16 @@ impl Buf {
         if len == 0 {
             return Buf { block: None, len };
         }
-        let pages = len.div_ceil(ALIGN_BYTES);
-        let capacity = if len <= POOLED_BYTES_MAX { pages.next_power_of_two() } else { pages } * ALIGN_BYTES;
+        let capacity = Buf::block_bytes(len);
         let pooled = class_of(capacity).and_then(|class| POOL.with_borrow_mut(|pool| pool[class].pop()));
         Buf { block: Some(pooled.unwrap_or_else(|| Block::new(capacity))), len }
+    }
+
+    /// Bytes of the block that stands behind a buffer of so many, at least one.
+    #[must_use]
+    pub fn block_bytes(len: usize) -> usize {
+        let pages = len.div_ceil(ALIGN_BYTES);
+        (if len <= POOLED_BYTES_MAX { pages.next_power_of_two() } else { pages }) * ALIGN_BYTES
     }
 
     /// A block of `len` zero bytes: for writes, so that padding never leaks old memory.
@@ -286,6 +292,12 @@ impl DerefMut for Buf {
             // SAFETY: as in `deref`, and self is borrowed uniquely.
             Some(block) => unsafe { std::slice::from_raw_parts_mut(block.address.as_ptr(), self.len) },
         }
+    }
+}
+
+impl AsRef<[u8]> for Buf {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 

@@ -9,30 +9,43 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+/// Who waits, in the order of registration. Mostly it is one, for whom nothing is allocated.
+#[derive(Default)]
+struct Waiting {
+    first: Option<Waker>,
+    /// There are none without a first.
+    others: Vec<Waker>,
+}
+
 /// Tasks that wait for a condition; whoever makes it true wakes them and they look again.
 #[derive(Default)]
-pub struct WaitList(RefCell<Vec<Waker>>);
+pub struct WaitList(RefCell<Waiting>);
 
 impl WaitList {
     /// Adds a waiter. It may be woken in vain.
     pub fn register(&self, waker: &Waker) {
         let mut waiting = self.0.borrow_mut();
-        if !waiting.iter().any(|kept| kept.will_wake(waker)) {
-            waiting.push(waker.clone());
+        let Some(first) = &waiting.first else {
+            waiting.first = Some(waker.clone());
+            return;
+        };
+        if !first.will_wake(waker) && !waiting.others.iter().any(|kept| kept.will_wake(waker)) {
+            waiting.others.push(waker.clone());
         }
     }
 
     /// True if nobody waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.0.borrow().first.is_none()
     }
 
     /// Wakes every waiter, in the order of registration.
     pub fn wake_all(&self) {
-        for waker in self.0.take() {
-            waker.wake();
-        }
+        let Some(first) = self.0.borrow_mut().first.take() else { return };
+        let others = std::mem::take(&mut self.0.borrow_mut().others);
+        first.wake();
+        others.into_iter().for_each(Waker::wake);
     }
 
     /// Waits until `condition` gives a value; it is asked again after every [`WaitList::wake_all`].
@@ -148,6 +161,16 @@ impl Permits {
     #[must_use]
     pub fn has_one(&self) -> bool {
         self.free.get() > 0 && self.waiting.borrow().is_empty()
+    }
+
+    /// One permit, if it is to be had at once; it returns when the guard is dropped.
+    #[must_use]
+    pub fn take_one(self: &Rc<Self>) -> Option<Permit> {
+        if !self.has_one() {
+            return None;
+        }
+        self.free.set(self.free.get() - 1);
+        Some(Permit { permits: self.clone(), count: 1 })
     }
 
     /// Waits for `count` permits; they return when the guard is dropped.

@@ -1,7 +1,8 @@
 //! Requests: what the parser says, and how a client writes one.
 //!
 //! Role: the vocabulary of the request side ([`Step`], [`Command`], [`Args`], [`LargeArg`]) and [`encode`]
-//! for clients. The work is in `parser.rs` (multibulk, states) and `inline.rs` (quoting). Place: between
+//! for clients. The work is in `parser.rs` (multibulk, states) and `inline.rs` (quoting);
+//! `pair.rs` looks ahead. Place: between
 //! the connection's input buffer and the command table. Invariants: an argument is a view into the caller's
 //! buffer (multibulk) or the parser's scratch (inline), and a copy only for who keeps it.
 //! Never: interpret an argument.
@@ -16,12 +17,14 @@
 //! * a command beyond the query buffer's limit is told so before the connection closes.
 
 mod inline;
+mod pair;
 mod parser;
 #[cfg(test)]
 mod tests;
 
 use crate::ProtocolError;
 use bytes::Bytes;
+pub use pair::{Pair, pair};
 pub use parser::Parser;
 use std::ops::{Index, Range};
 

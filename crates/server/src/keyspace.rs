@@ -9,7 +9,7 @@ use crate::session::Upload;
 use crate::transaction::{self, Transaction};
 use crate::volume::Question;
 use futures_util::future::Either;
-use plimsoll_kv::{ContainerId, LocalFuture, Op, Output, Payload, Result, Stats, Value};
+use plimsoll_kv::{ContainerId, LocalFuture, Op, Output, Payload, Result, Retrieved, Stats, Value};
 use std::rc::Rc;
 
 /// Where operations go.
@@ -79,6 +79,22 @@ impl Keyspace {
             }
         };
         Either::Right(apart)
+    }
+
+    /// Retrieves the whole value of a key, pinned if it stands in parts.
+    pub(crate) fn retrieve_whole(
+        &self,
+        container: ContainerId,
+        key: Rc<[u8]>,
+    ) -> impl Future<Output = Result<Retrieved>> + use<> {
+        if let Some(transaction) = &self.transaction {
+            let executed = transaction.clone().execute(Op::retrieve_whole(container, &key));
+            let apart: LocalFuture<Result<Retrieved>> =
+                Box::pin(async move { executed.await.map(Output::into_retrieved) });
+            return Either::Right(apart);
+        }
+        let deadline_ns = if self.is_patient { 0 } else { self.core.volume.deadline_ns() };
+        Either::Left(self.core.volume.clone().retrieve_by(container, key, deadline_ns))
     }
 
     async fn list_when_started(self, op: Op) -> Result<Output> {

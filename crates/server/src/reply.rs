@@ -7,7 +7,11 @@
 //!
 //! Never: it knows sockets.
 
+use bytes::Bytes;
+use plimsoll_kv::limits::VALUE_COPIED_BYTES_MAX;
 use plimsoll_kv::{Error, UploadId};
+use plimsoll_reactor::Buf;
+use plimsoll_reactor::limits::ALIGN_BYTES;
 use plimsoll_resp::ReplyWriter;
 
 /// A value too long for memory, pinned at its device. Dropping it gives up the pin.
@@ -44,6 +48,8 @@ pub enum Reply {
     Integer(i64),
     /// A bulk string.
     Bulk(Vec<u8>),
+    /// A bulk string that may stand where a drive wrote it.
+    Value(Bytes),
     /// No such value.
     Null,
     /// An EXEC that did nothing.
@@ -103,6 +109,9 @@ impl Reply {
                 Reply::Error(bytes) | Reply::Bulk(bytes) | Reply::Text(bytes) | Reply::Line(bytes) => {
                     bytes.capacity()
                 }
+                Reply::Value(bytes) if bytes.len() <= VALUE_COPIED_BYTES_MAX => bytes.len(),
+                // The block that it stands in, behind the head of its record.
+                Reply::Value(bytes) => Buf::block_bytes(bytes.len() + ALIGN_BYTES),
                 Reply::Array(items) | Reply::Set(items) | Reply::Push(items) | Reply::Several(items) => {
                     items.iter().map(Reply::held_bytes).sum()
                 }
@@ -125,6 +134,7 @@ impl Reply {
             Reply::Error(text) => writer.error(text),
             Reply::Integer(value) => writer.integer(*value),
             Reply::Bulk(bytes) => writer.bulk(bytes),
+            Reply::Value(bytes) => writer.bulk(bytes),
             Reply::Null => writer.null(),
             Reply::NullArray => writer.null_array(),
             Reply::ArrayHeader(len) => writer.array_header(*len),

@@ -100,7 +100,7 @@ pub(crate) struct Table {
 
 impl<'a> Entry<'a> {
     /// Puts a head, a key and a value together.
-    fn encode(place: Place<'_>, item: &Item) -> Box<[u8]> {
+    fn encode(place: Place<'_>, item: &Item, value: &[u8]) -> Box<[u8]> {
         let mut head = [0; HEAD_BYTES];
         let mut put = |at: usize, field: &[u8]| head[at..at + field.len()].copy_from_slice(field);
         put(SPACE, &place.space.to_le_bytes());
@@ -109,10 +109,10 @@ impl<'a> Entry<'a> {
         put(EPOCH, &item.version.epoch.to_le_bytes());
         put(KEY_BYTES, &(place.key.len() as u32).to_le_bytes());
         put(STORED_BYTES, &item.stored_bytes.to_le_bytes());
-        let mut bytes = Vec::with_capacity(Table::entry_bytes(place.key.len(), item.bytes.len()));
+        let mut bytes = Vec::with_capacity(Table::entry_bytes(place.key.len(), value.len()));
         bytes.extend_from_slice(&head);
         bytes.extend_from_slice(place.key);
-        bytes.extend_from_slice(&item.bytes);
+        bytes.extend_from_slice(value);
         bytes.into_boxed_slice()
     }
 
@@ -291,9 +291,9 @@ impl Table {
 
     /// Keeps a value whose bytes are all in `item`, in place of what is kept of its key; false if it is too
     /// long for that.
-    pub(crate) fn insert(&mut self, place: Place<'_>, item: &Item) -> bool {
+    pub(crate) fn insert(&mut self, place: Place<'_>, item: &Item, value: &[u8]) -> bool {
         self.remove(place);
-        let bytes = Table::entry_bytes(place.key.len(), item.bytes.len());
+        let bytes = Table::entry_bytes(place.key.len(), value.len());
         if bytes > self.budget_bytes / SHARE_MAX || !self.make_room(bytes) {
             return false;
         }
@@ -301,7 +301,7 @@ impl Table {
         let slot = self.take_slot();
         let chain = self.chain_of(tag);
         let next = std::mem::replace(&mut self.chains[chain], slot);
-        let bytes_kept = Entry::encode(place, item);
+        let bytes_kept = Entry::encode(place, item, value);
         *self.slot_mut(slot) =
             Slot { tag, next, newer: NONE, older: NONE, bytes: bytes_kept, visited: false };
         self.enqueue(slot);

@@ -12,6 +12,10 @@ fn item(bytes: Vec<u8>) -> Item {
     Item { length: bytes.len() as u64, bytes, stored_bytes: 64, ..Item::default() }
 }
 
+fn put(table: &mut Table, place: Place<'_>, item: &Item) -> bool {
+    table.insert(place, item, &item.bytes)
+}
+
 fn bytes_of(table: &mut Table, key: &[u8], space: u64) -> Option<Vec<u8>> {
     table.get(place(key, space)).map(|entry| entry.item((0, u64::MAX)).bytes)
 }
@@ -27,7 +31,7 @@ fn what_is_kept_is_found_until_it_is_removed() {
     let mut table = Table::new(64 << 10, 0);
     let kept =
         Item { version: Version { epoch: 3, clock: 9 }, expiry_ms: Some(500), ..item(b"value".to_vec()) };
-    assert!(table.insert(place(b"k", 1), &kept));
+    assert!(put(&mut table, place(b"k", 1), &kept));
     assert_eq!(table.get(place(b"k", 1)).unwrap().item((0, u64::MAX)), kept);
     assert!(table.get(place(b"k", 2)).is_none(), "the container was emptied");
     assert!(table.get(place(b"K", 1)).is_none());
@@ -41,7 +45,7 @@ fn what_is_kept_is_found_until_it_is_removed() {
 #[test]
 fn ranges_are_cut_as_the_partition_cuts_them() {
     let mut table = Table::new(64 << 10, 0);
-    table.insert(place(b"k", 0), &item(b"0123456789".to_vec()));
+    put(&mut table, place(b"k", 0), &item(b"0123456789".to_vec()));
     let entry = table.get(place(b"k", 0)).unwrap();
     for (range, bytes) in [
         ((0, 0), ""),
@@ -59,9 +63,9 @@ fn ranges_are_cut_as_the_partition_cuts_them() {
 #[test]
 fn one_value_takes_a_sixteenth_at_most() {
     let mut table = Table::new(160 << 10, 0);
-    assert!(!table.insert(place(b"k", 0), &item(vec![0; 10 << 10])));
-    assert!(table.insert(place(b"k", 0), &item(vec![0; 9 << 10])));
-    assert!(!table.insert(place(b"k", 0), &item(vec![0; 10 << 10])), "too long");
+    assert!(!put(&mut table, place(b"k", 0), &item(vec![0; 10 << 10])));
+    assert!(put(&mut table, place(b"k", 0), &item(vec![0; 9 << 10])));
+    assert!(!put(&mut table, place(b"k", 0), &item(vec![0; 10 << 10])), "too long");
     assert!(table.get(place(b"k", 0)).is_none(), "and what it replaces is gone");
 }
 
@@ -69,7 +73,7 @@ fn one_value_takes_a_sixteenth_at_most() {
 fn a_budget_for_nothing_keeps_nothing() {
     for budget_bytes in [0, 1, 100, 1000, 4000] {
         let mut table = Table::new(budget_bytes, 64);
-        assert!(!table.insert(place(b"k", 0), &item(vec![1])));
+        assert!(!put(&mut table, place(b"k", 0), &item(vec![1])));
         assert_eq!(table.entries(), 0);
     }
 }
@@ -79,7 +83,7 @@ fn who_was_asked_for_stays() {
     let mut table = Table::new(64 << 10, 0);
     let mut number = 0_u32;
     while table.evictions() == 0 {
-        table.insert(place(&number.to_be_bytes(), 0), &item(vec![0; 1000]));
+        put(&mut table, place(&number.to_be_bytes(), 0), &item(vec![0; 1000]));
         assert!(
             bytes_of(&mut table, &0_u32.to_be_bytes(), 0).is_some(),
             "the first is asked for again and again"
@@ -87,7 +91,7 @@ fn who_was_asked_for_stays() {
         number += 1;
     }
     for _ in 0..1000 {
-        table.insert(place(&number.to_be_bytes(), 0), &item(vec![0; 1000]));
+        put(&mut table, place(&number.to_be_bytes(), 0), &item(vec![0; 1000]));
         assert!(bytes_of(&mut table, &0_u32.to_be_bytes(), 0).is_some());
         number += 1;
     }
@@ -99,8 +103,8 @@ fn what_is_touched_is_not_asked_for() {
     let mut table = Table::new(64 << 10, 0);
     assert_eq!(table.touch(&[1, 2])[..2], [false, false]);
     assert!(!table.approach(1) && !table.touch_lone(1));
-    table.insert(place(b"k", 0), &item(Vec::new()));
-    table.insert(place(b"long", 0), &item(vec![1; 1000]));
+    put(&mut table, place(b"k", 0), &item(Vec::new()));
+    put(&mut table, place(b"long", 0), &item(vec![1; 1000]));
     let places = [b"k".as_slice(), b"long", b"other"].map(|key| place(key, 0).hash);
     assert_eq!(table.touch(&places)[..3], [true, true, false]);
     assert!(table.approach(places[0]) && table.touch_lone(places[0]));
@@ -204,7 +208,7 @@ proptest! {
                 Step::Insert(key, space, length) => {
                     let value = vec![number as u8; length];
                     let key = key.to_be_bytes();
-                    table.insert(place(&key, space), &item(value.clone()));
+                    put(&mut table, place(&key, space), &item(value.clone()));
                     model.insert(&key, space, &value);
                 }
                 Step::Get(key, space) => {

@@ -120,7 +120,7 @@ fn change_if(connection: &Rc<Connection>, key: &[u8], value: &[u8], equal: bool)
 type Found = (Reply, (Version, Option<u64>));
 
 async fn find(keyspace: &Keyspace, (container, key): &Key) -> Result<Option<Found>> {
-    let read = Op::Retrieve { container: *container, key: key.clone(), range: None, pin: true };
+    let read = Op::retrieve_whole(*container, key);
     match keyspace.execute(read).await {
         Ok(Output::Found(item)) => {
             let stamps = (item.version, item.expiry_ms);

@@ -85,7 +85,7 @@ async fn describe(keyspace: &Keyspace, container: ContainerId, key: Vec<u8>) -> 
 /// A value of one device: it stands there whole.
 async fn describe_whole(keyspace: &Keyspace, container: ContainerId, key: Vec<u8>) -> Result<Description> {
     let core = keyspace.core();
-    let op = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
+    let op = Op::retrieve_whole(container, &key);
     let Output::Found(item) = keyspace.execute(op).await? else {
         unreachable!("a retrieve gives what it found")
     };

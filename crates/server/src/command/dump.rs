@@ -203,7 +203,7 @@ pub(super) fn dump(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     let (connection, keyspace) = (connection.clone(), connection.keyspace());
     let (container, key) = (connection.database.get(), args[1].to_vec());
     Run::Alone(Box::pin(async move {
-        let read = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
+        let read = Op::retrieve_whole(container, &key);
         let found = keyspace.execute(read).await;
         super::string::count_hit(keyspace.core(), found.is_ok());
         let item = match found {

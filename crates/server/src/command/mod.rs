@@ -132,10 +132,27 @@ fn compare_ignoring_case(lower: &str, name: &[u8]) -> Ordering {
     lower.bytes().cmp(name.iter().map(u8::to_ascii_lowercase))
 }
 
+/// Where the commands stand that begin with each letter.
+static BY_LETTER: [(usize, usize); 26] = {
+    let (mut places, mut index) = ([(0, 0); 26], 0);
+    while index < TABLE.len() {
+        let place = &mut places[(TABLE[index].name.as_bytes()[0] - b'a') as usize];
+        if place.1 == 0 {
+            place.0 = index;
+        }
+        index += 1;
+        place.1 = index;
+    }
+    places
+};
+
 /// A command's place in the table.
 #[must_use]
 pub fn find(name: &[u8]) -> Option<usize> {
-    TABLE.binary_search_by(|spec| compare_ignoring_case(spec.name, name)).ok()
+    let letter = name.first()?.to_ascii_lowercase().checked_sub(b'a')?;
+    let (from, end) = *BY_LETTER.get(usize::from(letter))?;
+    let is_it = |spec: &Spec| spec.name.as_bytes().eq_ignore_ascii_case(name);
+    TABLE[from..end].iter().position(is_it).map(|at| from + at)
 }
 
 /// A subcommand's place among those of its command.
@@ -252,8 +269,9 @@ fn check(connection: &Connection, index: usize, args: &Args<'_>) -> Result<(usiz
 /// then although it has keys: here it would have to read them. Of subcommands of what is refused Redis runs
 /// those that help, and those of PUBSUB.
 fn check_loading(connection: &Connection, spec: &Spec, slot: &str) -> Result<(), Reply> {
-    let needs_none = spec.flags.contains(&"loading") && spec.keys.0 == 0;
-    if !connection.core.is_loading() || needs_none || slot.starts_with("pubsub|") || slot.ends_with("|help") {
+    let needs_none = || spec.flags.contains(&"loading") && spec.keys.0 == 0;
+    if !connection.core.is_loading() || needs_none() || slot.starts_with("pubsub|") || slot.ends_with("|help")
+    {
         return Ok(());
     }
     Err(Reply::error("LOADING Redis is loading the dataset in memory"))

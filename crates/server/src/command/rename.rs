@@ -94,7 +94,7 @@ fn run(connection: &Rc<Connection>, from: Key, to: Key, plan: Plan, reply: fn(Co
 }
 
 async fn copied(keyspace: &Keyspace, from: Key, to: Key, plan: Plan) -> Result<Copied> {
-    let read = Op::Retrieve { container: from.0, key: from.1.clone(), range: None, pin: true };
+    let read = Op::retrieve_whole(from.0, &from.1);
     let found = keyspace.execute(read).await;
     if !plan.moves {
         count_hit(keyspace.core(), found.is_ok());

@@ -128,7 +128,7 @@ fn read_and(
     Box::pin(async move {
         let (keyspace, container) = (connection.keyspace(), connection.database.get());
         loop {
-            let read = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
+            let read = Op::retrieve_whole(container, &key);
             let found = keyspace.execute(read).await;
             string::count_hit(&connection.core, found.is_ok());
             let (value, (version, expiry_ms)) = match found {

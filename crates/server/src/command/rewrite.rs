@@ -64,7 +64,7 @@ async fn change(keyspace: &Keyspace, place: &Key, edit: &Edit) -> Result<Reply> 
 }
 
 async fn read(keyspace: &Keyspace, (container, key): &Key) -> Result<(Old, Option<Version>)> {
-    let op = Op::Retrieve { container: *container, key: key.clone(), range: None, pin: true };
+    let op = Op::retrieve_whole(*container, key);
     match keyspace.execute(op).await {
         Ok(Output::Found(item)) => {
             let version = Some(item.version);

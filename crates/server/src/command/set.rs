@@ -261,8 +261,7 @@ fn read_and_set(
         };
         let mut is_counted = !options.get;
         loop {
-            let read =
-                Op::Retrieve { container: place.container, key: place.key.clone(), range: None, pin: true };
+            let read = Op::retrieve_whole(place.container, &place.key);
             let (old, condition) = match keyspace.execute(read).await {
                 Ok(Output::Found(item)) => {
                     let condition = Condition::IfVersion(item.version);

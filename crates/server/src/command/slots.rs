@@ -60,6 +60,7 @@ pub(super) fn slots_named(name: &[u8]) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::find;
 
     #[test]
     fn commands_and_subcommands_have_slots_of_their_own() {
@@ -75,6 +76,7 @@ mod tests {
         assert!(named("nosuch").is_empty());
         for (command, spec) in TABLE.iter().enumerate() {
             assert_eq!(SLOTS[slot_of(command, None)].name, spec.name);
+            assert_eq!(find(spec.name.to_ascii_uppercase().as_bytes()), Some(command));
             for (number, sub) in spec.subcommands.iter().enumerate() {
                 let slot = &SLOTS[slot_of(command, Some(number))];
                 assert_eq!(

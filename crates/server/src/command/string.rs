@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::keyspace::Keyspace;
 use crate::reply::{Pinned, Reply};
 use crate::session::Connection;
-use plimsoll_kv::{Error, Item, LocalFuture, Op, Output};
+use plimsoll_kv::{Error, Item, LocalFuture, Op, Retrieved};
 use plimsoll_reactor::Work;
 use plimsoll_resp::Args;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 pub(super) fn get(connection: &Rc<Connection>, args: &Args<'_>) -> Run {
     match recall(connection, &args[1]) {
         Some(reply) => Run::Now(reply),
-        None => Run::Overlap(get_from(connection, connection.keyspace(), args[1].to_vec())),
+        None => Run::Overlap(get_from(connection, connection.keyspace(), args[1].into())),
     }
 }
 
@@ -37,18 +37,21 @@ pub(super) fn mget(_: &Rc<Connection>, args: &Args<'_>) -> Run {
 
 /// One of several keys.
 pub(super) fn get_one(connection: &Rc<Connection>, key: Vec<u8>) -> LocalFuture<Reply> {
-    get_from(connection, connection.keyspace().patient(), key)
+    get_from(connection, connection.keyspace().patient(), key.into())
 }
 
-fn get_from(connection: &Rc<Connection>, keyspace: Keyspace, key: Vec<u8>) -> LocalFuture<Reply> {
-    let (connection, container) = (connection.clone(), connection.database.get());
+fn get_from(connection: &Rc<Connection>, keyspace: Keyspace, key: Rc<[u8]>) -> LocalFuture<Reply> {
+    let (core, container) = (connection.core.clone(), connection.database.get());
     Box::pin(async move {
-        let op = Op::Retrieve { container, key: key.clone(), range: None, pin: true };
-        let result = keyspace.execute(op).await;
-        count_hit(&connection.core, result.is_ok());
+        let result = keyspace.retrieve_whole(container, key.clone()).await;
+        count_hit(&core, result.is_ok());
         match result {
-            Ok(Output::Found(item)) => value_reply(&connection.core, key, item),
-            Ok(_) => unreachable!("a retrieve gives what it found"),
+            // What EXEC replies is kept until all of it is there: it holds no block.
+            Ok(Retrieved { item, value }) if item.upload.is_none() && keyspace.is_transaction() => {
+                Reply::Bulk(value.into())
+            }
+            Ok(Retrieved { item, value }) if item.upload.is_none() => Reply::Value(value),
+            Ok(Retrieved { item, .. }) => value_reply(&core, key.to_vec(), item),
             Err(Error::NotFound) => Reply::Null,
             Err(error) => Reply::failed(&error),
         }

@@ -8,6 +8,7 @@
 //! looked at is not looked at again: a command that comes in many receives costs what it costs to parse.
 
 use super::Connection;
+use plimsoll_resp::request::{Pair, pair};
 use plimsoll_resp::{Limits, Parser, Step};
 use std::ops::Range;
 
@@ -33,15 +34,23 @@ pub(super) struct Seen {
 
 /// Announces the keys of the first commands in these bytes.
 pub(super) fn look(connection: &Connection, limits: &Limits, bytes: &[u8]) -> Seen {
-    let mut parser = Parser::new(*limits);
+    // Where all are short GETs none is needed.
+    let mut parser = None;
     let mut keys = [&[][..]; AHEAD_MAX];
     let (mut at, mut count, mut lone) = (0, 0, 0..0);
     for _ in 0..AHEAD_MAX {
-        let Step::Command(command) = parser.parse(&bytes[at..]) else { break };
-        let key = (command.args.len() == 2 && command.args[0].eq_ignore_ascii_case(b"GET"))
-            .then(|| within(bytes, &command.args[1]))
-            .flatten();
-        at += command.consumed;
+        let key = if let Some(Pair { name, argument, bytes: len }) = pair(&bytes[at..]) {
+            let is_get = bytes[at..][name].eq_ignore_ascii_case(b"GET");
+            let key = at + argument.start..at + argument.end;
+            at += len;
+            is_get.then_some(key)
+        } else {
+            let parser = parser.get_or_insert_with(|| Parser::new(*limits));
+            let Step::Command(command) = parser.parse(&bytes[at..]) else { break };
+            at += command.consumed;
+            let is_get = command.args.len() == 2 && command.args[0].eq_ignore_ascii_case(b"GET");
+            is_get.then(|| within(bytes, &command.args[1])).flatten()
+        };
         if let Some(key) = key {
             keys[count] = &bytes[key.clone()];
             count += 1;

@@ -25,7 +25,9 @@ pub use message::{Message, Question};
 use crate::limits::{LOCAL_IN_FLIGHT_MAX, REMOTE_IN_FLIGHT_MAX, STEPS_IN_FLIGHT_MAX, TRANSACTIONS_MAX};
 use futures_util::future::{Either, join_all, select};
 use message::Waiting;
-use plimsoll_kv::{Completion, ContainerId, Device, Error, LocalFuture, Op, Request, Result, Slot};
+use plimsoll_kv::{
+    Completion, ContainerId, Device, Durability, Error, LocalFuture, Op, Request, Result, Retrieved, Slot,
+};
 use plimsoll_reactor::sync::{Permit, Permits};
 use plimsoll_reactor::{CoreId, Mailbox, Port, Reactor, Work};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -175,7 +177,10 @@ impl Volume {
 
     /// A permit, when there is one; an error if that takes too long.
     async fn permit(&self, permits: &Rc<Permits>, deadline_ns: u64) -> Result<Permit> {
-        if deadline_ns == 0 || permits.has_one() {
+        if let Some(permit) = permits.take_one() {
+            return Ok(permit);
+        }
+        if deadline_ns == 0 {
             return Ok(permits.acquire(1).await);
         }
         let too_late = self.reactor.sleep_until(deadline_ns);
@@ -232,6 +237,31 @@ impl Volume {
         self.send(owner, partition, request, Some(permit)).await
     }
 
+    /// Retrieves the whole value of a key, pinned if it stands in parts; an error if its turn does not come
+    /// until then.
+    pub(crate) async fn retrieve_by(
+        self: Rc<Self>,
+        container: ContainerId,
+        key: Rc<[u8]>,
+        deadline_ns: u64,
+    ) -> Result<Retrieved> {
+        let Some(device) = self.own(self.geometry.partition(&key)).cloned() else {
+            let request = Request::new(Durability::Sync, Op::retrieve_whole(container, &key));
+            let elsewhere = self.execute(Request { deadline_ns, ..request });
+            return elsewhere.await.map(|completion| completion.output.into_retrieved());
+        };
+        let permits = &self.permits[usize::from(self.reactor.core().0)];
+        let permit = match permits.take_one() {
+            Some(permit) => permit,
+            None => Box::pin(self.permit(permits, deadline_ns)).await?,
+        };
+        let start_ns = self.reactor.now_ns();
+        let result = device.retrieve_whole(container, key).await;
+        drop(permit);
+        self.spent(self.reactor.now_ns().saturating_sub(start_ns));
+        result
+    }
+
     /// Sends a request to another core, and waits for what becomes of it.
     async fn send(
         &self,
@@ -249,8 +279,12 @@ impl Volume {
 
     /// A request has come back after so long at its partition.
     fn reckon(&self, result: Result<Completion>, device_ns: u64) -> Result<Completion> {
-        self.device_ns.set(self.device_ns.get() + device_ns);
+        self.spent(device_ns);
         result.map(|completion| Completion { device_ns, ..completion })
+    }
+
+    fn spent(&self, device_ns: u64) {
+        self.device_ns.set(self.device_ns.get() + device_ns);
     }
 
     /// Time at partitions of all requests that have come back: what it grows by within one poll of a task is
@@ -335,6 +369,14 @@ impl Device for Volume {
             Ok(None) => Box::pin(self.execute_everywhere(request, Lane::Requests)),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
+    }
+
+    fn retrieve_whole(
+        self: Rc<Self>,
+        container: ContainerId,
+        key: Rc<[u8]>,
+    ) -> LocalFuture<Result<Retrieved>> {
+        Box::pin(self.retrieve_by(container, key, 0))
     }
 
     fn value_bytes_max(&self) -> usize {

@@ -14,7 +14,8 @@ use super::workload::{Command, Key, Workload};
 use crate::checker::{self, Input, ValueId};
 use futures_util::future::{Either, select};
 use plimsoll_kv::{
-    Condition, ContainerId, Device, Durability, Error, Expiry, Form, Op, Output, Request, Value, Version,
+    Condition, ContainerId, Device, Durability, Error, Expiry, Form, Op, Output, Request, Retrieved, Value,
+    Version,
 };
 use plimsoll_reactor::Reactor;
 use std::cell::RefCell;
@@ -187,18 +188,12 @@ impl Caller {
     /// Reads a key; its value and deadline, unless the read failed.
     pub(super) async fn get(&self, key: &Key) -> Option<checker::Held> {
         let asked = self.begin(key, Input::Get);
-        let op = Op::Retrieve { container: container(key), key: key.name.1.clone(), range: None, pin: true };
-        let read = match self.call(Durability::Sync, op).await {
-            Ok(Output::Found(item)) if item.upload.is_some() => self.read_parts(key, &item).await,
-            Ok(Output::Found(item)) => Ok((item.bytes.clone(), item)),
-            Ok(other) => {
-                self.journal.violate("answers", format!("a retrieve gave {other:?}"));
-                return None;
-            }
-            Err(error) => Err(error),
+        let read = match self.retrieve(key, asked.begun.is_multiple_of(2)).await {
+            Ok(Retrieved { item, .. }) if item.upload.is_some() => self.read_parts(key, item).await,
+            read => read,
         };
         let (bytes, item) = match read {
-            Ok(read) => read,
+            Ok(Retrieved { item, value }) => (value, item),
             Err(Error::NotFound) => {
                 self.journal.answer(&asked, checker::Output::Value(ValueId::ABSENT));
                 return Some(None);
@@ -223,6 +218,21 @@ impl Caller {
                 let name = String::from_utf8_lossy(&key.name.1);
                 self.journal.violate("values", format!("{name:?}: {text}"));
                 None
+            }
+        }
+    }
+
+    /// By the short way, or by a request.
+    async fn retrieve(&self, key: &Key, directly: bool) -> Result<Retrieved, Error> {
+        let (container, name) = (container(key), &key.name.1);
+        if directly {
+            return self.device.clone().retrieve_whole(container, name.as_slice().into()).await;
+        }
+        match self.call(Durability::Sync, Op::retrieve_whole(container, name)).await? {
+            Output::Found(item) => Ok(item.into()),
+            other => {
+                self.journal.violate("answers", format!("a retrieve gave {other:?}"));
+                Err(Error::Unsupported("a retrieve gave something else"))
             }
         }
     }

@@ -5,7 +5,7 @@
 use super::{Caller, condition, container, expiry, store};
 use crate::checker::{self, Input, ValueId};
 use crate::fuzz::workload::Key;
-use plimsoll_kv::{Condition, Durability, Error, Expiry, Form, Item, Op, Output, UploadId, Value};
+use plimsoll_kv::{Condition, Durability, Error, Expiry, Form, Item, Op, Output, Retrieved, UploadId, Value};
 
 impl Caller {
     /// Uploads a value part by part.
@@ -78,10 +78,10 @@ impl Caller {
     }
 
     /// Reads a pinned value part by part, and gives up the pin.
-    pub(super) async fn read_parts(&self, key: &Key, item: &Item) -> Result<(Vec<u8>, Item), Error> {
-        let read = self.read_pinned(key, item).await;
-        self.unpin(key, item).await?;
-        Ok((read?, item.clone()))
+    pub(super) async fn read_parts(&self, key: &Key, item: Item) -> Result<Retrieved, Error> {
+        let read = self.read_pinned(key, &item).await;
+        self.unpin(key, &item).await?;
+        Ok(Retrieved { value: read?.into(), item })
     }
 
     async fn unpin(&self, key: &Key, item: &Item) -> Result<Output, Error> {
@@ -116,8 +116,7 @@ impl Caller {
 
     /// Changes some parts of a long value, of which the others are shared, and perhaps its length.
     pub(super) async fn change(&self, key: &Key, length: usize) {
-        let read =
-            Op::Retrieve { container: container(key), key: key.name.1.clone(), range: None, pin: true };
+        let read = Op::retrieve_whole(container(key), &key.name.1);
         let item = match self.call(Durability::Sync, read).await {
             Ok(Output::Found(item)) if item.upload.is_some() => item,
             _ => {
