@@ -4,37 +4,20 @@
 //! an expiry to be made durable. Place on the path: before `read`, which takes every other read from its
 //! beginning on.
 //!
-//! Invariants: those of `read` and `fetch`; a value is given where it was read, proved, and is not copied
-//! unless it is short. Whether a read goes this way is seen from memory, before the drive is asked: it then
-//! costs one flash read; only what turns out to be another key's, expired or moved is looked for again.
+//! Invariants: those of `read` and `fetch`; a value is given where it was read, proved. Whether a read goes
+//! this way is seen from memory, before the drive is asked: it then costs one flash read, and ends with what
+//! was there when it began, whatever is written meanwhile.
 //!
-//! Never: it says that there is no such key.
+//! Never: it takes the long way after that, which sees later writes, but where the record went or moved.
 
-use crate::fetch::{Extent, Found, RecordBytes};
+use crate::fetch::{Extent, Found};
 use crate::format::RecordKind;
 use crate::index::Entry;
 use crate::looks::Look;
 use crate::partition::{Partition, Place};
-use bytes::Bytes;
-use plimsoll_kv::limits::{KEY_BYTES_MAX, VALUE_COPIED_BYTES_MAX};
+use plimsoll_kv::limits::KEY_BYTES_MAX;
 use plimsoll_kv::{ContainerId, Error, Output, Result, Retrieved};
-use std::ops::Range;
 use std::rc::Rc;
-
-impl RecordBytes {
-    /// A range of the record, where it stands: who keeps it holds on to its block, but for what is short.
-    fn into_range(self, range: Range<usize>) -> Bytes {
-        if range.len() <= VALUE_COPIED_BYTES_MAX {
-            return Bytes::copy_from_slice(&self[range]);
-        }
-        match self {
-            RecordBytes::Read(buf, from) => {
-                Bytes::from_owner(buf).slice(from + range.start..from + range.end)
-            }
-            RecordBytes::Copied(bytes) => Bytes::from(bytes).slice(range),
-        }
-    }
-}
 
 impl Partition {
     /// Retrieves the whole value of a key, pinned if it stands in parts.
@@ -75,13 +58,20 @@ impl Partition {
         key: &[u8],
     ) -> Result<Option<Retrieved>> {
         let since_ms = self.now_ms();
-        let _look = Look::new(self);
-        let record = match self.read_record(entry, Extent::Whole).await {
-            Ok(record) if self.is_same_key(&record, place, key) && !record.is_expired(since_ms) => record,
-            // An error says something only of what is still there.
-            Err(error) if self.is_current(place, &entry) => return Err(error),
-            _ => return Ok(None),
+        let look = Look::new(self);
+        let read = self.read_record(entry, Extent::Whole).await;
+        let record = match read {
+            Ok(record) if self.is_same_key(&record, place, key) => record,
+            // An error, or another key, says something only of what is still there.
+            _ if !self.is_current(place, &entry) => return Ok(None),
+            Ok(_) => return self.absent(place).await,
+            Err(error) => return Err(error),
         };
+        if record.is_expired(since_ms) {
+            drop((look, record));
+            let has_gone = Box::pin(self.expire(place, key)).await?;
+            return if has_gone { self.absent(place).await } else { Ok(None) };
+        }
         self.state.borrow().segments.marks.set(entry.location);
         self.settle(place).await?;
         if record.header.kind == RecordKind::Value {
@@ -89,6 +79,12 @@ impl Partition {
         }
         let output = Box::pin(async move { self.output_of(&record, None, true).await });
         Ok(output.await?.map(Output::into_retrieved))
+    }
+
+    /// There is no such key, and may be told.
+    async fn absent(&self, place: &Place) -> Result<Option<Retrieved>> {
+        self.settle(place).await?;
+        Err(Error::NotFound)
     }
 
     /// The value of a record that is the value itself, proved.

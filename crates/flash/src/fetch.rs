@@ -13,6 +13,7 @@ use crate::index::Entry;
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
 use crate::state::ExpiryOverride;
+use bytes::Bytes;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::limits::RECORD_VALUE_BYTES_MAX;
 use plimsoll_kv::{Error, Result};
@@ -63,6 +64,18 @@ impl std::ops::Deref for RecordBytes {
         match self {
             RecordBytes::Read(buf, from) => &buf[*from..],
             RecordBytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl RecordBytes {
+    /// A range of the record, where it stands.
+    pub(crate) fn into_range(self, range: Range<usize>) -> Bytes {
+        match self {
+            RecordBytes::Read(buf, from) => {
+                Bytes::from_owner(buf).slice(from + range.start..from + range.end)
+            }
+            RecordBytes::Copied(bytes) => Bytes::from(bytes).slice(range),
         }
     }
 }

@@ -119,10 +119,10 @@ impl Index {
         tables.iter().flat_map(|table| table::entries(self.pool.cells(table.place)).map(Packed::unpack))
     }
 
-    /// Bytes that its tables take, with what those that grew have left.
+    /// Bytes that its tables take, with what those that grew have left, and what is not used yet.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        (self.pool.taken_cells() * ENTRY_BYTES + self.tables.len() * size_of::<Table>()) as u64
+        (self.pool.room_cells() * ENTRY_BYTES + self.tables.len() * size_of::<Table>()) as u64
     }
 
     fn number(&self, slot: Slot) -> usize {

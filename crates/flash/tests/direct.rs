@@ -1,6 +1,7 @@
 //! Whole values by the short way: the same as by a request, for one flash read.
 
 use crate::opening::{self, DATABASE, live, open_with, run, world};
+use futures_util::future::join;
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::{Device, Durability, Error, Expiry, Op, Output, Request, Result, Retrieved, Value};
 use plimsoll_reactor::Work;
@@ -83,6 +84,28 @@ fn what_a_crash_could_take_back_is_not_told() {
                 reactor.sleep_ns(100_000).await;
             }
             assert_eq!(whole(&partition, "k").await.unwrap().value, vec![byte; 1000]);
+        }
+    });
+}
+
+/// The one record that may be the key's is another's, and while it is read the key is stored: who asked first
+/// is told what was there first (found by a reader of the code).
+#[test]
+fn who_asks_before_a_store_sees_nothing_of_it() {
+    live(&world(DISK), |reactor| async move {
+        let options = Options { fingerprint_bits: 1, ..Options::default() };
+        let partition = open_with(&reactor, SEGMENT_BYTES, options).await;
+        let store = |key: String| opening::store(key, Value::from(vec![1; 1000]), Expiry::Never);
+        for number in 0..8 {
+            run(&partition, store(format!("{{{number}}}other"))).await.unwrap();
+        }
+        reactor.sleep_ns(2_000_000_000).await;
+        for number in 0..8 {
+            let key = format!("{{{number}}}key");
+            let (read, stored) = join(whole(&partition, &key), run(&partition, store(key.clone()))).await;
+            assert!(stored.is_ok());
+            assert_eq!(read, Err(Error::NotFound), "{key}");
+            assert!(whole(&partition, &key).await.is_ok());
         }
     });
 }

@@ -2,8 +2,6 @@
 
 use crate::error::{Error, Result};
 use crate::form::Form;
-#[cfg(doc)]
-use crate::limits::VALUE_COPIED_BYTES_MAX;
 use crate::request::UploadId;
 use crate::transaction::{Outstanding, Status, TransactionId};
 use crate::version::Version;
@@ -26,14 +24,13 @@ pub struct Item {
     pub upload: Option<UploadId>,
 }
 
-/// The whole value of a key. It may stand where it was read from the device: nothing is copied on its way to
-/// whoever asked.
+/// The whole value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retrieved {
     /// What is known of the key; its own bytes are left empty.
     pub item: Item,
-    /// The value; empty if it stands in parts. Longer than [`VALUE_COPIED_BYTES_MAX`] it may hold on to the
-    /// block that it was read to.
+    /// The value; empty if it stands in parts. It may stand in the block that a drive wrote, with much beside
+    /// it: whoever keeps it for long copies it.
     pub value: Bytes,
 }
 

@@ -7,9 +7,6 @@ pub const KEY_BYTES_MAX: usize = (64 << 10) - 1;
 /// Bytes of a value in one record: a KV SSD's limit, and one device operation.
 pub const RECORD_VALUE_BYTES_MAX: usize = 2 << 20;
 
-/// Bytes of a retrieved value that stands alone: a longer one may hold on to the block it was read to.
-pub const VALUE_COPIED_BYTES_MAX: usize = 512;
-
 /// Bytes of a value behind one key: Redis' limit. Longer than a record means an upload in parts.
 pub const VALUE_BYTES_MAX: u64 = 512 << 20;
 

@@ -192,16 +192,10 @@ impl Buf {
         if len == 0 {
             return Buf { block: None, len };
         }
-        let capacity = Buf::block_bytes(len);
+        let pages = len.div_ceil(ALIGN_BYTES);
+        let capacity = if len <= POOLED_BYTES_MAX { pages.next_power_of_two() } else { pages } * ALIGN_BYTES;
         let pooled = class_of(capacity).and_then(|class| POOL.with_borrow_mut(|pool| pool[class].pop()));
         Buf { block: Some(pooled.unwrap_or_else(|| Block::new(capacity))), len }
-    }
-
-    /// Bytes of the block that stands behind a buffer of so many, at least one.
-    #[must_use]
-    pub fn block_bytes(len: usize) -> usize {
-        let pages = len.div_ceil(ALIGN_BYTES);
-        (if len <= POOLED_BYTES_MAX { pages.next_power_of_two() } else { pages }) * ALIGN_BYTES
     }
 
     /// A block of `len` zero bytes: for writes, so that padding never leaks old memory.

@@ -235,3 +235,43 @@ impl Drop for Permit {
         self.permits.wake_first();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Permits, WaitList};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::{Wake, Waker};
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn each_that_waits_is_woken_once() {
+        let (list, woken): (_, [Arc<Woken>; 3]) = (WaitList::default(), Default::default());
+        let wakers = woken.clone().map(Waker::from);
+        for _ in 0..2 {
+            wakers.iter().for_each(|waker| list.register(waker));
+        }
+        assert!(!list.is_empty());
+        list.wake_all();
+        list.wake_all();
+        assert!(list.is_empty());
+        assert_eq!(woken.map(|woken| woken.0.load(Relaxed)), [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_permit_that_is_taken_at_once_comes_back() {
+        let permits = Permits::new(1);
+        let taken = permits.take_one().expect("it is free");
+        assert!(permits.take_one().is_none() && permits.free() == 0);
+        drop(taken);
+        assert!(permits.has_one());
+    }
+}

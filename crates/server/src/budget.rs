@@ -33,7 +33,7 @@ const _: () = assert!(
     "a value of one record is held with the command that it is in"
 );
 /// What a key costs at most: its index entry and its share of checkpoints under way (bar 2 in
-/// `docs/benchmarks.md`: 22.4 bytes of the whole process were measured).
+/// `docs/benchmarks.md`: 23.0 bytes of the whole process were measured).
 pub const OBJECT_BYTES: u64 = 24;
 /// The fewest keys that are worth a server.
 const OBJECTS_MIN: u64 = 100_000;

@@ -3,15 +3,13 @@
 //! Role: lets commands run in any order and end in any order while their replies leave in order.
 //! Place on the path: between a command and the connection's writer.
 //!
-//! Invariants: a value in parts stays pinned until its reply has been sent or dropped.
+//! Invariants: a value in parts stays pinned until its reply has been sent or dropped; a reply that waits for
+//! others, or for its client, holds no memory but what it is counted with.
 //!
 //! Never: it knows sockets.
 
 use bytes::Bytes;
-use plimsoll_kv::limits::VALUE_COPIED_BYTES_MAX;
 use plimsoll_kv::{Error, UploadId};
-use plimsoll_reactor::Buf;
-use plimsoll_reactor::limits::ALIGN_BYTES;
 use plimsoll_resp::ReplyWriter;
 
 /// A value too long for memory, pinned at its device. Dropping it gives up the pin.
@@ -48,7 +46,8 @@ pub enum Reply {
     Integer(i64),
     /// A bulk string.
     Bulk(Vec<u8>),
-    /// A bulk string that may stand where a drive wrote it.
+    /// A bulk string that may stand in the block that a drive wrote: it leaves at once, or is
+    /// [kept](Reply::kept).
     Value(Bytes),
     /// No such value.
     Null,
@@ -93,6 +92,15 @@ impl Reply {
         Reply::Error(error.redis().into_bytes())
     }
 
+    /// The same, holding what it says and no more: for one that may have to wait.
+    #[must_use]
+    pub fn kept(self) -> Reply {
+        match self {
+            Reply::Value(bytes) => Reply::Bulk(bytes.to_vec()),
+            other => other,
+        }
+    }
+
     /// True if it is an error.
     #[must_use]
     pub fn is_error(&self) -> bool {
@@ -109,9 +117,7 @@ impl Reply {
                 Reply::Error(bytes) | Reply::Bulk(bytes) | Reply::Text(bytes) | Reply::Line(bytes) => {
                     bytes.capacity()
                 }
-                Reply::Value(bytes) if bytes.len() <= VALUE_COPIED_BYTES_MAX => bytes.len(),
-                // The block that it stands in, behind the head of its record.
-                Reply::Value(bytes) => Buf::block_bytes(bytes.len() + ALIGN_BYTES),
+                Reply::Value(bytes) => bytes.len(),
                 Reply::Array(items) | Reply::Set(items) | Reply::Push(items) | Reply::Several(items) => {
                     items.iter().map(Reply::held_bytes).sum()
                 }

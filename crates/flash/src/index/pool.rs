@@ -5,9 +5,9 @@
 //! what a table leaves when it grows is too short for any other one: with a hundred entries a slot that was
 //! three fifths of the index once more. Here a table is put at the end of the open chunk, what it leaves
 //! is counted, and when an eighth of all is left so, the chunk with the largest part of it is emptied: its
-//! tables move, a few with each table that is put, so that nobody waits for a whole chunk.
+//! tables move, a few with each table that is put: nobody waits for more than one chunk.
 //!
-//! Invariants: `live` and `taken` are the sums over the chunks; a table that is moved is found by its number,
+//! Invariants: `live`, `taken` and `room` are the sums over the chunks; a table that is moved is found by its number,
 //! which stands in the cell before it. A table that is long next to a chunk has one for itself, and is never
 //! moved. Never: it knows what is in a cell of a table.
 
@@ -23,7 +23,8 @@ const ALONE_PART: usize = 4;
 const DEAD_PART: usize = 8;
 /// and only those of which more than this part is.
 const DEAD_PART_OF_CHUNK: usize = 16;
-/// So many cells are moved for each that is put: more than it takes to keep to the part above.
+/// So many cells are moved for each that is put: more than it takes to keep to the part above. No more at a
+/// time than a chunk has: some tenths of a millisecond.
 const MOVED_FOR_EACH: usize = 8;
 
 /// Where a table's cells are.
@@ -46,8 +47,9 @@ struct Chunk {
     cells: Vec<Packed>,
     /// Cells of tables that are here, with those before them.
     live: usize,
-    /// Cells that are used up: all of a chunk that is not open.
+    /// Cells that are used up, by tables and by what they left.
     taken: usize,
+    /// Cells that there is room for: too little is left for another table, but in the one that is open.
     room: usize,
 }
 
@@ -61,6 +63,7 @@ pub(super) struct Pool {
     emptied: Option<(u32, usize)>,
     live: usize,
     taken: usize,
+    room: usize,
 }
 
 impl Pool {
@@ -82,9 +85,9 @@ impl Pool {
         &mut self.chunks[place.chunk as usize].cells[place.at as usize..][..place.cells as usize]
     }
 
-    /// Cells that are used up, by tables and by what they left.
-    pub(super) fn taken_cells(&self) -> usize {
-        self.taken
+    /// Cells that it has memory for.
+    pub(super) fn room_cells(&self) -> usize {
+        self.room
     }
 
     /// Puts a table: what is in `cells` is taken out, or copied.
@@ -123,11 +126,6 @@ impl Pool {
     }
 
     fn open_another(&mut self, needed: usize) -> u32 {
-        if let Some(full) = self.open.take() {
-            let chunk = &mut self.chunks[full as usize];
-            self.taken += chunk.room - chunk.taken;
-            chunk.taken = chunk.room;
-        }
         let room = self.chunk_cells().max(needed);
         let open = self.add(Chunk { cells: Vec::with_capacity(room), room, ..Chunk::default() });
         self.open = Some(open);
@@ -139,6 +137,7 @@ impl Pool {
     }
 
     fn add(&mut self, chunk: Chunk) -> u32 {
+        self.room += chunk.room;
         if let Some(vacant) = self.vacant.pop() {
             self.chunks[vacant as usize] = chunk;
             return vacant;
@@ -164,7 +163,7 @@ impl Pool {
             return;
         }
         let chunk = std::mem::take(&mut self.chunks[number as usize]);
-        self.taken -= chunk.taken;
+        (self.taken, self.room) = (self.taken - chunk.taken, self.room - chunk.room);
         self.vacant.push(number);
         self.open = self.open.filter(|open| *open != number);
         self.emptied = self.emptied.filter(|(emptied, _)| *emptied != number);
@@ -172,7 +171,7 @@ impl Pool {
 
     /// Moves some tables, if much was left by others; `changed` cells were put or freed since.
     pub(super) fn close_up(&mut self, changed: usize, tables: &mut [impl Placed]) {
-        let mut left = changed * MOVED_FOR_EACH;
+        let mut left = (changed * MOVED_FOR_EACH).min(*CHUNK_CELLS.end());
         while left > 0 {
             let Some((number, mut at)) = self.emptied.or_else(|| self.to_empty()) else { return };
             let cells = std::mem::take(&mut self.chunks[number as usize].cells);

@@ -48,7 +48,8 @@ impl Both {
         }
         let sum = |part: fn(&Chunk) -> usize| self.pool.chunks.iter().map(part).sum::<usize>();
         assert_eq!((self.pool.live, self.pool.taken), (sum(|chunk| chunk.live), sum(|chunk| chunk.taken)));
-        assert!(self.pool.live <= self.pool.taken);
+        assert_eq!(self.pool.room, sum(|chunk| chunk.room));
+        assert!(self.pool.live <= self.pool.taken && self.pool.taken <= self.pool.room);
     }
 
     fn used_cells(&self) -> usize {
@@ -75,7 +76,7 @@ proptest! {
             both.put(number, 0);
         }
         both.check();
-        prop_assert_eq!(both.pool.taken, 0, "nothing is kept for nothing");
+        prop_assert_eq!((both.pool.taken, both.pool.room), (0, 0), "nothing is kept for nothing");
     }
 }
 

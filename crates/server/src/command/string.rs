@@ -46,10 +46,6 @@ fn get_from(connection: &Rc<Connection>, keyspace: Keyspace, key: Rc<[u8]>) -> L
         let result = keyspace.retrieve_whole(container, key.clone()).await;
         count_hit(&core, result.is_ok());
         match result {
-            // What EXEC replies is kept until all of it is there: it holds no block.
-            Ok(Retrieved { item, value }) if item.upload.is_none() && keyspace.is_transaction() => {
-                Reply::Bulk(value.into())
-            }
             Ok(Retrieved { item, value }) if item.upload.is_none() => Reply::Value(value),
             Ok(Retrieved { item, .. }) => value_reply(&core, key.to_vec(), item),
             Err(Error::NotFound) => Reply::Null,

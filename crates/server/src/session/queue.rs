@@ -173,6 +173,11 @@ impl Queue {
         index == 0
     }
 
+    /// Whether a place is the first: what fills it may leave.
+    pub(super) fn is_first(&self, place: u64) -> bool {
+        place == self.first
+    }
+
     /// Whether the client does not want the reply of a place that is not filled yet.
     pub(super) fn is_muted(&self, place: u64) -> bool {
         let index = usize::try_from(place - self.first).expect("the queue is short");

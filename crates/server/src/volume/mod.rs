@@ -253,6 +253,7 @@ impl Volume {
         let permits = &self.permits[usize::from(self.reactor.core().0)];
         let permit = match permits.take_one() {
             Some(permit) => permit,
+            // Apart: it is rare, and takes more room than all the rest.
             None => Box::pin(self.permit(permits, deadline_ns)).await?,
         };
         let start_ns = self.reactor.now_ns();
