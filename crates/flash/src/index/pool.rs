@@ -7,9 +7,9 @@
 //! is counted, and when an eighth of all is left so, the chunk with the largest part of it is emptied: its
 //! tables move, a few with each table that is put: nobody waits for more than one chunk.
 //!
-//! Invariants: `live`, `taken` and `room` are the sums over the chunks; a table that is moved is found by its number,
-//! which stands in the cell before it. A table that is long next to a chunk has one for itself, and is never
-//! moved. Never: it knows what is in a cell of a table.
+//! Invariants: `live`, `taken` and `room` are the sums over the chunks; a table that is moved is found by its
+//! number, which stands in the cell before it. A table that is long next to a chunk has one for itself, and
+//! is never moved. Never: it knows what is in a cell of a table.
 
 use super::Packed;
 

@@ -3,7 +3,8 @@
 //! Role: what is done to the cells of a table, wherever they stand. An entry stands at or after its home
 //! `fingerprint x homes / 2^40`; cells past the last home take what overflows at the end.
 //!
-//! Invariants: no empty cell stands between an entry's home and the entry. Never: it knows where a table stands.
+//! Invariants: no empty cell stands between an entry's home and the entry. Never: it knows where a table
+//! stands.
 
 use super::pool::{Place, Placed};
 use super::{FINGERPRINT_BITS, Packed};
