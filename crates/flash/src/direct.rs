@@ -20,22 +20,23 @@ use plimsoll_kv::{ContainerId, Error, Output, Result, Retrieved};
 use std::rc::Rc;
 
 impl Partition {
-    /// Retrieves the whole value of a key, pinned if it stands in parts.
+    /// Retrieves the whole value of a key, pinned if that is asked for and it stands in parts.
     pub(crate) async fn retrieve_directly(
         self: Rc<Self>,
         container: ContainerId,
         key: Rc<[u8]>,
+        pin: bool,
     ) -> Result<Retrieved> {
         if key.len() > KEY_BYTES_MAX {
             return Err(Error::KeyTooLong);
         }
         if let Some((place, entry)) = self.alone(container, &key)
-            && let Some(retrieved) = self.read_alone(&place, entry, &key).await?
+            && let Some(retrieved) = self.read_alone(&place, entry, &key, pin).await?
         {
             return Ok(retrieved);
         }
         // Apart, so that what most reads need no room for takes none.
-        let long = Box::pin(async move { self.retrieve(container, &key, None, true).await });
+        let long = Box::pin(async move { self.retrieve(container, &key, None, pin).await });
         long.await.map(Output::into_retrieved)
     }
 
@@ -56,6 +57,7 @@ impl Partition {
         place: &Place,
         entry: Entry,
         key: &[u8],
+        pin: bool,
     ) -> Result<Option<Retrieved>> {
         let since_ms = self.now_ms();
         let look = Look::new(self);
@@ -77,7 +79,7 @@ impl Partition {
         if record.header.kind == RecordKind::Value {
             return self.value_of(record).map(Some);
         }
-        let output = Box::pin(async move { self.output_of(&record, None, true).await });
+        let output = Box::pin(async move { self.output_of(&record, None, pin).await });
         Ok(output.await?.map(Output::into_retrieved))
     }
 

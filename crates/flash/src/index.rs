@@ -6,7 +6,7 @@
 //! A slot's table is an array with gaps, sorted by fingerprint: an entry stands at or after its
 //! home `fingerprint x homes / 2^40`, as in linear probing with ordered chains (Amble and
 //! Knuth, 1974). So lookups touch a cache line or two, growth is a merge without hashing (by an
-//! eighth, one slot at a time: no pause, no doubling), a scan's position is a fingerprint that no
+//! eighth, one slot at a time: no doubling), a scan's position is a fingerprint that no
 //! growth moves, and a checkpoint is written in order. What is done to the cells of a table is in
 //! `table`, where they stand in `pool`.
 //!

@@ -110,7 +110,7 @@ impl Device for Partition {
         container: ContainerId,
         key: Rc<[u8]>,
     ) -> LocalFuture<Result<Retrieved>> {
-        Box::pin(self.retrieve_directly(container, key))
+        Box::pin(self.retrieve_directly(container, key, true))
     }
 
     fn announce(&self, container: ContainerId, keys: &[&[u8]], _: u32) -> bool {
@@ -165,6 +165,10 @@ impl Partition {
             }
             op @ Op::Store { .. } => {
                 self.store(op, (request.lifetime, request.deadline_ns), durability).await
+            }
+            Op::Retrieve { container, key, range: None, pin } => {
+                let whole = self.clone().retrieve_directly(container, key.into(), pin).await?;
+                Ok(Output::Found(whole.into()))
             }
             Op::Retrieve { container, key, range, pin } => self.retrieve(container, &key, range, pin).await,
             Op::RetrievePart { upload, part, range, .. } => self.retrieve_part(upload, part, range).await,

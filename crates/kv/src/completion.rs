@@ -41,6 +41,12 @@ impl From<Item> for Retrieved {
     }
 }
 
+impl From<Retrieved> for Item {
+    fn from(Retrieved { item, value }: Retrieved) -> Item {
+        Item { bytes: value.into(), ..item }
+    }
+}
+
 /// What a value was made into, and where its pieces stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
@@ -224,7 +230,7 @@ impl Output {
     pub fn into_retrieved(self) -> Retrieved {
         match self {
             Output::Found(item) => item.into(),
-            other => panic!("a retrieve gives what it found, not {other:?}"),
+            other => unreachable!("a retrieve gives what it found, not {other:?}"),
         }
     }
 

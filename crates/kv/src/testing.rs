@@ -54,6 +54,6 @@ pub(crate) async fn get_each_way<D: Device + ?Sized>(device: &Rc<D>, key: &[u8])
     if let Ok(Retrieved { item: Item { upload: Some(upload), .. }, .. }) = &whole {
         execute(device, Op::Unpin { upload: *upload, key: key.to_vec() }).await.unwrap();
     }
-    assert_eq!(whole.map(|Retrieved { item, value }| Item { bytes: value.into(), ..item }), read);
+    assert_eq!(whole.map(Item::from), read);
     read
 }

@@ -289,8 +289,7 @@ impl Table {
         HEAD_BYTES + key_bytes + value_bytes
     }
 
-    /// Keeps a value whose bytes are all in `item`, in place of what is kept of its key; false if it is too
-    /// long for that.
+    /// Keeps a value and what is known of its key, in place of what is kept of that; false if it is too long.
     pub(crate) fn insert(&mut self, place: Place<'_>, item: &Item, value: &[u8]) -> bool {
         self.remove(place);
         let bytes = Table::entry_bytes(place.key.len(), value.len());

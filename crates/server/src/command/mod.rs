@@ -59,7 +59,6 @@ use crate::reply::Reply;
 use crate::session::Connection;
 use plimsoll_kv::LocalFuture;
 use plimsoll_resp::Args;
-use std::cmp::Ordering;
 use std::rc::Rc;
 
 pub use known_scripts::Remembered as RememberedScripts;
@@ -128,10 +127,6 @@ pub struct Subcommand {
     pub handler: Handler,
 }
 
-fn compare_ignoring_case(lower: &str, name: &[u8]) -> Ordering {
-    lower.bytes().cmp(name.iter().map(u8::to_ascii_lowercase))
-}
-
 /// Where the commands stand that begin with each letter.
 static BY_LETTER: [(usize, usize); 26] = {
     let (mut places, mut index) = ([(0, 0); 26], 0);
@@ -157,7 +152,7 @@ pub fn find(name: &[u8]) -> Option<usize> {
 
 /// A subcommand's place among those of its command.
 fn find_sub(spec: &Spec, name: &[u8]) -> Option<usize> {
-    spec.subcommands.iter().position(|sub| compare_ignoring_case(sub.name, name).is_eq())
+    spec.subcommands.iter().position(|sub| sub.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Whether a command is shown to those who watch all commands when it begins, as in Redis: what administers

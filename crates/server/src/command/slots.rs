@@ -6,7 +6,7 @@
 //! Invariant: the slot of a command that has subcommands counts what is refused before its subcommand is
 //! looked at, and DEBUG where that is forbidden.
 
-use super::{Spec, TABLE, compare_ignoring_case};
+use super::{Spec, TABLE};
 use std::sync::LazyLock;
 
 /// Who is counted in a slot.
@@ -51,9 +51,8 @@ pub(super) fn slot_of(command: usize, subcommand: Option<usize>) -> usize {
 /// The slots that a name means: those of a command with its subcommands, or that of one of these.
 pub(super) fn slots_named(name: &[u8]) -> impl Iterator<Item = usize> {
     SLOTS.iter().enumerate().filter_map(move |(index, slot)| {
-        let is_meant = compare_ignoring_case(&slot.name, name).is_eq()
-            || compare_ignoring_case(slot.spec().name, name).is_eq();
-        is_meant.then_some(index)
+        let means = |meant: &str| meant.as_bytes().eq_ignore_ascii_case(name);
+        (means(&slot.name) || means(slot.spec().name)).then_some(index)
     })
 }
 

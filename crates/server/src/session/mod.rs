@@ -333,11 +333,13 @@ impl Connection {
         }
         self.charge(account, &reply, device_ns);
         let is_muted = self.queue.borrow().is_muted(place);
-        let leaves_at_once = self.queue.borrow().is_first(place) && self.sending_bytes.get() == 0;
-        let reply = match reply {
-            _ if is_muted => Reply::Several(Vec::new()),
-            reply if leaves_at_once => reply,
-            reply => reply.kept(),
+        let is_sending = self.sending_bytes.get() > 0 || self.sends_parts.get();
+        let reply = if is_muted {
+            Reply::Several(Vec::new())
+        } else if is_sending || !self.queue.borrow().is_first(place) {
+            reply.kept()
+        } else {
+            reply
         };
         let first = self.queue.borrow_mut().fill(place, reply);
         if first {

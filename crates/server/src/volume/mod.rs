@@ -237,8 +237,8 @@ impl Volume {
         self.send(owner, partition, request, Some(permit)).await
     }
 
-    /// Retrieves the whole value of a key, pinned if it stands in parts; an error if its turn does not come
-    /// until then.
+    /// Retrieves the whole value of a key, pinned if it stands in parts; an error if it cannot be begun
+    /// before `deadline_ns`, unless that is 0.
     pub(crate) async fn retrieve_by(
         self: Rc<Self>,
         container: ContainerId,
