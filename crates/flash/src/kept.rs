@@ -19,7 +19,8 @@ pub struct KeptRecord {
     pub location: u64,
     /// How long it is.
     pub length: u32,
-    /// True if it had an expiry time.
+    /// True if it had an expiry time when it was kept: that may have changed since, and another keeper has
+    /// what it was then.
     pub expiring: bool,
     /// The slot of its key.
     pub slot: u16,
@@ -59,12 +60,15 @@ impl KeptRecords {
         self.current.contains(&location)
     }
 
-    /// Whether all that is said of a record by those above it is this.
+    /// Whether all that is said of a record by those above it is this, but for what each found of its expiry.
     #[must_use]
     pub fn agrees(&self, kept: &KeptRecord, is_current: bool) -> bool {
         let others = self.above.range((kept.location, 0)..=(kept.location, u64::MAX));
         let mut others = others.map(|(_, above)| &self.below[above]);
-        others.all(|other| other == kept && self.current.contains(&kept.location) == is_current)
+        let known = |record: &KeptRecord| KeptRecord { expiring: false, ..*record };
+        others.all(|other| {
+            known(other) == known(kept) && self.current.contains(&kept.location) == is_current
+        })
     }
 
     /// How many there are, by the records above.
