@@ -66,9 +66,7 @@ impl KeptRecords {
         let others = self.above.range((kept.location, 0)..=(kept.location, u64::MAX));
         let mut others = others.map(|(_, above)| &self.below[above]);
         let known = |record: &KeptRecord| KeptRecord { expiring: false, ..*record };
-        others.all(|other| {
-            known(other) == known(kept) && self.current.contains(&kept.location) == is_current
-        })
+        others.all(|other| known(other) == known(kept) && self.current.contains(&kept.location) == is_current)
     }
 
     /// How many there are, by the records above.
