@@ -117,7 +117,8 @@ impl Array {
     async fn write_roster(self: &Rc<Self>) -> Result<()> {
         loop {
             let (epoch, bytes) = {
-                let roster = self.roster.borrow();
+                let mut roster = self.roster.borrow_mut();
+                roster.settled = roster.settled.max(self.roster_durable.get());
                 (roster.epoch, roster.encode())
             };
             let writable: Vec<_> =

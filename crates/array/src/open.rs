@@ -6,6 +6,7 @@
 //!
 //! Invariants:
 //! * the epoch of this opening is durable on the members before it is used;
+//! * a member that has not the roster that all had is not read: it was put back to an earlier time;
 //! * an array goes on without members that are missing only if more than half of all are there that were in:
 //!   so whoever was left behind earlier cannot take itself for the array;
 //! * no data is written to a device that holds something and does not belong to the array.
@@ -58,6 +59,12 @@ pub enum OpenError {
     /// A device that was replaced, or never belonged.
     #[error("{0} is no member of the array (any more): was it replaced?")]
     Stranger(String),
+    /// A device that nothing was ever stored on.
+    #[error(
+        "{0} is empty, and the array has another device in its place that was in: bring that one back, or take \
+         this one away and, when the server runs, replace it (plimsoll array replace)"
+    )]
+    Empty(String),
     /// A device in another's place.
     #[error("{name} is number {is} of the array and was given as number {given}: keep the order")]
     Order {
@@ -126,6 +133,7 @@ impl Array {
             Some(roster) if roster.opens > 0 => roster,
             begun => begin(reactor, &members, &tag, begun, &options).await?,
         };
+        finish_replacements(&mut roster, &members, &rosters).await?;
         compare(&roster, &members, &rosters)?;
         extend(&mut roster, &options.policy)?;
         let members = join(&mut roster, members, &rosters, &options)?;
@@ -133,6 +141,9 @@ impl Array {
         roster.epoch += 1;
         let array = Array::assemble(reactor, (partition, partitions), members, roster, options);
         let failed = |error| OpenError::Device { name: "the array".to_owned(), error };
+        array.roster_settled().await.map_err(failed)?;
+        // All have that one: whoever comes with an older one from now on was put back to an earlier time.
+        array.roster.borrow_mut().epoch += 1;
         array.roster_settled().await.map_err(failed)?;
         array.resolve().await.map_err(failed)?;
         array.read_journal().await.map_err(failed)?;
@@ -322,6 +333,7 @@ async fn begin(
     let roster = begun.unwrap_or(Roster {
         array,
         epoch: 1,
+        settled: 0,
         opens: 0,
         forms: forms(&options.policy),
         members: entries.collect(),
@@ -329,17 +341,51 @@ async fn begin(
     for member in members {
         let Some(device) = &member.device else { return Err(OpenError::Incomplete(member.name.clone())) };
         let failed = |error| OpenError::Device { name: member.name.clone(), error };
-        for container in 0..ARRAY_CONTAINERS {
-            let op = Op::Stats { container: ContainerId(container) };
-            let Output::Stats(stats) = background(device, op).await.map_err(failed)? else { continue };
-            if stats.keys > 0 {
-                return Err(OpenError::HoldsData(member.name.clone()));
-            }
+        if !is_empty(device).await.map_err(failed)? {
+            return Err(OpenError::HoldsData(member.name.clone()));
         }
         let request: Request = Manner::background().request(roster_store(tag, roster.encode()));
         device.clone().execute(request).await.map_err(failed)?;
     }
     Ok(roster)
+}
+
+/// True if nothing of an array is on a device.
+async fn is_empty(device: &Rc<dyn Device>) -> plimsoll_kv::Result<bool> {
+    for container in 0..ARRAY_CONTAINERS {
+        let op = Op::Stats { container: ContainerId(container) };
+        let Output::Stats(stats) = background(device, op).await? else { continue };
+        if stats.keys > 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A device that was made to take the place of one that is out, and had not yet taken it when the server
+/// ended, takes it now.
+async fn finish_replacements(
+    roster: &mut Roster,
+    members: &[Joining],
+    rosters: &[Option<Roster>],
+) -> Result<(), OpenError> {
+    let known: Vec<[u8; 16]> = roster.members.iter().map(|entry| entry.device).collect();
+    for ((entry, own), member) in roster.members.iter_mut().zip(rosters).zip(members) {
+        let Some(device) = &member.device else { continue };
+        if own.is_some() || known.contains(&member.id) {
+            continue;
+        }
+        let empty = is_empty(device).await;
+        if !empty.map_err(|error| OpenError::Device { name: member.name.clone(), error })? {
+            continue;
+        }
+        if entry.state == MemberState::In {
+            return Err(OpenError::Empty(member.name.clone()));
+        }
+        tracing::info!(device = member.name, "it takes the place of one that is out: that was interrupted");
+        (entry.device, entry.state) = (member.id, MemberState::Out);
+    }
+    Ok(())
 }
 
 /// Compares the devices with the roster.
@@ -385,15 +431,17 @@ fn join(
     rosters: &[Option<Roster>],
     options: &ArrayOptions,
 ) -> Result<Vec<Member>, OpenError> {
-    let were_in = |entry: &Entry| entry.state == MemberState::In;
-    let missing: Vec<String> = roster
-        .members
-        .iter()
-        .zip(&given)
-        .filter(|(entry, member)| were_in(entry) && member.device.is_none())
-        .map(|(_, member)| member.name.clone())
-        .collect();
-    let there = roster.members.iter().filter(|entry| were_in(entry)).count() - missing.len();
+    let in_force = roster.clone();
+    let is_put_back = |own: &Option<Roster>| own.as_ref().is_some_and(|own| in_force.has_left_behind(own));
+    let (mut there, mut missing) = (0, Vec::new());
+    let each = in_force.members.iter().zip(rosters).zip(&given);
+    for ((_, own), member) in each.filter(|((entry, _), _)| entry.state == MemberState::In) {
+        match &member.device {
+            None => missing.push(member.name.clone()),
+            Some(_) if is_put_back(own) => missing.push(format!("{} as it was last", member.name)),
+            Some(_) => there += 1,
+        }
+    }
     if there == 0 || (!missing.is_empty() && 2 * there <= given.len() && !options.degraded) {
         let verb = if missing.len() == 1 { "is" } else { "are" };
         return Err(OpenError::TooManyMissing { missing: format!("{} {verb}", missing.join(", ")) });
@@ -404,7 +452,9 @@ fn join(
         let reason = match (&member.device, entry.state) {
             (None, _) => "missing when the server started",
             (Some(_), MemberState::In) if own.is_none() && !fresh => "it was formatted anew",
+            (Some(_), MemberState::In) if is_put_back(own) => "it was put back as it was at an earlier time",
             (Some(_), MemberState::In) => "",
+            (Some(_), MemberState::Out) if own.is_none() => "it takes the place of another",
             (Some(_), MemberState::Out) => "it has missed writes",
             // A write or transaction that the end of the server cut short may be on the others and not on it:
             // it begins anew, with nothing.

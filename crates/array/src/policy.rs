@@ -62,6 +62,9 @@ pub enum PolicyError {
     /// None, or too many.
     #[error("{0} ranges of sizes; there are 1 to {RANGES_MAX}")]
     Count(usize),
+    /// None but the last may be without an end.
+    #[error("range {0} of {1} has no end (`to`), and others come after it")]
+    Endless(usize, usize),
     /// Not in order.
     #[error("the range up to {0} bytes does not end above the one before it")]
     Order(u64),
@@ -86,6 +89,10 @@ impl Policy {
             return Err(PolicyError::Count(ranges.len()));
         }
         let ends: Vec<u64> = ranges.iter().map(|range| range.value_bytes_max).collect();
+        let endless = ends.iter().position(|end| *end == u64::MAX).filter(|at| at + 1 < ends.len());
+        if let Some(at) = endless {
+            return Err(PolicyError::Endless(at + 1, ends.len()));
+        }
         if let Some(pair) = ends.windows(2).find(|pair| pair[0] >= pair[1]) {
             return Err(PolicyError::Order(pair[1]));
         }
@@ -254,6 +261,8 @@ mod tests {
         assert_eq!(words(&[range(u64::MAX, SPLITTING); 9]), "9 ranges of sizes; there are 1 to 8");
         let falls = words(&[range(9, SPLITTING), range(9, REPLICATION), range(u64::MAX, SPLITTING)]);
         assert_eq!(falls, "the range up to 9 bytes does not end above the one before it");
+        let endless = words(&[range(9, SPLITTING), range(u64::MAX, REPLICATION), range(u64::MAX, SPLITTING)]);
+        assert_eq!(endless, "range 2 of 3 has no end (`to`), and others come after it");
         let many = Policy::from(SPLITTING).with_custom(&[REPLICATION; 9]).unwrap_err();
         assert_eq!(many.to_string(), "9 mechanisms that clients may ask for; there are 8 at most");
         let ends = words(&[range(9, SPLITTING)]);

@@ -117,6 +117,7 @@ impl Array {
         manner: &Manner,
     ) -> Result<(Item, Form)> {
         let from_start = range.map(|(first, length)| (0, first.saturating_add(length)));
+        let mut gone = None;
         loop {
             let mut pieces = self.gather(place, from_start, (1, roles, told), manner).await?;
             let first = pieces[0].header.ok_or(WRONG_OUTPUT)?;
@@ -138,7 +139,9 @@ impl Array {
                 match self.gather(place, None, (lacking, &others, Some(form)), manner).await {
                     Ok(others) => pieces.extend(others),
                     // It has gone, or has been made into something else, since its first piece was read.
-                    Err(Error::NotFound) => continue,
+                    Err(Error::NotFound) if gone.replace(first.version) != Some(first.version) => continue,
+                    // Its first piece has not.
+                    Err(Error::NotFound) => return Err(other_versions()),
                     Err(error) => return Err(error),
                 }
             }

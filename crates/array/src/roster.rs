@@ -8,12 +8,14 @@
 //!   rebuilt, whatever its own copy says;
 //! * a write that was not made on a member is acknowledged only when a roster that calls it out is durable on
 //!   the others;
+//! * a roster names an epoch that all members had that it does not call out: one with an older epoch has been
+//!   put back as it was at an earlier time, and lacks what came since;
 //! * integers are little-endian, a CRC-32C covers everything, and a decoder trusts nothing.
 //!
 //! ```text
 //!  0  magic "PLIMARRY"   8 bytes      34  members        u16
 //!  8  CRC-32C, field 0   u32          36  opens          u32
-//! 12  format 2           u32          40  8 bytes of 0
+//! 12  format 2           u32          40  settled epoch  u64
 //! 16  array id           16 bytes     48  epoch          u64
 //! 32  forms              u8           56  members, each: device id 16 bytes, state u8, 7 bytes of 0
 //! 33  0                  u8               then forms, each: the 8 bytes of a header that say what it is
@@ -68,6 +70,8 @@ pub(crate) struct Roster {
     pub(crate) array: [u8; 16],
     /// Counts changes.
     pub(crate) epoch: u64,
+    /// An epoch that was durable on every member that is not called out; 0 in rosters of earlier versions.
+    pub(crate) settled: u64,
     /// Counts times that the array was opened: the epoch of versions.
     pub(crate) opens: u32,
     /// What values have been made into since the array was made.
@@ -86,7 +90,7 @@ impl Roster {
         bytes.extend_from_slice(&[self.forms.len() as u8, 0]);
         bytes.extend_from_slice(&(self.members.len() as u16).to_le_bytes());
         bytes.extend_from_slice(&self.opens.to_le_bytes());
-        bytes.extend_from_slice(&[0; 8]);
+        bytes.extend_from_slice(&self.settled.to_le_bytes());
         bytes.extend_from_slice(&self.epoch.to_le_bytes());
         for member in &self.members {
             bytes.extend_from_slice(&member.device);
@@ -97,6 +101,11 @@ impl Roster {
         let crc = checksum(CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
         bytes[CRC_AT].copy_from_slice(&crc.to_le_bytes());
         bytes
+    }
+
+    /// A roster that a member has, which this one does not call out, is from before one that all had.
+    pub(crate) fn has_left_behind(&self, own: &Roster) -> bool {
+        own.epoch < self.settled
     }
 
     /// The roster in these bytes, or what is wrong with them.
@@ -126,6 +135,7 @@ impl Roster {
         });
         Ok(Roster {
             array: bytes[16..32].try_into().expect("16 bytes"),
+            settled: u64::from_le_bytes(bytes[40..48].try_into().expect("8 bytes")),
             epoch: u64::from_le_bytes(bytes[48..56].try_into().expect("8 bytes")),
             opens: u32::from_le_bytes(bytes[36..40].try_into().expect("4 bytes")),
             forms: forms.ok_or("names a form that this version does not know")?,
@@ -154,6 +164,7 @@ mod tests {
         Roster {
             array: [9; 16],
             epoch: 5,
+            settled: 4,
             opens: 2,
             forms: vec![Form::Copies(2)],
             members: vec![

@@ -39,6 +39,7 @@ fn the_users_own_drives_are_reckoned_with() {
 fn what_cannot_be_is_wrong_usage() {
     for (args, words) in [
         (["--devices", "0"], "hashing needs 1 devices, there are 0"),
+        (["--devices", "65"], "--devices 65: an array has 64 at most"),
         (["--mttr", "0"], "--mttr 0e0: from 1e-9 to 1e12 hours are wanted"),
         (["--mttf", "inf"], "--mttf inf: from 1e-9 to 1e12 hours are wanted"),
         (["--object", "0"], "--object 0: a size above zero is wanted"),

@@ -3,9 +3,10 @@
 use super::bench::{Bench, DB, bytes, execute, run, set, store_in};
 use crate::header::Header;
 use crate::journal::Journal;
+use crate::membership::roster_key;
 use crate::placement::{self, container};
-use crate::{MemberState, OpenError, is_member};
-use plimsoll_kv::{Device, Error, Form, Op, Value, Version};
+use crate::{Mechanism, MemberState, OpenError, is_member};
+use plimsoll_kv::{Condition, Device, Error, Form, Op, Output, Value, Version};
 use std::rc::Rc;
 
 #[test]
@@ -44,6 +45,7 @@ fn what_cannot_be_an_array_is_refused_in_words() {
         assert_eq!(opened.err(), Some(order));
         let mut given = bench.given(&[]);
         given[2].id = [99; 16];
+        // It has a roster: it was one of them once, or nothing is known of what it holds.
         let opened = crate::Array::open(&reactor, 0, 1, given, bench.options.clone()).await;
         assert_eq!(opened.err(), Some(OpenError::Stranger("d2".to_owned())));
         let mut given = bench.given(&[]);
@@ -83,6 +85,113 @@ fn an_array_goes_on_without_a_minority() {
         alone.options.degraded = true;
         let array = alone.try_open(&[0, 2]).await.expect("told so");
         assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"2"[..]));
+    });
+}
+
+/// What a member has of its roster and of a key, to put it back later.
+async fn as_it_is(bench: &Bench, member: usize, key: &str) -> Vec<Op> {
+    let roster = (placement::ROSTER, roster_key(&placement::tag(0, 1)));
+    let role = (member + 3 - placement::primary(key.as_bytes(), 3)) % 3;
+    let mut stores = Vec::new();
+    for (held, key) in [roster, (container(DB, role), key.as_bytes().to_vec())] {
+        let op = Op::Retrieve { container: held, key: key.clone(), range: None, pin: false };
+        let Ok(Output::Found(item)) = execute(&bench.below[member], op).await else { panic!("it is there") };
+        stores.push(store_in(held, std::str::from_utf8(&key).unwrap(), Value::from(item.bytes)));
+    }
+    stores
+}
+
+/// It was read as if it had missed nothing: an old copy of a device's file, put in its place while the server
+/// was stopped.
+#[test]
+fn a_member_that_is_put_back_to_an_earlier_time_is_not_read_before_it_is_rebuilt() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        set(&array, "k", b"old").await.unwrap();
+        array.close().await;
+        let mut earlier = Vec::new();
+        for member in 0..3 {
+            earlier.push(as_it_is(&bench, member, "k").await);
+        }
+        let array = bench.open().await;
+        set(&array, "k", b"new").await.unwrap();
+        array.close().await;
+        let primary = placement::primary(b"k", 3);
+        for op in &earlier[primary] {
+            execute(&bench.below[primary], op.clone()).await.unwrap();
+        }
+        let array = bench.open().await;
+        assert_eq!(array.status().members[primary].state, MemberState::Out);
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"new"[..]));
+        bench.whole(&array).await;
+        array.close().await;
+        let array = bench.open().await;
+        assert_eq!(array.status().members[primary].state, MemberState::In, "it is one of them again");
+        array.close().await;
+        // Two of three: which of them are right cannot be known. All of them: that was the array once.
+        for op in earlier[..2].iter().flatten().zip([0, 0, 1, 1]) {
+            execute(&bench.below[op.1], op.0.clone()).await.unwrap();
+        }
+        let refused = bench.try_open(&[]).await.err().expect("too few are left");
+        assert!(
+            refused.to_string().starts_with("d0 as it was last, d1 as it was last are missing"),
+            "{refused}"
+        );
+        for op in &earlier[2] {
+            execute(&bench.below[2], op.clone()).await.unwrap();
+        }
+        let array = bench.open().await;
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"old"[..]));
+    });
+}
+
+/// Its reader asked for the others for ever.
+#[test]
+fn a_first_piece_whose_others_are_gone_is_no_value() {
+    run(async |reactor| {
+        let mut bench = Bench::split(&reactor, 3, 2, 1);
+        bench.open().await.close().await;
+        // There are two forms by then: what a value was made into its first piece tells.
+        bench.options.policy = Mechanism::Replication { copies: 2 }.into();
+        bench.open().await.close().await;
+        bench.options.policy = bench.policies[0].clone();
+        let array = bench.open().await;
+        set(&array, "k", b"a value in shards").await.unwrap();
+        let primary = placement::primary(b"k", 3);
+        for role in 1..3 {
+            let op =
+                Op::Delete { container: container(DB, role), key: b"k".to_vec(), condition: Condition::None };
+            execute(&bench.below[(primary + role) % 3], op).await.unwrap();
+        }
+        let read = execute(&array, super::retrieve_op(DB, "k")).await;
+        assert!(matches!(&read, Err(Error::Unreadable(_))), "{read:?}");
+    });
+}
+
+/// The server was killed between the making of a device and its taking another's place: it did not start
+/// again.
+#[test]
+fn a_replacement_that_was_cut_short_is_finished_and_an_empty_device_is_no_member_that_was_in() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 2);
+        let array = bench.open().await;
+        set(&array, "k", b"v").await.unwrap();
+        array.close().await;
+        let (id, member) = (bench.ids[1], (bench.below[1].clone(), bench.members[1].clone()));
+        bench.fresh(1, 77);
+        let refused = bench.try_open(&[]).await.err();
+        assert_eq!(refused, Some(OpenError::Empty("d1".to_owned())));
+        (bench.ids[1], (bench.below[1], bench.members[1])) = (id, member);
+        bench.open().await.close().await;
+        bench.try_open(&[1]).await.expect("two of three are there").close().await;
+        bench.fresh(1, 78);
+        let array = bench.open().await;
+        assert_eq!(array.status().members[1].id, [78; 16]);
+        bench.whole(&array).await;
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"v"[..]));
+        array.close().await;
+        assert_eq!(bench.open().await.status().members[1].state, MemberState::In);
     });
 }
 

@@ -182,7 +182,7 @@ fn a_device_of_an_array_is_not_served_alone() {
     let place = directory("devices-alone");
     let paths = paths(&place, 2);
     let [a, b] = [0, 1].map(|number| paths[number].as_str());
-    let cores = cores(1);
+    let cores = cores(2);
     let server = Server::start(&args(&[a, b], &cores, &[]));
     assert_eq!(server.client().ask("SET k v"), Reply::Simple(b"OK".to_vec()));
     server.stop();
@@ -196,12 +196,40 @@ fn a_device_of_an_array_is_not_served_alone() {
     server.stop();
 }
 
+/// As the operator does who puts an old copy of a file in its place: the array was not told that it had gone.
+#[test]
+fn a_device_that_is_put_back_to_an_earlier_time_is_filled_anew() {
+    let place = directory("devices-put-back");
+    let paths = paths(&place, 4);
+    let [a, b, c, copy] = [0, 1, 2, 3].map(|number| paths[number].as_str());
+    let cores = cores(2);
+    let start = || Server::start(&args(&[a, b, c], &cores, &[]));
+    let server = start();
+    (0..50).for_each(|key| drop(server.client().ask(&format!("SET {key} old"))));
+    server.stop();
+    std::fs::copy(c, copy).unwrap();
+    let server = start();
+    (0..25).for_each(|key| drop(server.client().ask(&format!("SET {key} new"))));
+    (25..50).for_each(|key| drop(server.client().ask(&format!("DEL {key}"))));
+    server.stop();
+    std::fs::rename(copy, c).unwrap();
+    let server = start();
+    for key in 0..50 {
+        let there = if key < 25 { Reply::Bulk(b"new".to_vec()) } else { Reply::Null };
+        assert_eq!(server.client().ask(&format!("GET {key}")), there, "key {key}");
+    }
+    wait_for(&server, c, "in");
+    array(&server, &["scrub", "--wait"]);
+    assert_eq!(server.client().ask("DBSIZE"), Reply::Integer(25), "nothing that was deleted came back");
+    server.stop();
+}
+
 #[test]
 fn devices_that_do_not_belong_together_are_refused() {
     let place = directory("devices-together");
     let paths = paths(&place, 3);
     let [a, b, c] = [0, 1, 2].map(|number| paths[number].as_str());
-    let cores = cores(1);
+    let cores = cores(2);
     succeeds(&["device", "format", a, "--size", SIZE, "--partitions", "1"]);
     succeeds(&["device", "format", b, "--size", SIZE, "--partitions", "1"]);
     succeeds(&["device", "format", c, "--size", SIZE, "--partitions", "2"]);
@@ -219,7 +247,7 @@ fn a_device_in_use_is_not_taken_for_a_missing_one() {
     let place = directory("devices-in-use");
     let paths = paths(&place, 3);
     let [a, b, c] = [0, 1, 2].map(|number| paths[number].as_str());
-    let cores = cores(1);
+    let cores = cores(2);
     let server = Server::start(&args(&[a, b, c], &cores, &[]));
     let told = Server::refusal(&args(&[b, c], &cores, &[]));
     assert!(told.contains("in use by another process"), "{told}");

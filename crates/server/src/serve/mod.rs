@@ -391,9 +391,11 @@ impl Server {
     /// Stops all cores in order, whatever they have come to.
     async fn stop(&mut self) -> Result<()> {
         self.tell_all(|| Command::Drain)?;
-        self.wait_for_all(|event| matches!(event, Event::Drained)).await?;
+        // What failed on another core meanwhile, or before, keeps none of them open.
+        let drained = self.wait_for_all(|event| matches!(event, Event::Drained)).await;
         self.tell_all(|| Command::Close)?;
-        self.wait_for_all(|event| matches!(event, Event::Closed)).await
+        let closed = self.wait_for_all(|event| matches!(event, Event::Closed)).await;
+        drained.and(closed)
     }
 
     async fn wait_for_all(&mut self, is_end: impl Fn(&Event) -> bool) -> Result<()> {

@@ -62,13 +62,14 @@ pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
         all.operations, all.crashes, all.crashes_in_recovery,
     );
     println!(
-        "members: {} failed, {} missing for a life, {} came back as they were, {} formatted anew, {} replaced; \
-         {} rebuilt; {} times values rotted, {} scrubbed",
+        "members: {} failed, {} missing for a life, {} came back as they were, {} formatted anew, {} replaced, \
+         {} put back to an earlier time; {} rebuilt; {} times values rotted, {} scrubbed",
         members.failed,
         members.missing,
         members.returned,
         members.formatted,
         members.replaced,
+        members.put_back,
         members.rebuilt,
         members.rotted,
         members.scrubbed,

@@ -11,7 +11,7 @@ use super::ledger::{Ledger, WriteCounts};
 use super::shape::Shape;
 use super::values::{NAME_BYTES, named_blocks};
 use plimsoll_reactor::sim::{FaultCounts, FaultRates, Random, World};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// What stands before the partitions of a device.
@@ -34,6 +34,20 @@ pub(super) struct Disk {
     /// last.
     pub(super) is_rotten: Cell<bool>,
     pub(super) rotted_in: Cell<u64>,
+    /// What it held at an earlier time, when arrays had been opened so often.
+    earlier: RefCell<Option<(u64, Vec<u8>)>>,
+}
+
+impl Disk {
+    /// True if what it held at an earlier time is kept, and arrays have been opened since.
+    pub(super) fn has_earlier(&self, opens: u64) -> bool {
+        self.earlier.borrow().as_ref().is_some_and(|(then, _)| *then < opens)
+    }
+
+    /// It was formatted: what it held before is another device's.
+    pub(super) fn forget_earlier(&self) {
+        self.earlier.take();
+    }
 }
 
 /// All disks of an era.
@@ -63,7 +77,8 @@ impl Disks {
         let partition_bytes = self.shape.segments * self.shape.segment_bytes;
         let ledger = Ledger::new(&self.world, &path, (FRONT_BYTES, partition_bytes));
         let [is_whole, is_missing, may_fail, is_rotten] = [true, false, false, false].map(Cell::new);
-        Rc::new(Disk { path, ledger, is_whole, is_missing, may_fail, is_rotten, rotted_in: Cell::new(0) })
+        let (rotted_in, earlier) = (Cell::new(0), RefCell::new(None));
+        Rc::new(Disk { path, ledger, is_whole, is_missing, may_fail, is_rotten, rotted_in, earlier })
     }
 
     /// Puts a blank disk in the place of another.
@@ -83,6 +98,20 @@ impl Disks {
 
     pub(super) fn set_rates(&self, member: usize, rates: FaultRates) {
         self.world.with_disk(&self.now[member].path, |disk| disk.set_rates(rates));
+    }
+
+    /// Keeps what a disk holds, to put it back later.
+    pub(super) fn keep_earlier(&self, member: usize, opens: u64) {
+        let disk = &self.now[member];
+        let held = self.world.with_disk(&disk.path, |disk| disk.durable().to_vec());
+        *disk.earlier.borrow_mut() = Some((opens, held));
+    }
+
+    /// Puts back what a disk held at an earlier time.
+    pub(super) fn put_back(&self, member: usize) {
+        let disk = &self.now[member];
+        let (_, held) = disk.earlier.take().expect("it was asked for");
+        self.world.with_disk(&disk.path, |disk| disk.load(&held));
     }
 
     /// Flips a few bits of values that stand on a disk; how many. Where the log has nothing else that says

@@ -27,6 +27,8 @@ pub struct MemberCounts {
     pub formatted: u64,
     /// Others took their places.
     pub replaced: u64,
+    /// Came back as they were at an earlier time, and nobody said so.
+    pub put_back: u64,
     /// Whole again.
     pub rebuilt: u64,
     /// Times that values on one rotted.
@@ -42,6 +44,7 @@ impl MemberCounts {
         self.returned += other.returned;
         self.formatted += other.formatted;
         self.replaced += other.replaced;
+        self.put_back += other.put_back;
         self.rebuilt += other.rebuilt;
         self.rotted += other.rotted;
         self.scrubbed += other.scrubbed;
@@ -60,30 +63,32 @@ pub(super) enum Arrival {
     Replaced,
     /// Another disk that says that it is the same.
     Wiped,
+    /// With what it had before arrays were opened last.
+    PutBack,
 }
 
 /// The members of a world's arrays.
 pub(super) struct Members {
     shape: Shape,
-    /// All arrays were made.
-    made: bool,
+    /// Times that all arrays were open; once, and they were made.
+    opens: u64,
     pub(super) counts: MemberCounts,
 }
 
 impl Members {
     pub(super) fn new(shape: Shape) -> Members {
-        Members { shape, made: false, counts: MemberCounts::default() }
+        Members { shape, opens: 0, counts: MemberCounts::default() }
     }
 
     /// All arrays are open.
     pub(super) fn opened(&mut self) {
-        self.made = true;
+        self.opens += 1;
     }
 
     /// True if one more may fail.
     fn has_room(&self, disks: &Disks) -> bool {
         let lost = disks.all().iter().filter(|disk| !disk.is_whole.get()).count();
-        self.made && lost < self.shape.losses as usize
+        self.opens > 0 && lost < self.shape.losses as usize
     }
 
     /// A whole member that may be lost, if one may.
@@ -110,13 +115,18 @@ impl Members {
         while losses > 0 && plan.chance_ppm(losses) {
             let Some(member) = self.pick(disks, plan) else { break };
             disks.all()[member].is_whole.set(false);
-            let goes = plan.chance_ppm(600_000);
-            arrivals.push((member, if goes { Arrival::Missing } else { self.comes(plan) }));
+            let arrival = match plan.below(10) {
+                0..6 => Arrival::Missing,
+                6 | 7 if disks.all()[member].has_earlier(self.opens) => Arrival::PutBack,
+                _ => self.comes(plan),
+            };
+            arrivals.push((member, arrival));
         }
         for (member, arrival) in &arrivals {
             disks.all()[*member].is_missing.set(*arrival == Arrival::Missing);
             if *arrival == Arrival::Formatted {
                 disks.all()[*member].is_rotten.set(false);
+                disks.all()[*member].forget_earlier();
             }
             let counts = &mut self.counts;
             *match arrival {
@@ -124,9 +134,21 @@ impl Members {
                 Arrival::Missing => &mut counts.missing,
                 Arrival::Formatted => &mut counts.formatted,
                 Arrival::Replaced | Arrival::Wiped => &mut counts.replaced,
+                Arrival::PutBack => &mut counts.put_back,
             } += 1;
         }
         arrivals
+    }
+
+    /// A member of which is kept what it holds, to be put back later. Not where values rot: that is reckoned
+    /// by what a disk held last.
+    pub(super) fn keeps(&self, disks: &Disks, plan: &mut Random) -> Option<usize> {
+        if self.opens == 0 || self.shape.class == FaultClass::Damage || !plan.chance_ppm(500_000) {
+            return None;
+        }
+        let member = plan.below(disks.all().len() as u64) as usize;
+        disks.keep_earlier(member, self.opens);
+        Some(member)
     }
 
     fn comes(&self, plan: &mut Random) -> Arrival {
@@ -141,7 +163,7 @@ impl Members {
     /// A member that fails now and then in the coming life, if the world has such faults and one may.
     pub(super) fn afflict(&mut self, disks: &Disks, plan: &mut Random) -> Option<usize> {
         let candidate = || disks.all().iter().position(|disk| !disk.is_whole.get() && !disk.is_missing.get());
-        if self.shape.class != FaultClass::Errors || !self.made {
+        if self.shape.class != FaultClass::Errors || self.opens == 0 {
             return None;
         }
         let member = self.pick(disks, plan).or_else(candidate)?;
@@ -169,7 +191,7 @@ impl Members {
 
     /// A member on which values are to rot, if the world has such faults and one may.
     pub(super) fn rot(&self, disks: &Disks, plan: &mut Random) -> Option<usize> {
-        if self.shape.class != FaultClass::Damage || !self.made {
+        if self.shape.class != FaultClass::Damage || self.opens == 0 {
             return None;
         }
         let again = || disks.all().iter().position(|disk| disk.is_rotten.get() && !disk.is_missing.get());

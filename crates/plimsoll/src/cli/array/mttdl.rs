@@ -5,7 +5,7 @@
 use anyhow::Result;
 use clap::Args;
 use plimsoll_array::{
-    Cost, Failures, Mechanism, MechanismError, Stored, set_mttdl_approximate_h, set_mttdl_h,
+    Cost, Failures, MEMBERS_MAX, Mechanism, MechanismError, Stored, set_mttdl_approximate_h, set_mttdl_h,
 };
 use plimsoll_server::config::{ConfigError, Size};
 use std::io::{self, BufWriter, Write};
@@ -95,6 +95,10 @@ impl Mttdl {
         let sizes = [("--capacity", self.capacity), ("--object", self.object), ("--metadata", self.metadata)];
         if let Some((flag, _)) = sizes.iter().find(|(_, size)| size.0 == 0) {
             return Err(ConfigError(format!("{flag} 0: a size above zero is wanted")));
+        }
+        if self.devices as usize > MEMBERS_MAX {
+            let devices = self.devices;
+            return Err(ConfigError(format!("--devices {devices}: an array has {MEMBERS_MAX} at most")));
         }
         let stored = Stored {
             capacity_bytes: f64::from(self.devices) * self.capacity.0 as f64,

@@ -139,6 +139,7 @@ impl Era {
             self.journal.note(|| format!("disk {member}: {arrival:?}"));
             match arrival {
                 Arrival::AsItIs | Arrival::Missing => {}
+                Arrival::PutBack => self.disks.put_back(member),
                 Arrival::Formatted => {
                     self.device_ids[member] = None;
                     self.format(member, 1);
@@ -152,6 +153,9 @@ impl Era {
                     self.format(member, 1);
                 }
             }
+        }
+        if let Some(member) = self.members.keeps(&self.disks, &mut self.plan) {
+            self.journal.note(|| format!("disk {member} may be put back to this time"));
         }
     }
 

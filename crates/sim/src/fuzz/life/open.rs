@@ -150,7 +150,9 @@ impl Life {
                 Err(ArrayError::TooManyMissing { .. }) if !degraded && !self.is_majority_whole() => {
                     degraded = true;
                 }
-                Err(ArrayError::Stranger(name)) if self.stranger(&name).is_some() => {
+                Err(ArrayError::Stranger(name) | ArrayError::Empty(name))
+                    if self.stranger(&name).is_some() =>
+                {
                     strangers.extend(self.stranger(&name));
                 }
                 Err(error @ ArrayError::Device { .. }) if self.disks.iter().any(|it| it.may_fail.get()) => {
