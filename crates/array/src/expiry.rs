@@ -6,7 +6,8 @@
 //! Invariants:
 //! * what a condition is judged by, and whether the key is there, is seen once, before anything is changed: a
 //!   change that lets the key expire at once is not taken for its absence;
-//! * where members judge differently whether it has expired meanwhile, it is gone, everywhere.
+//! * where members judge differently whether it has expired meanwhile, it is gone, everywhere; but those that
+//!   were not in do not count, and get it again.
 
 use crate::array::{Array, Place, expiry_of};
 use crate::manner::Manner;
@@ -16,6 +17,9 @@ use crate::roster::MemberState;
 use crate::write::{Change, judge};
 use plimsoll_kv::{Condition, Error, Expiry, Form, Item, Op, Output, Result};
 use std::rc::Rc;
+
+/// Times that a key is made whole for one change: what was written again may rot again meanwhile (seed 9856).
+const MENDS_MAX: usize = 3;
 
 impl Array {
     pub(crate) async fn set_expiry(
@@ -29,17 +33,18 @@ impl Array {
         let found = self.look(place, Some((0, 0)), manner).await?;
         let Some((item, form)) = found else { return Err(Error::NotFound) };
         judge(condition, Some(&item))?;
-        let set = match self.set_expiry_held(place, (&item, form), expiry, manner).await {
-            Err(Error::Unreadable(_)) if self.is_unsettled(place) => {
-                // A member could not read its piece: it is written again, and then its time is changed.
-                self.settle(place).await?;
-                match self.look(place, Some((0, 0)), manner).await? {
-                    Some((item, form)) => self.set_expiry_held(place, (&item, form), expiry, manner).await,
-                    None => Err(Error::NotFound),
-                }
+        let mut set = self.set_expiry_held(place, (&item, form), expiry, manner).await;
+        for _ in 0..MENDS_MAX {
+            if !matches!(set, Err(Error::Unreadable(_))) || !self.is_unsettled(place) {
+                break;
             }
-            set => set,
-        };
+            // A member could not read its piece: it is written again, and then its time is changed.
+            self.settle(place).await?;
+            set = match self.look(place, Some((0, 0)), manner).await? {
+                Some((item, form)) => self.set_expiry_held(place, (&item, form), expiry, manner).await,
+                None => Err(Error::NotFound),
+            };
+        }
         match (set, expiry) {
             // It has expired meanwhile, as was asked (seeds 502, 20074).
             (Err(Error::NotFound), Expiry::At(at_ms))
@@ -80,6 +85,15 @@ impl Array {
         if done.iter().any(is_gone) {
             self.write_delete(place, (slot, Some(self.roles)), manner).await?;
             return Err(Error::NotFound);
+        }
+        // One that was not in then had it, perhaps, until it expired there before the change came.
+        let has_none = done.iter().filter(|(_, output)| *output == Output::Done);
+        let late: Vec<usize> = has_none.map(|(member, _)| *member).collect();
+        if !late.is_empty()
+            && let Err(error) = self.bring_to(place, &late).await
+        {
+            tracing::warn!(partition = self.partition, %error, "keys are compared again later");
+            self.leave_unsettled(place, slot).await;
         }
         match self.first_of(place, done)? {
             Output::ExpirySet(set) => {

@@ -289,6 +289,22 @@ impl Array {
         Ok(())
     }
 
+    /// Brings members what is right of a held key, of which they were not in and have nothing.
+    pub(crate) async fn bring_to(self: &Rc<Self>, place: &Place, members: &[usize]) -> Result<()> {
+        let told = self.ask_all(place, Proof::Start, &Manner::background()).await?;
+        let right = self.right(&told);
+        let has = |(_, told): &&(usize, Told)| told.version() == right.version();
+        let roles: Vec<usize> = told.iter().filter(has).map(|(role, _)| *role).collect();
+        for role in self.all_roles() {
+            let (member, right) = (self.member_of(place, role), right.in_role(role));
+            if members.contains(&member) && right != Told::Absent {
+                let brought = self.bring(place, role, &right, &roles).await;
+                self.unless_out(member, brought)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Brings a role what is right there, from these others.
     pub(crate) async fn bring(
         self: &Rc<Self>,

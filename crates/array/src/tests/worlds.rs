@@ -7,6 +7,7 @@ use crate::{Array, MemberState};
 use futures_util::future::{Either, select};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Request, Value, Version};
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -164,6 +165,67 @@ fn a_key_that_is_made_whole_is_so_on_members_that_are_being_resynchronised() {
             let has = execute(&bench.below[3], retrieve_op(container(DB, role), &key)).await;
             assert_eq!(has.map(|_| ()), expected, "{key}");
         }
+    });
+}
+
+/// A member that was being resynchronised saw the key expire, before a change of that came there: it came in
+/// without it (seeds 5567 and 9788).
+#[test]
+fn a_key_that_expired_on_a_member_that_is_being_resynchronised_is_brought_there_again() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        for number in 0..3000 {
+            set(&array, &format!("key:{number}"), b"v").await.unwrap();
+        }
+        array.close().await;
+        bench.options.rebuild_bytes_per_s = 1;
+        bench.try_open(&[2]).await.expect("two of three are there").close().await;
+        let array = bench.open().await;
+        until(&bench, &array, 2, MemberState::Resyncing).await;
+        set(&array, "k", b"new").await.unwrap();
+        let place = array.place(DB, b"k").unwrap();
+        let role = (0..3).find(|role| array.member_of(&place, *role) == 2).unwrap();
+        let gone =
+            Op::Delete { container: container(DB, role), key: b"k".to_vec(), condition: Condition::None };
+        execute(&bench.below[2], gone).await.unwrap();
+        let (key, expiry) = (b"k".to_vec(), Expiry::At(reactor.wall_ms() + 1_000_000));
+        let change = Op::SetExpiry { container: DB, key, expiry, condition: Condition::None };
+        execute(&array, change).await.unwrap();
+        assert_eq!(array.status().members[2].state, MemberState::Resyncing);
+        let item = match execute(&bench.below[2], retrieve_op(container(DB, role), "k")).await {
+            Ok(Output::Found(item)) => item,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(Expiry::At(item.expiry_ms.unwrap()), expiry);
+    });
+}
+
+/// What had been written again had rotted again before the change came there: the client was told of it (seed
+/// 9856).
+#[test]
+fn a_piece_that_rots_again_while_its_expiry_is_changed_is_written_again_once_more() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let error = Error::Unreadable("it has rotted".to_owned());
+        let rotten = FaultDevice::new(bench.below[1].clone(), FaultPolicy::Never, error);
+        bench.members[1] = rotten.clone();
+        let array = bench.open().await;
+        set(&array, "k", b"v").await.unwrap();
+        let left = Cell::new(2);
+        let rots = move |request: &Request| {
+            let is_change = matches!(request.op, Op::SetExpiry { .. }) && left.get() > 0;
+            left.set(left.get() - u32::from(is_change));
+            is_change
+        };
+        rotten.set_policy(FaultPolicy::When(Box::new(rots)));
+        let (key, expiry) = (b"k".to_vec(), Expiry::At(reactor.wall_ms() + 1_000_000));
+        let change = Op::SetExpiry { container: DB, key, expiry, condition: Condition::None };
+        execute(&array, change).await.unwrap();
+        let Ok(Output::Found(item)) = execute(&array, retrieve_op(DB, "k")).await else {
+            panic!("it is there")
+        };
+        assert_eq!(Expiry::At(item.expiry_ms.unwrap()), expiry);
     });
 }
 

@@ -66,7 +66,7 @@ pub(super) type Answer = (Result<(), String>, Report);
 pub(super) enum Event {
     /// It listens.
     Listening(Addresses),
-    /// Its partitions are open, with so many keys.
+    /// Its partitions are open, with so many records.
     Opened(u64),
     /// It serves keys.
     Serving,

@@ -324,9 +324,9 @@ impl Server {
     async fn begin(&mut self, config: &Config, devices: &Devices) -> Result<Admin> {
         let served = self.listen(config.network.addresses()).await?;
         tracing::info!(resp = %Listen(served.plain), tls_resp = %Listen(served.tls), "opening partitions");
-        let keys = self.open().await?;
+        let records = self.open().await?;
         let budget = self.shared.settings.budget;
-        budget.check(keys, devices.flash_partitions()).map_err(|words| anyhow!(words))?;
+        budget.check(records, devices.flash_partitions()).map_err(|words| anyhow!(words))?;
         let reach = (config.admin, config.unprotected);
         let admin = admin::listen(reach, self.shared.clone(), self.array.clone()).await?;
         self.serve_keys().await?;
@@ -334,23 +334,23 @@ impl Server {
             resp = %Listen(served.plain), tls_resp = %Listen(served.tls),
             admin = %admin.address, partitions = self.shared.geometry.partitions, devices = devices.0.len(),
             cores = ?config.cores, driver = self.shared.settings.driver.name(),
-            keys, durability = ?config.durability, "ready"
+            records, durability = ?config.durability, "ready"
         );
         Ok(admin)
     }
 
-    /// Has all cores open their partitions; how many keys these hold.
+    /// Has all cores open their partitions; how many records these hold.
     async fn open(&mut self) -> Result<u64> {
         self.tell_all(|| Command::Open)?;
-        let mut keys = 0;
+        let mut records = 0;
         for _ in 0..self.cores {
             match self.event().await? {
-                Event::Opened(count) => keys += count,
+                Event::Opened(count) => records += count,
                 Event::Failed(what) => bail!("{what}"),
                 other => bail!("a core reports {other:?} while it opens"),
             }
         }
-        Ok(keys)
+        Ok(records)
     }
 
     /// Lets all cores listen; the first decides the ports if none was given.
