@@ -254,7 +254,8 @@ impl Array {
         for (role, told) in told {
             let is_damaged = told == Told::Unreadable;
             let is_older = role == 0 && !is_damaged && !roles.contains(&role);
-            if is_older || is_damaged && !is_packed {
+            let is_gone = role > 0 && told == Told::Absent && right.in_role(role) != Told::Absent;
+            if is_older || (is_damaged || is_gone) && !is_packed {
                 // What stands there may be a value of a set, or have said that the key is in one.
                 self.leave_any_set(place).await?;
             }

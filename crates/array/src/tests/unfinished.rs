@@ -1,6 +1,6 @@
 //! Sets that were being made when the server died: nobody relies on what they lack.
 
-use super::bench::{Bench, DB, bytes, del, execute, get, run, set};
+use super::bench::{Bench, DB, bytes, del, execute, get, retrieve_op, run, set};
 use super::packing::{bench, found_sets, pieces, settled, value};
 use crate::Array;
 use crate::header::Header;
@@ -157,6 +157,54 @@ fn taking_apart_that_was_cut_short_leaves_no_key_to_a_set_that_another_has_left(
             let array = opened(&reactor, &bench, waits).await;
             let length = 20 + names.iter().position(|name| name == second).unwrap();
             outlives(&array, &bench, (first, second), length).await;
+        });
+    }
+}
+
+/// Whether a request deletes a key in its first role.
+fn deletes(op: &Op, name: &str) -> bool {
+    match op {
+        Op::Batch(ops) => ops.iter().any(|op| deletes(op, name)),
+        Op::Delete { container, key, .. } => {
+            *container == placement::container(DB, 0) && key == name.as_bytes()
+        }
+        _ => false,
+    }
+}
+
+/// The server dies when the stub of a key has been deleted, and its value not yet: it got a copy in the place
+/// of that, and left its set later as if it had been in none (seed 9609).
+#[test]
+fn a_delete_that_was_cut_short_behind_the_stub_leaves_the_value_to_its_set() {
+    for waits in [false, true] {
+        run(move |reactor| async move {
+            let bench = bench(&reactor, 4, 2, 1);
+            let names = [key_at(1, 4, "s"), key_at(3, 4, "t")];
+            let array = bench.open().await;
+            for (number, name) in names.iter().enumerate() {
+                set(&array, name, &value(20 + number, 1)).await.unwrap();
+            }
+            settled(&reactor).await;
+            // More than the journal names: of both it does not know any more that they were packed.
+            for number in 0..3000 {
+                set(&array, &format!("other:{number}"), b"v").await.unwrap();
+            }
+            settled(&reactor).await;
+            let goes = names[0].clone();
+            bench.loses(1, move |op| deletes(op, &goes));
+            let (deleting, goes) = (array.clone(), names[0].clone());
+            reactor.spawn(plimsoll_reactor::Work::Kv, async move {
+                let _ = del(&deleting, &goes).await;
+            });
+            reactor.sleep_ns(1_000_000).await;
+            let [whole, stub] = [0, 1].map(|role| {
+                let op = retrieve_op(placement::container(DB, role), &names[0]);
+                execute(&bench.below[1 + role], op)
+            });
+            assert!(whole.await.is_ok() && stub.await == Err(Error::NotFound), "the stub alone is gone");
+            let array = opened(&reactor, &bench, waits).await;
+            assert_eq!(bytes(&array, &names[0]).await, Some(value(20, 1)));
+            outlives(&array, &bench, (&names[0], &names[1]), 21).await;
         });
     }
 }
