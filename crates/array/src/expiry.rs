@@ -93,7 +93,9 @@ impl Array {
             && let Err(error) = self.bring_to(place, &late).await
         {
             tracing::warn!(partition = self.partition, %error, "keys are compared again later");
+            // Those that are in by now by whoever asks for the key, the others as they are filled once more.
             self.leave_unsettled(place, slot).await;
+            late.iter().for_each(|member| self.rebuild(*member));
         }
         match self.first_of(place, done)? {
             Output::ExpirySet(set) => {

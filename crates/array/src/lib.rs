@@ -4,8 +4,8 @@
 //! of some. Place on the path: between the cache and the engines. In the order of a request: `array` takes
 //! it, `placement` says where the key stands, `policy` what a value is made into, or `picker`, which looks
 //! on; `before` says what a write replaces, `read` and `write` ask the members, `reconcile` makes whole what
-//! they disagree about, `membership` says who they are, `rebuild` brings them back. `round` makes sets of
-//! values as they come, `pack` behind the acknowledgement; `leave` keeps what a set goes on needing,
+//! they disagree about, `join` and `membership` say who they are, `rebuild` brings them back. `round` makes
+//! sets of values as they come, `pack` behind the acknowledgement; `leave` keeps what a set goes on needing,
 //! `company` takes deletes together, `recover` computes what is lost, `regroup` and `sets` look after sets,
 //! `mover` stores anew what was picked otherwise.
 //!
@@ -31,6 +31,7 @@ mod forms;
 mod gather;
 mod give;
 mod header;
+mod join;
 mod journal;
 mod kept;
 mod leave;
@@ -76,9 +77,9 @@ mod write;
 pub use array::{Array, ArrayOptions, ArrayStatus, geometry};
 pub use code::{Code, CodeError, Coder};
 pub use header::HEADER_BYTES;
+pub use join::{OpenError, is_member};
 pub use mechanism::{Cost, Mechanism, MechanismError, SET_MEMBERS_MAX, Stored};
 pub use member::{Joining, MemberStatus};
-pub use open::{OpenError, is_member};
 pub use picker::{Estimate, Pick};
 pub use placement::containers_of;
 pub use policy::{CUSTOM_MAX, Choice, Goal, Policy, PolicyError, RANGES_MAX, SizeRange};

@@ -1,117 +1,23 @@
-//! Opening an array: who belongs to it, who may be trusted, and what the last crash left half done.
+//! Opening an array: what its last end left half done.
 //!
-//! Role: compares the rosters of the devices that are there, begins a new epoch, brings transactions among
-//! the members to their ends, and names the keys that have to be compared before they are used. Place on the
-//! path: after the members' partitions are open, before any request.
+//! Role: begins a new epoch with those who belong to it (`join`), brings transactions among the members to
+//! their ends, and names the keys that have to be compared before they are used. Place on the path: after the
+//! members' partitions are open, before any request.
 //!
-//! Invariants:
-//! * the epoch of this opening is durable on the members before it is used;
-//! * a member that has not the roster that all had is not read: it was put back to an earlier time;
-//! * an array goes on without members that are missing only if more than half of all are there that were in:
-//!   so whoever was left behind earlier cannot take itself for the array;
-//! * no data is written to a device that holds something and does not belong to the array.
+//! Invariant: the epoch of this opening is durable on the members before it is used.
 
 use crate::array::{Array, ArrayOptions};
-use crate::forms::{FORMS_MAX, forms};
+use crate::join::{OpenError, join};
 use crate::journal::named;
 use crate::manner::Manner;
-use crate::mechanism::MechanismError;
-use crate::member::{Joining, Member};
-use crate::membership::{roster_key, roster_store};
-use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
-use crate::policy::Policy;
-use crate::roster::{Entry, MEMBERS_MAX, MemberState, Roster};
+use crate::member::Joining;
+use crate::placement::{self, JOURNAL};
+use crate::roster::MemberState;
 use crate::walk::{Source, page};
 use plimsoll_kv::transaction::{Action, Status};
-use plimsoll_kv::{ContainerId, Device, Error, Op, Output, Request};
+use plimsoll_kv::{Device, Error, Op, Output};
 use plimsoll_reactor::{Reactor, Work};
 use std::rc::Rc;
-
-/// Why an array cannot be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// The number of devices.
-    #[error("an array has 1 to {MEMBERS_MAX} devices, not {0}")]
-    Count(usize),
-    /// The mechanism.
-    #[error("{0}")]
-    Mechanism(#[from] MechanismError),
-    /// A device failed.
-    #[error("{name}: {error}")]
-    Device {
-        /// Which.
-        name: String,
-        /// How.
-        error: Error,
-    },
-    /// None of the devices is there.
-    #[error("none of the devices is there")]
-    Nothing,
-    /// A new array lacks devices.
-    #[error("{0} is missing, and the others belong to no array yet: a new array needs all its devices")]
-    Incomplete(String),
-    /// A device of another use.
-    #[error("{0} holds data and belongs to no array; give an array empty devices")]
-    HoldsData(String),
-    /// A device of another array.
-    #[error("{0} belongs to another array")]
-    OtherArray(String),
-    /// A device that was replaced, or never belonged.
-    #[error("{0} is no member of the array (any more): was it replaced?")]
-    Stranger(String),
-    /// A device that nothing was ever stored on.
-    #[error(
-        "{0} is empty, and the array has another device in its place that was in: bring that one back, or take \
-         this one away and, when the server runs, replace it (plimsoll array replace)"
-    )]
-    Empty(String),
-    /// A device in another's place.
-    #[error("{name} is number {is} of the array and was given as number {given}: keep the order")]
-    Order {
-        /// Which.
-        name: String,
-        /// Its place in the array, from 1.
-        is: usize,
-        /// Where it was given.
-        given: usize,
-    },
-    /// Another number of devices than the array has.
-    #[error("the array has {has} devices, {given} were given")]
-    Size {
-        /// That it has.
-        has: usize,
-        /// That were given.
-        given: usize,
-    },
-    /// The policy was changed too often.
-    #[error("values of the array have {0} forms by now, and with these it would be more than {FORMS_MAX}")]
-    TooManyForms(usize),
-    /// Too few to be sure.
-    #[error(
-        "{missing} missing: those that are there may have been left behind by the others; bring them back, or, \
-         if they are lost for good, start with `degraded = true` under [array]"
-    )]
-    TooManyMissing {
-        /// Their names, and a verb.
-        missing: String,
-    },
-}
-
-/// Whether a partition of a lone device belongs to an array: it must not be served as if it did not.
-///
-/// # Errors
-/// The device fails.
-pub async fn is_member(
-    device: &Rc<dyn Device>,
-    partition: u16,
-    partitions: u16,
-) -> plimsoll_kv::Result<bool> {
-    let tag = placement::tag(partition, partitions);
-    match read_roster(device, &tag).await {
-        Ok(roster) => Ok(roster.is_some()),
-        Err(error) => Err(error),
-    }
-}
 
 impl Array {
     /// Opens an array, or makes one of empty devices.
@@ -125,18 +31,8 @@ impl Array {
         members: Vec<Joining>,
         options: ArrayOptions,
     ) -> Result<Rc<Array>, OpenError> {
-        check(&members, &options.policy)?;
         let tag = placement::tag(partition, partitions);
-        let rosters = rosters(&members, &tag).await?;
-        let newest = rosters.iter().flatten().max_by_key(|roster| roster.epoch).cloned();
-        let mut roster = match newest {
-            Some(roster) if roster.opens > 0 => roster,
-            begun => begin(reactor, &members, &tag, begun, &options).await?,
-        };
-        finish_replacements(&mut roster, &members, &rosters).await?;
-        compare(&roster, &members, &rosters)?;
-        extend(&mut roster, &options.policy)?;
-        let members = join(&mut roster, members, &rosters, &options)?;
+        let (mut roster, members) = join(reactor, &tag, members, &options).await?;
         roster.opens += 1;
         roster.epoch += 1;
         let array = Array::assemble(reactor, (partition, partitions), members, roster, options);
@@ -279,193 +175,4 @@ const SETTLE_RETRY_NS_MAX: u64 = 60_000_000_000;
 pub(crate) async fn background(device: &Rc<dyn Device>, op: Op) -> plimsoll_kv::Result<Output> {
     let request = Manner::background().request(op);
     device.clone().execute(request).await.map(|completion| completion.output)
-}
-
-/// Looks at what was asked for.
-fn check(members: &[Joining], policy: &Policy) -> Result<(), OpenError> {
-    if !(1..=MEMBERS_MAX).contains(&members.len()) {
-        return Err(OpenError::Count(members.len()));
-    }
-    policy.check(members.len() as u32)?;
-    if members.iter().all(|member| member.device.is_none()) {
-        return Err(OpenError::Nothing);
-    }
-    Ok(())
-}
-
-async fn read_roster(device: &Rc<dyn Device>, tag: &str) -> plimsoll_kv::Result<Option<Roster>> {
-    let op = Op::Retrieve { container: ROSTER, key: roster_key(tag), range: None, pin: false };
-    match background(device, op).await {
-        Ok(Output::Found(item)) => Roster::decode(&item.bytes)
-            .map(Some)
-            .map_err(|what| Error::Unreadable(format!("its roster {what}"))),
-        Ok(_) | Err(Error::NotFound) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The roster that stands on each device.
-async fn rosters(members: &[Joining], tag: &str) -> Result<Vec<Option<Roster>>, OpenError> {
-    let mut rosters = Vec::with_capacity(members.len());
-    for member in members {
-        rosters.push(match &member.device {
-            None => None,
-            Some(device) => read_roster(device, tag)
-                .await
-                .map_err(|error| OpenError::Device { name: member.name.clone(), error })?,
-        });
-    }
-    Ok(rosters)
-}
-
-/// Makes an array of empty devices: nothing is stored before its roster stands on all of them.
-async fn begin(
-    reactor: &Reactor,
-    members: &[Joining],
-    tag: &str,
-    begun: Option<Roster>,
-    options: &ArrayOptions,
-) -> Result<Roster, OpenError> {
-    let mut array = [0; 16];
-    array[..8].copy_from_slice(&reactor.random_u64().to_le_bytes());
-    array[8..].copy_from_slice(&reactor.random_u64().to_le_bytes());
-    let entries = members.iter().map(|member| Entry { device: member.id, state: MemberState::In });
-    let roster = begun.unwrap_or(Roster {
-        array,
-        epoch: 1,
-        settled: 0,
-        opens: 0,
-        forms: forms(&options.policy),
-        members: entries.collect(),
-    });
-    for member in members {
-        let Some(device) = &member.device else { return Err(OpenError::Incomplete(member.name.clone())) };
-        let failed = |error| OpenError::Device { name: member.name.clone(), error };
-        if !is_empty(device).await.map_err(failed)? {
-            return Err(OpenError::HoldsData(member.name.clone()));
-        }
-        let request: Request = Manner::background().request(roster_store(tag, roster.encode()));
-        device.clone().execute(request).await.map_err(failed)?;
-    }
-    Ok(roster)
-}
-
-/// True if nothing of an array is on a device.
-async fn is_empty(device: &Rc<dyn Device>) -> plimsoll_kv::Result<bool> {
-    for container in 0..ARRAY_CONTAINERS {
-        let op = Op::Stats { container: ContainerId(container) };
-        let Output::Stats(stats) = background(device, op).await? else { continue };
-        if stats.keys > 0 {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// A device that was made to take the place of one that is out, and had not yet taken it when the server
-/// ended, takes it now.
-async fn finish_replacements(
-    roster: &mut Roster,
-    members: &[Joining],
-    rosters: &[Option<Roster>],
-) -> Result<(), OpenError> {
-    let known: Vec<[u8; 16]> = roster.members.iter().map(|entry| entry.device).collect();
-    for ((entry, own), member) in roster.members.iter_mut().zip(rosters).zip(members) {
-        let Some(device) = &member.device else { continue };
-        if own.is_some() || known.contains(&member.id) {
-            continue;
-        }
-        let empty = is_empty(device).await;
-        if !empty.map_err(|error| OpenError::Device { name: member.name.clone(), error })? {
-            continue;
-        }
-        if entry.state == MemberState::In {
-            return Err(OpenError::Empty(member.name.clone()));
-        }
-        tracing::info!(device = member.name, "it takes the place of one that is out: that was interrupted");
-        (entry.device, entry.state) = (member.id, MemberState::Out);
-    }
-    Ok(())
-}
-
-/// Compares the devices with the roster.
-fn compare(roster: &Roster, members: &[Joining], rosters: &[Option<Roster>]) -> Result<(), OpenError> {
-    if roster.members.len() != members.len() {
-        return Err(OpenError::Size { has: roster.members.len(), given: members.len() });
-    }
-    for (given, (member, own)) in members.iter().zip(rosters).enumerate() {
-        if own.as_ref().is_some_and(|own| own.array != roster.array) {
-            return Err(OpenError::OtherArray(member.name.clone()));
-        }
-        if member.device.is_none() || roster.members[given].device == member.id {
-            continue;
-        }
-        let is = roster.members.iter().position(|entry| entry.device == member.id);
-        let name = member.name.clone();
-        return Err(match is {
-            Some(is) => OpenError::Order { name, is: is + 1, given: given + 1 },
-            None => OpenError::Stranger(name),
-        });
-    }
-    Ok(())
-}
-
-/// Adds what values are made into from now on.
-fn extend(roster: &mut Roster, policy: &Policy) -> Result<(), OpenError> {
-    let new: Vec<_> = forms(policy).into_iter().filter(|form| !roster.forms.contains(form)).collect();
-    if new.is_empty() {
-        return Ok(());
-    }
-    if roster.forms.len() + new.len() > FORMS_MAX {
-        return Err(OpenError::TooManyForms(roster.forms.len()));
-    }
-    tracing::warn!(%policy, "objects are protected in another way from now on; those that are there keep theirs");
-    roster.forms.extend(new);
-    Ok(())
-}
-
-/// Decides who is in.
-fn join(
-    roster: &mut Roster,
-    given: Vec<Joining>,
-    rosters: &[Option<Roster>],
-    options: &ArrayOptions,
-) -> Result<Vec<Member>, OpenError> {
-    let in_force = roster.clone();
-    let is_put_back = |own: &Option<Roster>| own.as_ref().is_some_and(|own| in_force.has_left_behind(own));
-    let (mut there, mut missing) = (0, Vec::new());
-    let each = in_force.members.iter().zip(rosters).zip(&given);
-    for ((_, own), member) in each.filter(|((entry, _), _)| entry.state == MemberState::In) {
-        match &member.device {
-            None => missing.push(member.name.clone()),
-            Some(_) if is_put_back(own) => missing.push(format!("{} as it was last", member.name)),
-            Some(_) => there += 1,
-        }
-    }
-    if there == 0 || (!missing.is_empty() && 2 * there <= given.len() && !options.degraded) {
-        let verb = if missing.len() == 1 { "is" } else { "are" };
-        return Err(OpenError::TooManyMissing { missing: format!("{} {verb}", missing.join(", ")) });
-    }
-    let fresh = roster.opens == 0;
-    let mut members = Vec::with_capacity(given.len());
-    for ((entry, own), member) in roster.members.iter_mut().zip(rosters).zip(given) {
-        let reason = match (&member.device, entry.state) {
-            (None, _) => "missing when the server started",
-            (Some(_), MemberState::In) if own.is_none() && !fresh => "it was formatted anew",
-            (Some(_), MemberState::In) if is_put_back(own) => "it was put back as it was at an earlier time",
-            (Some(_), MemberState::In) => "",
-            (Some(_), MemberState::Out) if own.is_none() => "it takes the place of another",
-            (Some(_), MemberState::Out) => "it has missed writes",
-            // A write or transaction that the end of the server cut short may be on the others and not on it:
-            // it begins anew, with nothing.
-            (Some(_), MemberState::Resyncing) => "it was being resynchronised when the server ended",
-        };
-        if !reason.is_empty() {
-            entry.state = MemberState::Out;
-            tracing::warn!(device = member.name, reason, "a device of the array is not in");
-        }
-        let id = entry.device;
-        members.push(Member::new(Joining { id, ..member }, entry.state, reason));
-    }
-    Ok(members)
 }

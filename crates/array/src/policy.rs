@@ -89,8 +89,7 @@ impl Policy {
             return Err(PolicyError::Count(ranges.len()));
         }
         let ends: Vec<u64> = ranges.iter().map(|range| range.value_bytes_max).collect();
-        let endless = ends.iter().position(|end| *end == u64::MAX).filter(|at| at + 1 < ends.len());
-        if let Some(at) = endless {
+        if let Some(at) = ends[..ends.len() - 1].iter().position(|end| *end == u64::MAX) {
             return Err(PolicyError::Endless(at + 1, ends.len()));
         }
         if let Some(pair) = ends.windows(2).find(|pair| pair[0] >= pair[1]) {

@@ -290,7 +290,7 @@ impl Array {
         Ok(())
     }
 
-    /// Brings members what is right of a held key, of which they were not in and have nothing.
+    /// Brings what is right of a held key to members that were not in when it was changed and lack it.
     pub(crate) async fn bring_to(self: &Rc<Self>, place: &Place, members: &[usize]) -> Result<()> {
         let told = self.ask_all(place, Proof::Start, &Manner::background()).await?;
         let right = self.right(&told);

@@ -103,11 +103,6 @@ impl Roster {
         bytes
     }
 
-    /// A roster that a member has, which this one does not call out, is from before one that all had.
-    pub(crate) fn has_left_behind(&self, own: &Roster) -> bool {
-        own.epoch < self.settled
-    }
-
     /// The roster in these bytes, or what is wrong with them.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Roster, &'static str> {
         if bytes.len() < HEAD_BYTES || bytes[..8] != MAGIC {

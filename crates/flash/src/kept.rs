@@ -65,8 +65,9 @@ impl KeptRecords {
     pub fn agrees(&self, kept: &KeptRecord, is_current: bool) -> bool {
         let others = self.above.range((kept.location, 0)..=(kept.location, u64::MAX));
         let mut others = others.map(|(_, above)| &self.below[above]);
-        let known = |record: &KeptRecord| KeptRecord { expiring: false, ..*record };
-        others.all(|other| known(other) == known(kept) && self.current.contains(&kept.location) == is_current)
+        let lasting = |record: &KeptRecord| KeptRecord { expiring: false, ..*record };
+        let is_same = |other| lasting(other) == lasting(kept);
+        others.all(|other| is_same(other) && self.current.contains(&kept.location) == is_current)
     }
 
     /// How many there are, by the records above.

@@ -45,7 +45,7 @@ fn what_cannot_be_an_array_is_refused_in_words() {
         assert_eq!(opened.err(), Some(order));
         let mut given = bench.given(&[]);
         given[2].id = [99; 16];
-        // It has a roster: it was one of them once, or nothing is known of what it holds.
+        // It has a roster, so it is no empty device.
         let opened = crate::Array::open(&reactor, 0, 1, given, bench.options.clone()).await;
         assert_eq!(opened.err(), Some(OpenError::Stranger("d2".to_owned())));
         let mut given = bench.given(&[]);

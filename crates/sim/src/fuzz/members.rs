@@ -142,7 +142,7 @@ impl Members {
 
     /// A member of which is kept what it holds, to be put back later. Not where values rot: that is reckoned
     /// by what a disk held last.
-    pub(super) fn keeps(&self, disks: &Disks, plan: &mut Random) -> Option<usize> {
+    pub(super) fn keep_earlier(&self, disks: &Disks, plan: &mut Random) -> Option<usize> {
         if self.opens == 0 || self.shape.class == FaultClass::Damage || !plan.chance_ppm(500_000) {
             return None;
         }

@@ -154,7 +154,7 @@ impl Era {
                 }
             }
         }
-        if let Some(member) = self.members.keeps(&self.disks, &mut self.plan) {
+        if let Some(member) = self.members.keep_earlier(&self.disks, &mut self.plan) {
             self.journal.note(|| format!("disk {member} may be put back to this time"));
         }
     }
