@@ -123,12 +123,16 @@ impl Array {
         {
             return Ok((stub.into(), item));
         }
-        let mut pieces = self.gather(place, None, (form.needed(), roles, Some(form)), &manner).await?;
-        let item = pieces[0].item.clone();
-        let value = if item.upload.is_some() {
-            let roles: Vec<usize> = pieces.iter().map(|piece| piece.role).collect();
-            Value::Upload(self.give_parts(place, form, &roles, to).await?)
-        } else {
+        loop {
+            let mut pieces = self.gather(place, None, (form.needed(), roles, Some(form)), &manner).await?;
+            let item = pieces[0].item.clone();
+            if item.upload.is_some() {
+                let of =
+                    |piece: &Piece| Some((piece.role, self.readable(self.member_of(place, piece.role))?));
+                // One may have gone out since it answered: then others are asked.
+                let Some(from) = pieces.iter().map(of).collect() else { continue };
+                return Ok((Value::Upload(self.give_parts(place, form, from, to).await?), item));
+            }
             let header = self.one_version(&pieces)?;
             let bytes = match form {
                 Form::Copies(_) | Form::Packed { .. } => pieces.remove(0).item.bytes,
@@ -137,9 +141,8 @@ impl Array {
                     self.shard(form, pieces.collect(), to)?
                 }
             };
-            Header { role: to as u8, ..header }.before(bytes).into()
-        };
-        Ok((value, item))
+            return Ok((Header { role: to as u8, ..header }.before(bytes).into(), item));
+        }
     }
 
     /// The stub that belongs in role `to`, if one of these roles has one.
@@ -220,22 +223,21 @@ impl Array {
         Header::decode(&item.bytes).map(Some).map_err(|what| Error::Unreadable(what.to_owned()))
     }
 
-    /// Gives a value in parts; the upload at the target that holds it.
+    /// Gives a value in parts, from the members in these roles; the upload at the target that holds it.
     async fn give_parts(
         self: &Rc<Self>,
         place: &Place,
         form: Form,
-        roles: &[usize],
+        from: Vec<(usize, Rc<dyn Device>)>,
         to: usize,
     ) -> Result<UploadId> {
         let (mut sources, mut length) = (Vec::new(), 0);
         let mut pinned = Ok(());
-        for role in roles {
-            let Some(device) = self.readable(self.member_of(place, *role)) else { continue };
-            match self.pin_piece(&device, place, *role, &Manner::background()).await {
+        for (role, device) in from {
+            match self.pin_piece(&device, place, role, &Manner::background()).await {
                 Ok((item, upload)) => {
                     length = item.length;
-                    sources.push(Source { role: *role, device, upload });
+                    sources.push(Source { role, device, upload });
                 }
                 Err(error) => pinned = Err(error),
             }
@@ -259,6 +261,7 @@ impl Array {
         (sources, length): (&[Source], u64),
         to: usize,
     ) -> Result<UploadId> {
+        assert!(!sources.is_empty(), "a value is made from something");
         let (target, key) = (self.member_of(place, to), place.key.clone());
         let container = placement::container(place.container, to);
         let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes: 0, form: None };

@@ -1,10 +1,11 @@
 //! Values in parts.
 
 use super::bench::{Bench, DB, del, execute, get, run, store_op};
-use crate::Array;
 use crate::placement::{self, container};
+use crate::{Array, MemberState};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::{Condition, Device, Error, Form, Item, Op, Output, UploadId, Value};
+use std::cell::Cell;
 use std::rc::Rc;
 
 pub(super) async fn upload(array: &Rc<Array>, key: &str, value: &[u8]) -> UploadId {
@@ -124,6 +125,40 @@ fn a_value_in_parts_is_copied_to_a_new_member() {
             let item = pin(&array, key).await;
             assert_eq!(read(&array, key, &item).await, value);
         }
+    });
+}
+
+/// Its source went out between its answer and the first part: a member that was being filled got a value
+/// without bytes in the place of the one that was acknowledged (seed 8362).
+#[test]
+fn a_value_in_parts_is_copied_from_others_where_its_source_goes_out() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        let value = long(777, 5);
+        let id = upload(&array, "k", &value).await;
+        execute(&array, store_op("k", Value::Upload(id))).await.unwrap();
+        let gone = Rc::new(Cell::new(None));
+        for member in 0..2 {
+            let (array, gone) = (Rc::downgrade(&array), gone.clone());
+            bench.members[member].set_policy(FaultPolicy::When(Box::new(move |request| {
+                let is_read = matches!(&request.op, Op::Retrieve { key, range: None, .. } if key == b"k");
+                if is_read && gone.get().is_none() {
+                    gone.set(Some(member));
+                    array.upgrade().unwrap().set_state(member, MemberState::Out, "for a test");
+                }
+                false
+            })));
+        }
+        let fresh = bench.fresh(2, 50);
+        array.replace(2, fresh).await.unwrap();
+        while array.status().members[2].state != MemberState::In {
+            reactor.sleep_ns(1_000_000).await;
+        }
+        array.take_out(1 - gone.get().expect("one was read"), "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        let item = pin(&array, "k").await;
+        assert_eq!(read(&array, "k", &item).await, value);
     });
 }
 
