@@ -11,6 +11,7 @@
 //! Never: it does not look into the bytes.
 #![forbid(unsafe_code)]
 
+mod depth;
 mod fifo;
 mod gated;
 mod window;

@@ -10,7 +10,8 @@
 //!
 //! Why less at the device is more: what waits here can still be ordered. And a virtual drive may work
 //! its queue through and interrupt once, at its end: given all reads of a closed loop it answers them
-//! together, and drive and core rest in turns. Given half of them, both work.
+//! together, and drive and core rest in turns. Given half of them, both work. Where many more wait than the
+//! window holds, several windows may be at the drive, if that brings more reads: see [`crate::depth`].
 //!
 //! Invariants: reads in the window, and I/Os altogether, are bounded; the window never closes below
 //! [`READS_MIN`], so that a latency taken wrongly slows no drive down; a read larger than the window
@@ -18,6 +19,7 @@
 //!
 //! Never: writes and flushes do not wait for reads; nothing is held back while nothing is at the device.
 
+use crate::depth::Depth;
 use crate::{Ask, Kind, Policy, Ticket};
 use std::collections::VecDeque;
 
@@ -65,10 +67,14 @@ pub struct Window {
     others: VecDeque<Ticket>,
     outstanding: usize,
     outstanding_max: usize,
+    /// Reads that wait, by size.
+    waiting: u64,
     /// Reads at the device, by size.
     reading: u64,
-    /// As many may be.
+    /// As many may be,
     window: u64,
+    /// or several times as many where more wait.
+    depth: Depth,
     rest: [Rest; SIZES],
     /// The mean of the last latencies, in shares of that at rest.
     loaded: u64,
@@ -91,8 +97,10 @@ impl Window {
             others: VecDeque::new(),
             outstanding: 0,
             outstanding_max,
+            waiting: 0,
             reading: 0,
             window: READS_MIN,
+            depth: Depth::new(),
             rest: [Rest::UNKNOWN; SIZES],
             loaded: ONE,
             judged: 0,
@@ -103,9 +111,14 @@ impl Window {
     /// The first read, if the window has room for it.
     fn fitting_read(&mut self) -> Option<Ticket> {
         let (ticket, reads) = *self.reads.front()?;
-        let fits = self.reading == 0 || self.reading + reads <= self.window;
+        let fits = self.reading == 0 || self.reading + reads <= self.reads_max();
         self.was_full |= !fits;
         fits.then_some(ticket)
+    }
+
+    /// Reads that are at the device or wait for it, by size.
+    fn wanted(&self) -> u64 {
+        self.waiting + self.reading
     }
 
     /// A read came back.
@@ -114,6 +127,7 @@ impl Window {
         let rest_ns = self.rest[size].saw(device_ns);
         let loaded = device_ns.saturating_mul(ONE) / rest_ns;
         self.loaded = (self.loaded * (SMOOTHING - 1)).saturating_add(loaded) / SMOOTHING;
+        self.depth.saw(reads, device_ns, self.reading + reads, (self.wanted() + reads) / self.window);
         self.judged += reads;
         if self.judged >= self.window {
             self.judge();
@@ -138,7 +152,10 @@ fn reads_of(ask: Ask) -> u64 {
 impl Policy for Window {
     fn arrive(&mut self, ticket: Ticket, ask: Ask) {
         match ask.kind {
-            Kind::Read => self.reads.push_back((ticket, reads_of(ask))),
+            Kind::Read => {
+                self.waiting += reads_of(ask);
+                self.reads.push_back((ticket, reads_of(ask)));
+            }
             Kind::Write | Kind::Flush => self.others.push_back(ticket),
         }
     }
@@ -157,6 +174,7 @@ impl Policy for Window {
             self.others.pop_front();
         } else {
             let (_, reads) = self.reads.pop_front().expect("it was looked at");
+            self.waiting -= reads;
             self.reading += reads;
         }
         self.outstanding += 1;
@@ -178,12 +196,17 @@ impl Policy for Window {
     }
 
     fn withdraw(&mut self, ticket: Ticket) {
-        self.reads.retain(|(waiting, _)| *waiting != ticket);
+        if let Some(at) = self.reads.iter().position(|(waiting, _)| *waiting == ticket) {
+            let (_, reads) = self.reads.remove(at).expect("it was found");
+            self.waiting -= reads;
+        }
         self.others.retain(|waiting| *waiting != ticket);
     }
 
     fn reads_max(&self) -> u64 {
-        self.window
+        // Half of what is wanted at most: drive and core work beside each other.
+        let deep = (self.window * self.depth.windows()).min(self.wanted() / 2);
+        deep.max(self.window).min(self.outstanding_max as u64)
     }
 }
 

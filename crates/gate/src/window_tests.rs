@@ -195,6 +195,24 @@ fn a_drive_that_is_not_the_limit_is_not_held_back() {
 }
 
 #[test]
+fn a_drive_that_answers_together_gets_more_of_those_that_wait() {
+    // 32 reads at a time would be 51 600 a second, 128 the core's 71 400.
+    let (window, _) = window_and_all(|| Drive::together(10_000, 300_000), 800);
+    assert!(window.reads_per_s > 68_000.0, "{}", window.reads_per_s);
+    // Half of 100 at a time: the window and no more than that.
+    let (window, _) = window_and_all(|| Drive::together(10_000, 300_000), 100);
+    assert!(window.reads_per_s > 51_000.0, "{}", window.reads_per_s);
+}
+
+#[test]
+fn a_drive_at_its_limit_gets_no_more_of_those_that_wait() {
+    let (window, all) = window_and_all(|| Drive::parallel(100_000, 33_000), 800);
+    assert!(window.reads_per_s > 0.99 * all.reads_per_s, "{} {}", window.reads_per_s, all.reads_per_s);
+    let at_32_us = 32.0 * 33.0;
+    assert!(window.device_us_mean < 1.15 * at_32_us, "{}", window.device_us_mean);
+}
+
+#[test]
 fn the_window_opens_for_a_drive_that_is_far_away() {
     // 32 reads at a time would be 16 000 a second.
     let (window, all) = window_and_all(|| Drive::parallel(2_000_000, 5_000), 250);
