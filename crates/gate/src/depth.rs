@@ -99,7 +99,8 @@ impl Depth {
             self.settling += reads;
         } else {
             self.seen.reads += reads;
-            self.seen.ns += reads.saturating_mul(device_ns) / depth.max(1);
+            let ns = reads.saturating_mul(device_ns) / depth.max(1);
+            self.seen.ns = self.seen.ns.saturating_add(ns);
             if self.seen.reads >= PERIOD_READS - SETTLING_READS {
                 self.end_period(windows_wanted);
             }
@@ -132,7 +133,7 @@ impl Depth {
         let seen = self.begin_period();
         if self.tried.is_some() {
             let sum = &mut self.trial[usize::from(self.is_turn_of_tried())];
-            (sum.reads, sum.ns) = (sum.reads + seen.reads, sum.ns + seen.ns);
+            (sum.reads, sum.ns) = (sum.reads + seen.reads, sum.ns.saturating_add(seen.ns));
         }
         self.periods += 1;
         match self.tried {
