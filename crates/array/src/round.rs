@@ -34,7 +34,7 @@ use std::rc::Rc;
 /// A store waits so long for others at least, and at most, if they are to be expected by then: a quarter of
 /// what stores take.
 const WAIT_NS_MIN: u64 = 500_000;
-const WAIT_NS_MAX: u64 = 20_000_000;
+const WAIT_NS_MAX: u64 = 100_000_000;
 /// Stores further apart than this are as good as none.
 const DISTANCE_NS_MAX: u64 = 50_000_000;
 
