@@ -122,6 +122,8 @@ pub struct Array {
     pub(crate) recovering: RefCell<BTreeMap<usize, u32>>,
     /// Any key may differ between members: each is compared whenever it is used.
     pub(crate) distrusted: Cell<bool>,
+    /// What no member can tell or give any more is given up where one is resynchronised.
+    pub(crate) accepts_loss: Cell<bool>,
     /// The mark that every half-written key is named stands on the members.
     pub(crate) marked: Cell<bool>,
     /// Keys whose version before the last is still kept on members.
@@ -215,6 +217,7 @@ impl Array {
             settles: Cell::new(false),
             recovering: RefCell::default(),
             distrusted: Cell::new(false),
+            accepts_loss: Cell::new(false),
             marked: Cell::new(false),
             kept: Kept::default(),
             packer: Packer::default(),

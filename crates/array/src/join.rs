@@ -7,9 +7,12 @@
 //! * a member that has not the roster that all had is not read: it was put back to an earlier time;
 //! * an array goes on without members that are missing only if more than half of all are there that were in:
 //!   so whoever was left behind earlier cannot take itself for the array;
+//! * nor if values could be read with those that were in, and cannot with those that are there: whoever comes
+//!   back later begins with nothing, so going on gives up what stood on them alone;
 //! * no data is written to a device that holds something and does not belong to the array.
 
 use crate::array::ArrayOptions;
+use crate::enough::loses;
 use crate::forms::{FORMS_MAX, forms};
 use crate::manner::Manner;
 use crate::mechanism::MechanismError;
@@ -88,6 +91,15 @@ pub enum OpenError {
          if they are lost for good, start with `degraded = true` under [array]"
     )]
     TooManyMissing {
+        /// Their names, and a verb.
+        missing: String,
+    },
+    /// What is missing holds what nobody else does.
+    #[error(
+        "{missing} missing, and what stands on too few others cannot be read without: bring them back, or, if \
+         they are lost for good, start with `degraded = true` under [array], which gives that up"
+    )]
+    LosesValues {
         /// Their names, and a verb.
         missing: String,
     },
@@ -273,6 +285,37 @@ fn extend(roster: &mut Roster, policy: &Policy) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// Looks whether enough of those that were in are there.
+fn check_missing(
+    roster: &Roster,
+    given: &[Joining],
+    rosters: &[Option<Roster>],
+    options: &ArrayOptions,
+) -> Result<(), OpenError> {
+    let were_in: Vec<bool> = roster.members.iter().map(|entry| entry.state == MemberState::In).collect();
+    let (mut are_in, mut missing) = (were_in.clone(), Vec::new());
+    for (at, (own, member)) in rosters.iter().zip(given).enumerate().filter(|(at, _)| were_in[*at]) {
+        let how = match (&member.device, own) {
+            (None, _) => "",
+            (Some(_), Some(own)) if own.epoch < roster.settled => " as it was last",
+            (Some(_), None) if roster.opens > 0 => " as it was last",
+            (Some(_), _) => continue,
+        };
+        are_in[at] = false;
+        missing.push(format!("{}{how}", member.name));
+    }
+    let there = are_in.iter().filter(|is_in| **is_in).count();
+    let verb = if missing.len() == 1 { "is" } else { "are" };
+    let named = || format!("{} {verb}", missing.join(", "));
+    if there == 0 || (!missing.is_empty() && 2 * there <= given.len() && !options.degraded) {
+        return Err(OpenError::TooManyMissing { missing: named() });
+    }
+    if !options.degraded && loses(roster.forms.iter().copied(), &were_in, &are_in) {
+        return Err(OpenError::LosesValues { missing: named() });
+    }
+    Ok(())
+}
+
 /// Decides who is in.
 fn decide(
     roster: &mut Roster,
@@ -280,22 +323,9 @@ fn decide(
     rosters: &[Option<Roster>],
     options: &ArrayOptions,
 ) -> Result<Vec<Member>, OpenError> {
-    let settled = roster.settled;
+    let (settled, fresh) = (roster.settled, roster.opens == 0);
     let is_put_back = |own: &Option<Roster>| own.as_ref().is_some_and(|own| own.epoch < settled);
-    let (mut there, mut missing) = (0, Vec::new());
-    let each = roster.members.iter().zip(rosters).zip(&given);
-    for ((_, own), member) in each.filter(|((entry, _), _)| entry.state == MemberState::In) {
-        match &member.device {
-            None => missing.push(member.name.clone()),
-            Some(_) if is_put_back(own) => missing.push(format!("{} as it was last", member.name)),
-            Some(_) => there += 1,
-        }
-    }
-    if there == 0 || (!missing.is_empty() && 2 * there <= given.len() && !options.degraded) {
-        let verb = if missing.len() == 1 { "is" } else { "are" };
-        return Err(OpenError::TooManyMissing { missing: format!("{} {verb}", missing.join(", ")) });
-    }
-    let fresh = roster.opens == 0;
+    check_missing(roster, &given, rosters, options)?;
     let mut members = Vec::with_capacity(given.len());
     for ((entry, own), member) in roster.members.iter_mut().zip(rosters).zip(given) {
         let reason = match (&member.device, entry.state) {

@@ -37,6 +37,8 @@ pub struct MemberStatus {
     pub repaired: u64,
     /// Requests that failed at it.
     pub failed_requests: u64,
+    /// It was opened, whatever it holds.
+    pub is_there: bool,
     /// Objects would be lost with it: too few of the others that hold pieces of them are in.
     pub holds_last: bool,
 }
@@ -61,6 +63,7 @@ impl Member {
             copied_bytes: 0,
             repaired: 0,
             failed_requests: 0,
+            is_there: joining.device.is_some(),
             holds_last: false,
         };
         Member { device: joining.device, status, resyncs: 0 }

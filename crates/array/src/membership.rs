@@ -9,13 +9,14 @@
 //! * whoever left a member out waits here until the roster that says so is durable.
 
 use crate::array::Array;
+use crate::enough::loses;
 use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
-use crate::placement::{self, ROSTER};
+use crate::placement::ROSTER;
 use crate::readers::Readers;
 use crate::roster::MemberState;
 use futures_util::future::join_all;
-use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Result};
+use plimsoll_kv::{Condition, Error, Expiry, Op, Result};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
@@ -68,14 +69,9 @@ impl Array {
 
     /// True if objects would be lost with a member that is in.
     pub(crate) fn holds_last(&self, member: usize) -> bool {
-        let is_in = |it: usize| self.state(it) == MemberState::In;
-        let others_in = |primary: usize, form: Form| {
-            let members = (0..form.roles()).map(|role| placement::member(primary, role, self.count()));
-            members.filter(|it| *it != member && is_in(*it)).count()
-        };
-        let primaries = |form: Form| (0..form.roles()).map(|role| self.primary_of(member, role));
-        let loses = |form: Form| primaries(form).any(|it| others_in(it, form) < form.needed());
-        is_in(member) && self.forms.each().any(loses)
+        let are_in: Vec<bool> = (0..self.count()).map(|it| self.state(it) == MemberState::In).collect();
+        let others_in: Vec<bool> = (0..self.count()).map(|it| it != member && are_in[it]).collect();
+        loses(self.forms.each(), &are_in, &others_in)
     }
 
     pub(crate) fn name(&self, member: usize) -> String {

@@ -1,4 +1,4 @@
-//! Rebuilding a member, and scrubbing all of them: walking over live keys and making each whole.
+//! Rebuilding a member: walking over live keys and making each whole.
 //!
 //! Role: gives a new or returned device what it should hold, key by key, while clients go on. Place on the
 //! path: none; a task in the background, one page of keys at a time.
@@ -12,7 +12,7 @@
 //! Source: KVMD (FAST'20), section on rebuilding: neighbours tell which keys a device held. There one key at
 //! a time; here several.
 
-use crate::array::{Array, Place, Scrub};
+use crate::array::{Array, Place};
 use crate::manner::Manner;
 use crate::member::Joining;
 use crate::open::background;
@@ -21,9 +21,8 @@ use crate::picker::looked_at;
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
 use crate::roster::MemberState;
 use crate::told::{Proof, Told};
-use crate::walk::{Source, page};
 use futures_util::StreamExt;
-use futures_util::future::{join_all, try_join};
+use futures_util::future::try_join;
 use futures_util::stream;
 use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Expiry, Op, Output, Result, Value};
@@ -33,9 +32,11 @@ use std::pin::pin;
 use std::rc::Rc;
 
 /// Keys that are compared at a time.
-const TOGETHER: usize = 32;
+pub(crate) const TOGETHER: usize = 32;
 /// A resynchronisation that was hindered goes on after this time.
 const RETRY_NS: u64 = 500_000_000;
+/// What is left to do where too much is lost.
+const GIVE_UP: &str = "; what is lost is given up by plimsoll array rebuild --accept-loss";
 
 impl Array {
     /// Begins to resynchronise a member that is out and there. Without effect on others.
@@ -54,7 +55,8 @@ impl Array {
                 }
                 let device = array.name(member);
                 tracing::error!(partition = array.partition, device, %error, "not resynchronised");
-                let reason = format!("not resynchronised: {error}");
+                let hint = if matches!(error, Error::Unreadable(_)) { GIVE_UP } else { "" };
+                let reason = format!("not resynchronised: {error}{hint}");
                 array.note(member, |status| status.reason = reason);
                 // What hinders may pass, unless the member itself was taken out over it.
                 if array.closing.get() || array.state(member) != MemberState::Resyncing {
@@ -81,6 +83,7 @@ impl Array {
             old.device = looked_at(self.picker.as_ref(), &self.reactor, with.device);
             old.status.name = with.name;
             old.status.id = with.id;
+            old.status.is_there = old.device.is_some();
             (old.status.copied_bytes, old.status.repaired, old.status.failed_requests) = (0, 0, 0);
             self.roster.borrow_mut().members[member].device = with.id;
             self.roster.borrow_mut().epoch += 1;
@@ -158,6 +161,7 @@ impl Array {
         }
         self.set_state(member, MemberState::In, "");
         self.roster_settled().await?;
+        self.accepts_loss.set(self.accepts_loss.get() && !self.all_in());
         let copied_bytes = self.members.borrow()[member].status.copied_bytes;
         tracing::info!(
             partition = self.partition,
@@ -254,7 +258,16 @@ impl Array {
         }
         let mut after = None;
         while self.goes_on(member, number) {
-            let Some(keys) = self.next_keys(primary, container, &mut after).await? else { return Ok(()) };
+            let keys = match self.next_keys(primary, container, &mut after).await {
+                Ok(Some(keys)) => keys,
+                Ok(None) => return Ok(()),
+                Err(Error::Unreadable(what)) if self.accepts_loss.get() && !self.is_told(primary) => {
+                    let device = self.name(member);
+                    tracing::error!(partition = self.partition, device, what, "given up, as was asked for");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
             let each = keys.iter().map(async |key| {
                 let turn = pace.turn(self.reactor.now_ns());
                 self.rest_until(turn.at_ns).await;
@@ -286,11 +299,24 @@ impl Array {
         }
         match copied {
             // Though enough members are in.
-            Err(Error::Unreadable(what)) if self.others_in(&place, role) >= self.forms.needed_most() => {
+            Err(Error::Unreadable(what))
+                if self.accepts_loss.get() || self.others_in(&place, role) >= self.forms.needed_most() =>
+            {
                 self.store_lost(&place, role, &what).await
             }
             copied => copied,
         }
+    }
+
+    /// Whether a member is in that tells keys of a primary.
+    fn is_told(&self, primary: usize) -> bool {
+        (0..self.roles).any(|role| self.readable(placement::member(primary, role, self.count())).is_some())
+    }
+
+    /// From here on, until all members are in, a resynchronisation ends though keys cannot be told any more,
+    /// or read: what stood on members that are out alone is given up.
+    pub fn accept_loss(&self) {
+        self.accepts_loss.set(!self.all_in());
     }
 
     fn others_in(&self, place: &Place, role: usize) -> usize {
@@ -357,122 +383,5 @@ impl Array {
             // It was deleted since the page was read, or has fewer pieces.
             None => Ok(0),
         }
-    }
-
-    /// Begins to compare every key over the members that are in, and to mend what is damaged; unless that is
-    /// under way.
-    pub fn scrub(self: &Rc<Self>) {
-        if self.scrub.get().runs {
-            return;
-        }
-        self.scrub.set(Scrub { runs: true, ..Scrub::default() });
-        let array = self.clone();
-        self.spawn(Work::Background, async move {
-            let whole = array.scrub_all().await;
-            let Scrub { keys, errors, .. } = array.scrub.get();
-            array.scrub.set(Scrub { keys, errors, runs: false });
-            match whole {
-                Ok(true) => tracing::info!(partition = array.partition, keys, errors, "scrubbed"),
-                Ok(false) => {}
-                Err(error) => tracing::error!(partition = array.partition, %error, "the scrub ended early"),
-            }
-        });
-    }
-
-    /// True if it came to its end.
-    async fn scrub_all(self: &Rc<Self>) -> Result<bool> {
-        for primary in 0..self.count() {
-            for role in 0..self.roles {
-                // What one member lacks another tells.
-                let member = placement::member(primary, role, self.count());
-                let Some(device) = self.readable(member) else { continue };
-                for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
-                    let below = placement::container(container, role);
-                    let source = Source { device: device.clone(), container: below, member };
-                    if !self.scrub_container(&source, container).await? {
-                        return Ok(false);
-                    }
-                }
-            }
-        }
-        let (begun, were_all_in) = (self.next_version(), self.all_in());
-        let were_told = self.sets_are_told(|_| false);
-        let mended = self.mend_sets((&Pace::new(0), None), || !self.closing.get()).await?;
-        let scrub = self.scrub.get();
-        self.scrub.set(Scrub { errors: scrub.errors + mended.records, ..scrub });
-        if self.closing.get() {
-            return Ok(false);
-        }
-        // With devices out, too: who comes back begins with nothing (seeds 3465, 3834, 5856).
-        let are_told = were_told && self.sets_are_told(|_| false);
-        let are_sure = !mended.in_doubt || were_all_in && self.all_in();
-        if self.forms.has_packed() && are_told && are_sure {
-            self.sweep_ghosts(begun).await?;
-        }
-        if self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
-            self.mark_named().await?;
-        }
-        self.pack_all().await?;
-        Ok(true)
-    }
-
-    async fn scrub_container(self: &Rc<Self>, source: &Source, container: ContainerId) -> Result<bool> {
-        let mut after = None;
-        loop {
-            let keys = match page(source, &mut after).await {
-                Ok(Some(keys)) => keys,
-                Ok(None) => return Ok(true),
-                // What it has others have, too: they tell it.
-                Err(Error::ReadOnly(what)) => {
-                    self.take_out_now(source.member, &what).await?;
-                    return Ok(true);
-                }
-                Err(error @ Error::Unreadable(_)) => {
-                    let device = self.name(source.member);
-                    tracing::error!(partition = self.partition, device, %error, "keys cannot be told");
-                    let scrub = self.scrub.get();
-                    self.scrub.set(Scrub { errors: scrub.errors + 1, ..scrub });
-                    return Ok(true);
-                }
-                Err(error) => return Err(error),
-            };
-            for some in keys.chunks(TOGETHER) {
-                if self.closing.get() {
-                    return Ok(false);
-                }
-                let each = some.iter().map(|key| self.scrub_key(container, key));
-                let errors: u64 = join_all(each).await.into_iter().sum();
-                let scrub = self.scrub.get();
-                let (keys, errors) = (scrub.keys + some.len() as u64, scrub.errors + errors);
-                self.scrub.set(Scrub { keys, errors, ..scrub });
-                self.reactor.yield_now().await;
-            }
-        }
-    }
-
-    async fn scrub_key(self: &Rc<Self>, container: ContainerId, key: &[u8]) -> u64 {
-        let scrubbed = async {
-            let place = self.place(container, key)?;
-            let _guard = self.hold(&place).await?;
-            self.finish_kept(&place).await;
-            loop {
-                match self.reconcile(&place, Proof::All).await {
-                    // It expired while it was mended, or the member that had it went out.
-                    Err(Error::NotFound) => {}
-                    reconciled => return reconciled,
-                }
-            }
-        };
-        scrubbed.await.unwrap_or_else(|error: Error| {
-            tracing::error!(partition = self.partition, %error, "a key cannot be mended");
-            let key = (container, key.to_vec());
-            if self.distrusted.get() {
-                // That ends with this scrub, and nothing is known of this one yet.
-                self.may_be_cut_short(key);
-            } else {
-                self.unsettled.borrow_mut().insert(key);
-            }
-            1
-        })
     }
 }

@@ -231,6 +231,12 @@ impl Array {
         told.iter().any(|(role, told)| *told == Told::Absent && *role < self.forms.sure_roles())
     }
 
+    /// Whether there is a key whose pieces these are: also where too few are left to read it.
+    pub(crate) fn exists(&self, told: &[(usize, Told)]) -> bool {
+        let lacks_pieces = || !self.is_gone(told) && told.iter().any(|(_, told)| *told != Told::Absent);
+        self.right(told) != Told::Absent || lacks_pieces()
+    }
+
     /// What a reader of a key is told of whose pieces these are.
     pub(crate) fn right(&self, told: &[(usize, Told)]) -> Told {
         let (whole, is_gone) = (self.newest_whole(told), self.is_gone(told));

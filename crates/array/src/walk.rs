@@ -161,7 +161,7 @@ impl Array {
         let (manner, mut keys) = (Manner::background(), Vec::new());
         for some in self.unsettled_of(container).chunks(LOOKS) {
             let looked_at = self.look_aside(container, some.iter(), &manner).await?;
-            let is_there = |(_, looked): &(_, Looked)| self.right(&looked.told) != Told::Absent;
+            let is_there = |(_, looked): &(_, Looked)| self.exists(&looked.told);
             keys.extend(looked_at.into_iter().filter(is_there).map(|(key, _)| key));
         }
         Ok(keys)
@@ -255,10 +255,10 @@ impl Array {
                 return Ok(None);
             };
             let right = self.right(told);
-            let is_there = |told: &Told| u64::from(*told != Told::Absent);
+            let (is_there, was_told) = (self.exists(told), *at_source != Told::Absent);
             let expires = |told: &Told| u64::from(told.expiry_ms().is_some());
             let count = |right: u64, told: u64, sum: u64| (sum + right).saturating_sub(told);
-            sum.keys = count(is_there(&right), is_there(at_source), sum.keys);
+            sum.keys = count(u64::from(is_there), u64::from(was_told), sum.keys);
             sum.expiring_keys = count(expires(&right), expires(at_source), sum.expiring_keys);
         }
         Ok(Some(sum))

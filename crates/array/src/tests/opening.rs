@@ -246,3 +246,99 @@ fn a_member_formatted_anew_is_not_taken_for_what_it_was() {
         assert_eq!(gone, Err(Error::NotFound));
     });
 }
+
+/// The start alone marked what was missing as having missed writes, and it was emptied when it came back:
+/// values that had no other copy were gone, though nobody had written.
+#[test]
+fn a_start_does_not_give_up_what_stands_on_a_missing_member_alone() {
+    run(async |reactor| {
+        for (copies, missing) in [(1, vec![1]), (2, vec![1, 2])] {
+            let mut bench = Bench::new(&reactor, 6, copies);
+            let array = bench.open().await;
+            let keys: Vec<String> = (0..40).map(|key| format!("k{key}")).collect();
+            for key in &keys {
+                set(&array, key, key.as_bytes()).await.unwrap();
+            }
+            array.close().await;
+            let refused = bench.try_open(&missing).await.err().expect("values cannot be read");
+            assert!(matches!(refused, OpenError::LosesValues { .. }), "{refused}");
+            let array = bench.open().await;
+            for key in &keys {
+                assert_eq!(bytes(&array, key).await.as_deref(), Some(key.as_bytes()), "{copies} copies");
+            }
+            array.close().await;
+            // Whoever says so gives that up, and no more; the next start asks nobody.
+            bench.options.degraded = true;
+            bench.try_open(&missing).await.expect("told so").close().await;
+            bench.options.degraded = false;
+            let array = bench.try_open(&missing).await.expect("nothing more is lost");
+            let readable =
+                |primary: usize| (0..copies as usize).any(|at| !missing.contains(&((primary + at) % 6)));
+            for key in &keys {
+                let read = execute(&array, super::retrieve_op(DB, key)).await;
+                assert_eq!(
+                    read.is_ok(),
+                    readable(placement::primary(key.as_bytes(), 6)),
+                    "{copies}: {read:?}"
+                );
+            }
+        }
+    });
+}
+
+/// Two members whose keys nobody else told were being resynchronised for ever, also when everything was
+/// deleted; and keys of which too few pieces were left were not counted.
+#[test]
+fn what_is_lost_can_be_given_up() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 6, 2);
+        let array = bench.open().await;
+        let keys: Vec<String> = (0..40).map(|key| format!("k{key}")).collect();
+        for key in &keys {
+            set(&array, key, key.as_bytes()).await.unwrap();
+        }
+        array.close().await;
+        bench.options.degraded = true;
+        bench.try_open(&[1, 2]).await.expect("told so").close().await;
+        let array = bench.open().await;
+        reactor.sleep_ns(5_000_000_000).await;
+        let states =
+            |array: &crate::Array| array.status().members.iter().map(|m| m.state).collect::<Vec<_>>();
+        assert!(states(&array)[1..3].iter().all(|state| *state == MemberState::Resyncing));
+        let is_lost = |key: &&String| placement::primary(key.as_bytes(), 6) == 1;
+        for key in keys.iter().filter(is_lost) {
+            let read = execute(&array, super::retrieve_op(DB, key)).await;
+            assert!(matches!(&read, Err(Error::Unreadable(_))), "never a wrong answer: {read:?}");
+        }
+        array.accept_loss();
+        [1, 2].into_iter().for_each(|member| array.rebuild(member));
+        bench.whole(&array).await;
+        for key in &keys {
+            let right = (!is_lost(&key)).then(|| key.as_bytes().to_vec());
+            assert_eq!(bytes(&array, key).await, right);
+        }
+        let lost = keys.iter().filter(is_lost).count() as u64;
+        assert!(lost > 0);
+        assert_eq!(super::bench::keys(&array).await, 40 - lost);
+        set(&array, "another", b"v").await.unwrap();
+    });
+}
+
+#[test]
+fn keys_that_cannot_be_read_are_counted() {
+    run(async |reactor| {
+        let bench = Bench::split(&reactor, 6, 4, 2);
+        let array = bench.open().await;
+        for key in 0..40 {
+            set(&array, &format!("k{key}"), b"a value in shards").await.unwrap();
+        }
+        for member in 0..3 {
+            array.take_out_now(member, "it is lost").await.unwrap();
+        }
+        for key in 0..40 {
+            let read = execute(&array, super::retrieve_op(DB, &format!("k{key}"))).await;
+            assert!(matches!(&read, Err(Error::Unreadable(_))), "{read:?}");
+            assert_eq!(super::bench::keys(&array).await, 40, "after {key} were asked for");
+        }
+    });
+}

@@ -79,6 +79,8 @@ pub(super) struct Store {
     publishers: Rc<Publishers>,
     devices: RefCell<Vec<Option<Rc<OpenDevice>>>>,
     slices: RefCell<Vec<Rc<Slice>>>,
+    /// Why partitions of members could not be opened, by the partition's number and the member.
+    lacking: RefCell<BTreeMap<(u16, usize), String>>,
 }
 
 impl Slice {
@@ -105,6 +107,7 @@ impl Store {
             publishers: Publishers::new(reactor, shared),
             devices: RefCell::default(),
             slices: RefCell::default(),
+            lacking: RefCell::default(),
         }
     }
 
@@ -121,7 +124,19 @@ impl Store {
         for number in self.shared.geometry.owned(self.reactor.core(), self.reactor.cores()) {
             self.open_slice(number).await?;
         }
+        self.let_go_unused();
         Ok(())
+    }
+
+    /// Closes devices of which nothing could be opened: they may be formatted and take their places anew.
+    fn let_go_unused(&self) {
+        let slices = self.slices.borrow();
+        for (member, device) in self.devices.borrow_mut().iter_mut().enumerate() {
+            let is_used = slices.iter().any(|slice| slice.members.borrow()[member].is_some());
+            if self.is_array() && !slices.is_empty() && !is_used {
+                *device = None;
+            }
+        }
     }
 
     fn is_array(&self) -> bool {
@@ -180,15 +195,19 @@ impl Store {
     /// A partition of the server: on the one device, or on all that are there.
     async fn open_slice(&self, number: u16) -> Result<(), String> {
         let (mut members, devices) = (Vec::new(), self.devices.borrow().clone());
-        for (found, device) in self.setup.devices.iter().zip(devices) {
-            let member = match (device, &found.superblock) {
-                (Some(device), Some(superblock)) => {
-                    let opened = self.open_partition(&device, superblock, number).await;
-                    if self.is_array() { opened.map_err(warn_missing).ok() } else { Some(opened?) }
-                }
-                _ => None,
+        for (at, (found, device)) in self.setup.devices.iter().zip(devices).enumerate() {
+            let (Some(device), Some(superblock)) = (device, &found.superblock) else {
+                members.push(None);
+                continue;
             };
-            members.push(member);
+            members.push(match self.open_partition(&device, superblock, number).await {
+                Err(what) if self.is_array() => {
+                    self.lacking.borrow_mut().insert((number, at), what.clone());
+                    warn_missing(what);
+                    None
+                }
+                opened => Some(opened?),
+            });
         }
         let array = match &self.setup.array {
             Some(options) => self.open_array(number, &members, options.clone()).await,
@@ -279,7 +298,15 @@ impl Store {
 
     /// What is known of the arrays, by the partition's number.
     pub(super) fn statuses(&self) -> Vec<(u16, ArrayStatus)> {
-        self.arrays().into_iter().map(|(number, array)| (number, array.status())).collect()
+        let lacking = self.lacking.borrow();
+        let status = |(number, array): (u16, Rc<Array>)| {
+            let mut status = array.status();
+            for (at, member) in status.members.iter_mut().enumerate().filter(|(_, member)| !member.is_there) {
+                lacking.get(&(number, at)).into_iter().for_each(|what| member.reason.clone_from(what));
+            }
+            (number, status)
+        };
+        self.arrays().into_iter().map(status).collect()
     }
 
     /// Takes a member out of all arrays.
@@ -287,9 +314,14 @@ impl Store {
         self.arrays().iter().for_each(|(_, array)| array.take_out(member, reason));
     }
 
-    /// Begins, where a member is not in, to give it what it lacks.
-    pub(super) fn rebuild(&self, member: usize) {
-        self.arrays().iter().for_each(|(_, array)| array.rebuild(member));
+    /// Begins, where a member is not in, to give it what it lacks; what is lost may be given up over it.
+    pub(super) fn rebuild(&self, member: usize, accept_loss: bool) {
+        for (_, array) in self.arrays() {
+            if accept_loss {
+                array.accept_loss();
+            }
+            array.rebuild(member);
+        }
     }
 
     /// Begins to compare all members.

@@ -44,6 +44,9 @@ pub(crate) enum Command {
         server: Server,
         /// Only this one: its path, or its number in the table of `status`.
         device: Option<String>,
+        /// Give up what too few devices are left to tell or to read: without that it is waited for.
+        #[arg(long)]
+        accept_loss: bool,
         /// Show how far the rebuild is, until it has ended.
         #[arg(long)]
         wait: bool,
@@ -76,8 +79,8 @@ impl Command {
                 let wish = online::Replacement { old: &old, new: &new, force, accept_loss };
                 online::replace(&Admin(server.admin), &wish, wait)
             }
-            Command::Rebuild { server, device, wait } => {
-                online::rebuild(&Admin(server.admin), device.as_deref(), wait)
+            Command::Rebuild { server, device, accept_loss, wait } => {
+                online::rebuild(&Admin(server.admin), (device.as_deref(), accept_loss), wait)
             }
             Command::Scrub { server, wait } => online::scrub(&Admin(server.admin), wait),
             Command::Mttdl(mttdl) => mttdl.run(),

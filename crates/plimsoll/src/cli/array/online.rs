@@ -63,8 +63,9 @@ pub(super) fn replace(admin: &Admin, asked: &Replacement<'_>, wait: bool) -> Res
     if wait { wait_for_rebuild(admin, answer["device"].as_str()) } else { Ok(()) }
 }
 
-pub(super) fn rebuild(admin: &Admin, device: Option<&str>, wait: bool) -> Result<()> {
-    wish(admin, "/api/array/rebuild", &json!({ "device": device }))?;
+/// Has a device rebuilt, or all; whether what is lost may be given up.
+pub(super) fn rebuild(admin: &Admin, (device, accept_loss): (Option<&str>, bool), wait: bool) -> Result<()> {
+    wish(admin, "/api/array/rebuild", &json!({ "device": device, "accept_loss": accept_loss }))?;
     if wait { wait_for_rebuild(admin, None) } else { Ok(()) }
 }
 

@@ -27,6 +27,9 @@ type Array = Option<Arc<ArrayControl>>;
 struct Rebuild {
     /// The member to rebuild; all that are not in if it is not said.
     device: Option<Named>,
+    /// Give up what is lost.
+    #[serde(default)]
+    accept_loss: bool,
 }
 
 /// A wish that has nothing to say.
@@ -119,7 +122,7 @@ async fn replace(State(array): State<Array>, headers: HeaderMap, body: String) -
 async fn rebuild(State(array): State<Array>, headers: HeaderMap, body: String) -> Response {
     to_the_end(async move {
         let (array, wish): (_, Rebuild) = (of(&array)?, wish(&headers, &body)?);
-        array.rebuild(wish.device.as_ref()).await
+        array.rebuild(wish.device.as_ref(), wish.accept_loss).await
     })
     .await
 }

@@ -12,6 +12,7 @@ use crate::serve::devices::{FormatAsked, Found, Identity, identity, make_replace
 use anyhow::Error;
 use axum::http::StatusCode;
 use plimsoll_array::{ArrayStatus, MemberState};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -98,10 +99,16 @@ fn find(known: &[Known], named: &Named) -> Result<usize, Refusal> {
 }
 
 /// Looks whether a path is free to become a member.
-fn check_new(known: &[Known], old: usize, new: &str, there: Option<Identity>) -> Result<(), Refusal> {
+fn check_new(
+    known: &[Known],
+    open: &BTreeSet<usize>,
+    (old, new): (usize, &str),
+    there: Option<Identity>,
+) -> Result<(), Refusal> {
     let conflict = |words: String| Err(Refusal::new(StatusCode::CONFLICT, words));
-    let is_served = |known: &&Known| known.identity.is_some() && known.identity == there && !known.is_gone;
-    if let Some(served) = known.iter().find(is_served) {
+    let is_it = |known: &Known| known.identity.is_some() && known.identity == there && !known.is_gone;
+    if let Some((_, served)) = known.iter().enumerate().find(|(at, known)| is_it(known) && open.contains(at))
+    {
         let path = &served.path;
         return conflict(format!("{new}: is in use by this array ({path}); name a device that is not"));
     }
@@ -129,10 +136,11 @@ impl ArrayControl {
             let words = format!("{new}: name the new device by its whole path, from the root");
             return Err(Refusal::new(StatusCode::BAD_REQUEST, words));
         }
+        let open = self.open();
         let (member, old, bytes) = {
             let known = locked(&self.members);
             let member = find(&known, &wish.old)?;
-            check_new(&known, member, &new, identity(&new))?;
+            check_new(&known, &open, (member, &new), identity(&new))?;
             (member, known[member].path.clone(), self.bytes_of(&known, member))
         };
         let holds_last = |status: &ArrayStatus| status.members.get(member).is_some_and(|it| it.holds_last);
@@ -162,6 +170,13 @@ impl ArrayControl {
             )
         };
         Ok(Done { words, device: Some(device) })
+    }
+
+    /// The members of which a partition is open. Taken before the members are locked, as a view locks both.
+    fn open(&self) -> BTreeSet<usize> {
+        let reports = locked(&self.reports);
+        let members = reports.values().flat_map(|status| status.members.iter().enumerate());
+        members.filter(|(_, member)| member.is_there).map(|(number, _)| number).collect()
     }
 
     /// From here on the new device is the member, if any partition has taken it.
@@ -199,11 +214,12 @@ impl ArrayControl {
         made.map_err(|error| Refusal::new(StatusCode::CONFLICT, format!("{error:#}")))
     }
 
-    /// Begins anew to rebuild a member, or all that are not in; what is to be known of that.
-    pub(super) async fn rebuild(&self, named: Option<&Named>) -> Result<Done, Refusal> {
+    /// Begins anew to rebuild a member, or all that are not in, and gives up what is lost if that is asked
+    /// for; what is to be known of that.
+    pub(super) async fn rebuild(&self, named: Option<&Named>, accept_loss: bool) -> Result<Done, Refusal> {
         let _change = self.begin().await?;
         let conflict = |words: String| Refusal::new(StatusCode::CONFLICT, words);
-        let view = self.view();
+        let (view, open) = (self.view(), self.open());
         let is_lacking = |member: usize| view.members[member].state != MemberState::In;
         let chosen: Vec<(usize, String, bool)> = {
             let known = locked(&self.members);
@@ -212,8 +228,8 @@ impl ArrayControl {
                 Some(named) => vec![find(&known, named)?],
                 None => all.filter(|member| is_lacking(*member)).collect(),
             };
-            let is_there = |known: &Known| known.identity.is_some() && !known.is_gone;
-            wanted.into_iter().map(|m| (m, known[m].path.clone(), is_there(&known[m]))).collect()
+            let is_there = |m: usize| open.contains(&m) && !known[m].is_gone;
+            wanted.into_iter().map(|m| (m, known[m].path.clone(), is_there(m))).collect()
         };
         if let Some((_, path, _)) = chosen.iter().find(|(member, ..)| !is_lacking(*member)) {
             return Err(conflict(format!("{path}: is in and lacks nothing: there is nothing to rebuild")));
@@ -227,13 +243,17 @@ impl ArrayControl {
         };
         let mend = "bring it back and start the server again, or replace it (plimsoll array replace)";
         if there.is_empty() {
-            return Err(conflict(format!("{}: not there; {mend}", names(&absent))));
+            return Err(conflict(format!("{}: not there, or cannot be opened; {mend}", names(&absent))));
         }
         for (member, ..) in &there {
-            self.order(&Order::Rebuild(*member)).await.map_err(|error| Refusal::of_cores(&error))?;
+            let order = Order::Rebuild(*member, accept_loss);
+            self.order(&order).await.map_err(|error| Refusal::of_cores(&error))?;
         }
-        let left =
-            if absent.is_empty() { String::new() } else { format!("; {} not there: {mend}", names(&absent)) };
+        let left = if absent.is_empty() {
+            String::new()
+        } else {
+            format!("; {} not there, or cannot be opened: {mend}", names(&absent))
+        };
         Ok(Done::new(format!("{} being rebuilt{left}", names(&there))))
     }
 

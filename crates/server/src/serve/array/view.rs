@@ -171,6 +171,7 @@ mod tests {
             copied_bytes: 7,
             repaired: 1,
             failed_requests: 2,
+            is_there: true,
             holds_last: false,
         };
         let members = states.map(member).to_vec();

@@ -1,0 +1,138 @@
+//! Scrubbing: comparing every key over the members that are in, and mending what is damaged.
+//!
+//! Role: finds what nobody reads, and what was forgotten: half-written keys, values that were never packed,
+//! sets that nobody needs. Place on the path: none; a task in the background.
+//!
+//! Invariants:
+//! * a key is held while it is compared and mended;
+//! * keys are told by every member that is in, in every role: what one lacks another tells.
+
+use crate::array::{Array, Scrub};
+use crate::pace::Pace;
+use crate::placement::{self, ARRAY_CONTAINERS};
+use crate::rebuild::TOGETHER;
+use crate::told::Proof;
+use crate::walk::{Source, page};
+use futures_util::future::join_all;
+use plimsoll_kv::{ContainerId, Error, Result};
+use plimsoll_reactor::Work;
+use std::rc::Rc;
+
+impl Array {
+    /// Begins to compare every key over the members that are in, and to mend what is damaged; unless that is
+    /// under way.
+    pub fn scrub(self: &Rc<Self>) {
+        if self.scrub.get().runs {
+            return;
+        }
+        self.scrub.set(Scrub { runs: true, ..Scrub::default() });
+        let array = self.clone();
+        self.spawn(Work::Background, async move {
+            let whole = array.scrub_all().await;
+            let Scrub { keys, errors, .. } = array.scrub.get();
+            array.scrub.set(Scrub { keys, errors, runs: false });
+            match whole {
+                Ok(true) => tracing::info!(partition = array.partition, keys, errors, "scrubbed"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(partition = array.partition, %error, "the scrub ended early"),
+            }
+        });
+    }
+
+    /// True if it came to its end.
+    async fn scrub_all(self: &Rc<Self>) -> Result<bool> {
+        for primary in 0..self.count() {
+            for role in 0..self.roles {
+                // What one member lacks another tells.
+                let member = placement::member(primary, role, self.count());
+                let Some(device) = self.readable(member) else { continue };
+                for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
+                    let below = placement::container(container, role);
+                    let source = Source { device: device.clone(), container: below, member };
+                    if !self.scrub_container(&source, container).await? {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        let (begun, were_all_in) = (self.next_version(), self.all_in());
+        let were_told = self.sets_are_told(|_| false);
+        let mended = self.mend_sets((&Pace::new(0), None), || !self.closing.get()).await?;
+        let scrub = self.scrub.get();
+        self.scrub.set(Scrub { errors: scrub.errors + mended.records, ..scrub });
+        if self.closing.get() {
+            return Ok(false);
+        }
+        // With devices out, too: who comes back begins with nothing (seeds 3465, 3834, 5856).
+        let are_told = were_told && self.sets_are_told(|_| false);
+        let are_sure = !mended.in_doubt || were_all_in && self.all_in();
+        if self.forms.has_packed() && are_told && are_sure {
+            self.sweep_ghosts(begun).await?;
+        }
+        if self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
+            self.mark_named().await?;
+        }
+        self.pack_all().await?;
+        Ok(true)
+    }
+
+    async fn scrub_container(self: &Rc<Self>, source: &Source, container: ContainerId) -> Result<bool> {
+        let mut after = None;
+        loop {
+            let keys = match page(source, &mut after).await {
+                Ok(Some(keys)) => keys,
+                Ok(None) => return Ok(true),
+                // What it has others have, too: they tell it.
+                Err(Error::ReadOnly(what)) => {
+                    self.take_out_now(source.member, &what).await?;
+                    return Ok(true);
+                }
+                Err(error @ Error::Unreadable(_)) => {
+                    let device = self.name(source.member);
+                    tracing::error!(partition = self.partition, device, %error, "keys cannot be told");
+                    let scrub = self.scrub.get();
+                    self.scrub.set(Scrub { errors: scrub.errors + 1, ..scrub });
+                    return Ok(true);
+                }
+                Err(error) => return Err(error),
+            };
+            for some in keys.chunks(TOGETHER) {
+                if self.closing.get() {
+                    return Ok(false);
+                }
+                let each = some.iter().map(|key| self.scrub_key(container, key));
+                let errors: u64 = join_all(each).await.into_iter().sum();
+                let scrub = self.scrub.get();
+                let (keys, errors) = (scrub.keys + some.len() as u64, scrub.errors + errors);
+                self.scrub.set(Scrub { keys, errors, ..scrub });
+                self.reactor.yield_now().await;
+            }
+        }
+    }
+
+    async fn scrub_key(self: &Rc<Self>, container: ContainerId, key: &[u8]) -> u64 {
+        let scrubbed = async {
+            let place = self.place(container, key)?;
+            let _guard = self.hold(&place).await?;
+            self.finish_kept(&place).await;
+            loop {
+                match self.reconcile(&place, Proof::All).await {
+                    // It expired while it was mended, or the member that had it went out.
+                    Err(Error::NotFound) => {}
+                    reconciled => return reconciled,
+                }
+            }
+        };
+        scrubbed.await.unwrap_or_else(|error: Error| {
+            tracing::error!(partition = self.partition, %error, "a key cannot be mended");
+            let key = (container, key.to_vec());
+            if self.distrusted.get() {
+                // That ends with this scrub, and nothing is known of this one yet.
+                self.may_be_cut_short(key);
+            } else {
+                self.unsettled.borrow_mut().insert(key);
+            }
+            1
+        })
+    }
+}
