@@ -140,6 +140,11 @@ impl Cache {
         }
     }
 
+    /// What is below has lost something, and nobody knows what: nothing that is kept is given any more.
+    pub fn lost_below(&self) {
+        drop(self.begin_unknown_change());
+    }
+
     pub(crate) fn forget_everything(&self) {
         self.spaces.borrow_mut().clear();
     }

@@ -5,6 +5,7 @@
 mod counting;
 mod custom;
 mod load;
+mod losses;
 mod packing;
 #[path = "../process/mod.rs"]
 mod process;

@@ -81,6 +81,7 @@ pub(super) struct Store {
     slices: RefCell<Vec<Rc<Slice>>>,
     /// Why partitions of members could not be opened, by the partition's number and the member.
     lacking: RefCell<BTreeMap<(u16, usize), String>>,
+    caches: RefCell<Vec<Weak<Cache>>>,
 }
 
 impl Slice {
@@ -108,6 +109,7 @@ impl Store {
             devices: RefCell::default(),
             slices: RefCell::default(),
             lacking: RefCell::default(),
+            caches: RefCell::default(),
         }
     }
 
@@ -280,6 +282,7 @@ impl Store {
             partition.tell(Rc::downgrade(&cache) as Weak<dyn Above>);
         }
         let weak = Rc::downgrade(&cache);
+        self.caches.borrow_mut().push(weak.clone());
         self.publishers.publish(label("partition", slice.number, None), &CACHE_GAUGES, move || {
             Some(cache_values(&weak.upgrade()?.metrics()).to_vec())
         });
@@ -321,6 +324,10 @@ impl Store {
                 array.accept_loss();
             }
             array.rebuild(member);
+        }
+        if accept_loss {
+            // What is given up is not read from memory either. Until then reading it fails.
+            self.caches.borrow().iter().filter_map(Weak::upgrade).for_each(|cache| cache.lost_below());
         }
     }
 

@@ -136,7 +136,7 @@ impl ArrayControl {
             let words = format!("{new}: name the new device by its whole path, from the root");
             return Err(Refusal::new(StatusCode::BAD_REQUEST, words));
         }
-        let open = self.open();
+        let open = self.with_partitions(true);
         let (member, old, bytes) = {
             let known = locked(&self.members);
             let member = find(&known, &wish.old)?;
@@ -172,11 +172,12 @@ impl ArrayControl {
         Ok(Done { words, device: Some(device) })
     }
 
-    /// The members of which a partition is open. Taken before the members are locked, as a view locks both.
-    fn open(&self) -> BTreeSet<usize> {
+    /// The members of which a partition is open, or is not. Taken before the members are locked, as a view
+    /// locks both.
+    fn with_partitions(&self, open: bool) -> BTreeSet<usize> {
         let reports = locked(&self.reports);
         let members = reports.values().flat_map(|status| status.members.iter().enumerate());
-        members.filter(|(_, member)| member.is_there).map(|(number, _)| number).collect()
+        members.filter(|(_, member)| member.is_there == open).map(|(number, _)| number).collect()
     }
 
     /// From here on the new device is the member, if any partition has taken it.
@@ -219,7 +220,7 @@ impl ArrayControl {
     pub(super) async fn rebuild(&self, named: Option<&Named>, accept_loss: bool) -> Result<Done, Refusal> {
         let _change = self.begin().await?;
         let conflict = |words: String| Refusal::new(StatusCode::CONFLICT, words);
-        let (view, open) = (self.view(), self.open());
+        let (view, lacking) = (self.view(), self.with_partitions(false));
         let is_lacking = |member: usize| view.members[member].state != MemberState::In;
         let chosen: Vec<(usize, String, bool)> = {
             let known = locked(&self.members);
@@ -228,7 +229,7 @@ impl ArrayControl {
                 Some(named) => vec![find(&known, named)?],
                 None => all.filter(|member| is_lacking(*member)).collect(),
             };
-            let is_there = |m: usize| open.contains(&m) && !known[m].is_gone;
+            let is_there = |m: usize| !lacking.contains(&m) && !known[m].is_gone;
             wanted.into_iter().map(|m| (m, known[m].path.clone(), is_there(m))).collect()
         };
         if let Some((_, path, _)) = chosen.iter().find(|(member, ..)| !is_lacking(*member)) {

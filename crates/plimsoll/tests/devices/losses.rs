@@ -1,0 +1,119 @@
+//! More is lost than is protected, or seems to be: nothing is given up unasked, and there is a way on.
+
+use super::process::{Server, cores, directory, fails};
+use super::{args, array, member, paths, wait_for};
+use plimsoll_resp::Reply;
+use std::os::unix::fs::FileExt;
+
+const KEYS: usize = 60;
+
+fn store(server: &Server) {
+    let mut client = server.client();
+    (0..KEYS).for_each(|key| assert_eq!(client.ask(&format!("SET {key} v{key}")), ok()));
+}
+
+fn ok() -> Reply {
+    Reply::Simple(b"OK".to_vec())
+}
+
+/// Keys with their values; the others must be errors, or absent if that is right.
+fn whole(server: &Server, absent_is_right: bool) -> usize {
+    let mut client = server.client();
+    let is_whole = |key: &usize| match client.ask(&format!("GET {key}")) {
+        Reply::Bulk(value) => {
+            assert_eq!(value, format!("v{key}").into_bytes());
+            true
+        }
+        Reply::Error(_) => false,
+        Reply::Null if absent_is_right => false,
+        other => panic!("key {key}: {other:?}"),
+    };
+    (0..KEYS).filter(is_whole).count()
+}
+
+/// The start without it emptied it when it came back.
+#[test]
+fn a_start_without_a_device_that_holds_the_only_copies_is_refused() {
+    let place = directory("devices-only-copies");
+    let (paths, config, away) = (paths(&place, 4), place.join("plimsoll.toml"), place.join("away"));
+    let devices: Vec<&str> = paths.iter().map(String::as_str).collect();
+    std::fs::write(&config, "[array]\nmechanism = 'hashing'\n").unwrap();
+    let (cores, more) = (cores(2), ["--config", config.to_str().unwrap()]);
+    let args = args(&devices, &cores, &more);
+    let server = Server::start(&args);
+    store(&server);
+    server.stop();
+    std::fs::rename(devices[2], &away).unwrap();
+    let told = Server::refusal(&args);
+    let words =
+        format!("{} is missing, and what stands on too few others cannot be read without", devices[2]);
+    assert!(told.contains(&words) && told.contains("degraded = true"), "{told}");
+    std::fs::rename(&away, devices[2]).unwrap();
+    let server = Server::start(&args);
+    assert_eq!(whole(&server, false), KEYS);
+    server.stop();
+}
+
+/// New devices in the place of lost ones were being rebuilt for ever.
+#[test]
+fn what_is_lost_is_given_up_when_that_is_asked_for() {
+    let place = directory("devices-given-up");
+    let (paths, config) = (paths(&place, 4), place.join("plimsoll.toml"));
+    let devices: Vec<&str> = paths.iter().map(String::as_str).collect();
+    std::fs::write(&config, "cache = '0'\n[array]\ncopies = 2\n").unwrap();
+    let (cores, more) = (cores(2), ["--config", config.to_str().unwrap()]);
+    let server = Server::start(&args(&devices, &cores, &more));
+    store(&server);
+    for lost in [devices[1], devices[2]] {
+        std::fs::remove_file(lost).unwrap();
+        wait_for(&server, lost, "out");
+    }
+    let left = whole(&server, false);
+    assert!((1..KEYS).contains(&left), "{left}");
+    for (number, lost) in [("1", devices[1]), ("2", devices[2])] {
+        array(&server, &["replace", number, lost]);
+    }
+    let told = fails(&["array", "rebuild", "--wait", "--admin", &server.admin]);
+    assert!(told.contains("cannot be told") && told.contains("--accept-loss"), "{told}");
+    assert_eq!(whole(&server, false), left, "errors, as long as nobody has given them up");
+    array(&server, &["rebuild", "--accept-loss", "--wait"]);
+    assert_eq!(whole(&server, true), left);
+    assert_eq!(server.client().ask("DBSIZE"), Reply::Integer(left as i64));
+    store(&server);
+    assert_eq!(whole(&server, false), KEYS);
+    server.stop();
+}
+
+/// It was said to be rebuilt, and nothing could take its place under its path.
+#[test]
+fn a_device_that_cannot_be_opened_is_replaced_in_its_place() {
+    let place = directory("devices-damaged");
+    let paths = paths(&place, 3);
+    let devices: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let cores = cores(1);
+    let args = args(&devices, &cores, &[]);
+    let server = Server::start(&args);
+    store(&server);
+    server.stop();
+    let file = std::fs::File::options().read(true).write(true).open(devices[1]).unwrap();
+    let (mut block, noise) = ([0; 4096], [0xa5; 4096]);
+    for offset in (64 << 10..file.metadata().unwrap().len() - (1 << 20)).step_by(4096) {
+        file.read_exact_at(&mut block, offset).unwrap();
+        if block != [0; 4096] {
+            file.write_all_at(&noise, offset).unwrap();
+        }
+    }
+    drop(file);
+    let server = Server::start(&args);
+    let damaged = member(&server, devices[1]);
+    assert!(damaged["state"] == "out" && damaged["reason"].to_string().contains("damaged"), "{damaged}");
+    let told = fails(&["array", "rebuild", "1", "--wait", "--admin", &server.admin]);
+    assert!(told.contains("cannot be opened; bring it back"), "{told}");
+    array(&server, &["replace", "1", devices[1], "--force", "--wait"]);
+    assert_eq!(whole(&server, false), KEYS);
+    server.stop();
+    let server = Server::start(&args);
+    wait_for(&server, devices[1], "in");
+    assert_eq!(whole(&server, false), KEYS);
+    server.stop();
+}
