@@ -245,6 +245,7 @@ impl Array {
     pub fn status(&self) -> ArrayStatus {
         let scrub = self.scrub.get();
         let status = |(number, member): (usize, &Member)| MemberStatus {
+            is_there: member.device.is_some(),
             holds_last: self.holds_last(number),
             ..member.status.clone()
         };

@@ -1,7 +1,7 @@
 //! Enough: whether what stands on an array can be read without some of its members.
 //!
-//! Place on the path: none; asked before a member goes of which it is a choice: at a start, and before one is
-//! replaced.
+//! Place on the path: none; asked where it is somebody's choice to go on without a member: at a start, and
+//! before one is replaced.
 
 use crate::placement;
 use plimsoll_kv::Form;
@@ -10,7 +10,7 @@ use plimsoll_kv::Form;
 /// are.
 pub(crate) fn loses(forms: impl Iterator<Item = Form>, were_in: &[bool], are_in: &[bool]) -> bool {
     let primaries = |form: Form| (0..are_in.len()).map(move |primary| (form, primary));
-    forms.flat_map(primaries).any(|of| can_be_read(of, were_in) && !can_be_read(of, are_in))
+    forms.flat_map(primaries).any(|of| !can_be_read(of, are_in) && can_be_read(of, were_in))
 }
 
 /// Whether values of a form and a primary can be read.
@@ -18,7 +18,7 @@ fn can_be_read((form, primary): (Form, usize), is_in: &[bool]) -> bool {
     let members = is_in.len();
     let holders = (0..form.roles()).filter(|role| is_in[placement::member(primary, *role, members)]).count();
     match form {
-        // It is computed of its set, whose other records are anywhere, as one of its stubs tells.
+        // A stub tells its set, of which it is computed: the records of that may stand on any member.
         Form::Packed { parities, .. } if !is_in[primary] => {
             let out = is_in.iter().filter(|is_in| !**is_in).count();
             holders > 0 && out <= usize::from(parities)

@@ -137,8 +137,8 @@ pub(crate) async fn join(
     };
     finish_replacements(&mut roster, &members, &rosters).await?;
     compare(&roster, &members, &rosters)?;
-    extend(&mut roster, &options.policy)?;
     let members = decide(&mut roster, members, &rosters, options)?;
+    extend(&mut roster, &options.policy)?;
     Ok((roster, members))
 }
 
@@ -148,7 +148,7 @@ fn check(members: &[Joining], policy: &Policy) -> Result<(), OpenError> {
         return Err(OpenError::Count(members.len()));
     }
     policy.check(members.len() as u32)?;
-    if members.iter().all(|member| member.device.is_none()) {
+    if members.iter().all(|member| member.device.is_err()) {
         return Err(OpenError::Nothing);
     }
     Ok(())
@@ -170,8 +170,8 @@ async fn rosters(members: &[Joining], tag: &str) -> Result<Vec<Option<Roster>>, 
     let mut rosters = Vec::with_capacity(members.len());
     for member in members {
         rosters.push(match &member.device {
-            None => None,
-            Some(device) => read_roster(device, tag)
+            Err(_) => None,
+            Ok(device) => read_roster(device, tag)
                 .await
                 .map_err(|error| OpenError::Device { name: member.name.clone(), error })?,
         });
@@ -200,7 +200,7 @@ async fn begin(
         members: entries.collect(),
     });
     for member in members {
-        let Some(device) = &member.device else { return Err(OpenError::Incomplete(member.name.clone())) };
+        let Ok(device) = &member.device else { return Err(OpenError::Incomplete(member.name.clone())) };
         let failed = |error| OpenError::Device { name: member.name.clone(), error };
         if !is_empty(device).await.map_err(failed)? {
             return Err(OpenError::HoldsData(member.name.clone()));
@@ -232,7 +232,7 @@ async fn finish_replacements(
 ) -> Result<(), OpenError> {
     let known: Vec<[u8; 16]> = roster.members.iter().map(|entry| entry.device).collect();
     for ((entry, own), member) in roster.members.iter_mut().zip(rosters).zip(members) {
-        let Some(device) = &member.device else { continue };
+        let Ok(device) = &member.device else { continue };
         if own.is_some() || known.contains(&member.id) {
             continue;
         }
@@ -258,7 +258,7 @@ fn compare(roster: &Roster, members: &[Joining], rosters: &[Option<Roster>]) -> 
         if own.as_ref().is_some_and(|own| own.array != roster.array) {
             return Err(OpenError::OtherArray(member.name.clone()));
         }
-        if member.device.is_none() || roster.members[given].device == member.id {
+        if member.device.is_err() || roster.members[given].device == member.id {
             continue;
         }
         let is = roster.members.iter().position(|entry| entry.device == member.id);
@@ -285,33 +285,43 @@ fn extend(roster: &mut Roster, policy: &Policy) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Looks whether enough of those that were in are there.
-fn check_missing(
-    roster: &Roster,
-    given: &[Joining],
-    rosters: &[Option<Roster>],
-    options: &ArrayOptions,
-) -> Result<(), OpenError> {
+/// Why a member is not in; empty if it is.
+fn lacking(roster: &Roster, entry: &Entry, own: Option<&Roster>, member: &Joining) -> String {
+    let reason = match (&member.device, entry.state) {
+        (Err(why), _) => why,
+        (Ok(_), MemberState::In) if own.is_none() && roster.opens > 0 => "it was formatted anew",
+        (Ok(_), MemberState::In) if own.is_some_and(|own| own.epoch < roster.settled) => {
+            "it was put back as it was at an earlier time"
+        }
+        (Ok(_), MemberState::In) => "",
+        (Ok(_), MemberState::Out) if own.is_none() => "it takes the place of another",
+        (Ok(_), MemberState::Out) => "it has missed writes",
+        // A write or transaction that the end of the server cut short may be on the others and not on it: it
+        // begins anew, with nothing.
+        (Ok(_), MemberState::Resyncing) => "it was being resynchronised when the server ended",
+    };
+    reason.to_owned()
+}
+
+/// Looks whether enough of those that were in still are.
+fn check_enough(roster: &Roster, given: &[Joining], reasons: &[String]) -> Result<(), OpenError> {
     let were_in: Vec<bool> = roster.members.iter().map(|entry| entry.state == MemberState::In).collect();
-    let (mut are_in, mut missing) = (were_in.clone(), Vec::new());
-    for (at, (own, member)) in rosters.iter().zip(given).enumerate().filter(|(at, _)| were_in[*at]) {
-        let how = match (&member.device, own) {
-            (None, _) => "",
-            (Some(_), Some(own)) if own.epoch < roster.settled => " as it was last",
-            (Some(_), None) if roster.opens > 0 => " as it was last",
-            (Some(_), _) => continue,
-        };
-        are_in[at] = false;
-        missing.push(format!("{}{how}", member.name));
-    }
+    let are_in: Vec<bool> =
+        were_in.iter().zip(reasons).map(|(was, reason)| *was && reason.is_empty()).collect();
+    let gone = (0..given.len()).filter(|member| were_in[*member] && !are_in[*member]);
+    let name = |member: usize| {
+        let how = if given[member].device.is_ok() { " as it was last" } else { "" };
+        format!("{}{how}", given[member].name)
+    };
+    let names: Vec<String> = gone.map(name).collect();
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let missing = format!("{} {verb}", names.join(", "));
     let there = are_in.iter().filter(|is_in| **is_in).count();
-    let verb = if missing.len() == 1 { "is" } else { "are" };
-    let named = || format!("{} {verb}", missing.join(", "));
-    if there == 0 || (!missing.is_empty() && 2 * there <= given.len() && !options.degraded) {
-        return Err(OpenError::TooManyMissing { missing: named() });
+    if there == 0 || (!names.is_empty() && 2 * there <= given.len()) {
+        return Err(OpenError::TooManyMissing { missing });
     }
-    if !options.degraded && loses(roster.forms.iter().copied(), &were_in, &are_in) {
-        return Err(OpenError::LosesValues { missing: named() });
+    if loses(roster.forms.iter().copied(), &were_in, &are_in) {
+        return Err(OpenError::LosesValues { missing });
     }
     Ok(())
 }
@@ -323,28 +333,21 @@ fn decide(
     rosters: &[Option<Roster>],
     options: &ArrayOptions,
 ) -> Result<Vec<Member>, OpenError> {
-    let (settled, fresh) = (roster.settled, roster.opens == 0);
-    let is_put_back = |own: &Option<Roster>| own.as_ref().is_some_and(|own| own.epoch < settled);
-    check_missing(roster, &given, rosters, options)?;
+    let each = roster.members.iter().zip(rosters).zip(&given);
+    let reasons: Vec<String> =
+        each.map(|((entry, own), member)| lacking(roster, entry, own.as_ref(), member)).collect();
+    let is_any_in = reasons.iter().any(String::is_empty);
+    if !options.degraded || !is_any_in {
+        check_enough(roster, &given, &reasons)?;
+    }
     let mut members = Vec::with_capacity(given.len());
-    for ((entry, own), member) in roster.members.iter_mut().zip(rosters).zip(given) {
-        let reason = match (&member.device, entry.state) {
-            (None, _) => "missing when the server started",
-            (Some(_), MemberState::In) if own.is_none() && !fresh => "it was formatted anew",
-            (Some(_), MemberState::In) if is_put_back(own) => "it was put back as it was at an earlier time",
-            (Some(_), MemberState::In) => "",
-            (Some(_), MemberState::Out) if own.is_none() => "it takes the place of another",
-            (Some(_), MemberState::Out) => "it has missed writes",
-            // A write or transaction that the end of the server cut short may be on the others and not on it:
-            // it begins anew, with nothing.
-            (Some(_), MemberState::Resyncing) => "it was being resynchronised when the server ended",
-        };
+    for ((entry, reason), member) in roster.members.iter_mut().zip(reasons).zip(given) {
         if !reason.is_empty() {
             entry.state = MemberState::Out;
             tracing::warn!(device = member.name, reason, "a device of the array is not in");
         }
         let id = entry.device;
-        members.push(Member::new(Joining { id, ..member }, entry.state, reason));
+        members.push(Member::new(Joining { id, ..member }, entry.state, &reason));
     }
     Ok(members)
 }

@@ -12,8 +12,8 @@ pub struct Joining {
     pub name: String,
     /// What its superblock calls it.
     pub id: [u8; 16],
-    /// The device; nothing if it is missing.
-    pub device: Option<Rc<dyn Device>>,
+    /// The device, or why it is missing.
+    pub device: Result<Rc<dyn Device>, String>,
 }
 
 /// What is known of a member.
@@ -63,10 +63,10 @@ impl Member {
             copied_bytes: 0,
             repaired: 0,
             failed_requests: 0,
-            is_there: joining.device.is_some(),
+            is_there: joining.device.is_ok(),
             holds_last: false,
         };
-        Member { device: joining.device, status, resyncs: 0 }
+        Member { device: joining.device.ok(), status, resyncs: 0 }
     }
 
     /// The device, if it may be read.

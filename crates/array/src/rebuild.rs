@@ -80,10 +80,9 @@ impl Array {
         {
             let mut members = self.members.borrow_mut();
             let old = &mut members[member];
-            old.device = looked_at(self.picker.as_ref(), &self.reactor, with.device);
+            old.device = looked_at(self.picker.as_ref(), &self.reactor, with.device.ok());
             old.status.name = with.name;
             old.status.id = with.id;
-            old.status.is_there = old.device.is_some();
             (old.status.copied_bytes, old.status.repaired, old.status.failed_requests) = (0, 0, 0);
             self.roster.borrow_mut().members[member].device = with.id;
             self.roster.borrow_mut().epoch += 1;
@@ -256,12 +255,13 @@ impl Array {
         if self.roles == 1 {
             return Ok(()); // Its keys were nowhere else: they are lost.
         }
+        let is_untold = || self.sources((primary, self.roles), container).next().is_none();
         let mut after = None;
         while self.goes_on(member, number) {
             let keys = match self.next_keys(primary, container, &mut after).await {
                 Ok(Some(keys)) => keys,
                 Ok(None) => return Ok(()),
-                Err(Error::Unreadable(what)) if self.accepts_loss.get() && !self.is_told(primary) => {
+                Err(Error::Unreadable(what)) if self.accepts_loss.get() && is_untold() => {
                     let device = self.name(member);
                     tracing::error!(partition = self.partition, device, what, "given up, as was asked for");
                     return Ok(());
@@ -306,11 +306,6 @@ impl Array {
             }
             copied => copied,
         }
-    }
-
-    /// Whether a member is in that tells keys of a primary.
-    fn is_told(&self, primary: usize) -> bool {
-        (0..self.roles).any(|role| self.readable(placement::member(primary, role, self.count())).is_some())
     }
 
     /// From here on, until all members are in, a resynchronisation ends though keys cannot be told any more,

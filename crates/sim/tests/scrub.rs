@@ -75,7 +75,7 @@ async fn open(reactor: &Reactor, disk: usize) -> Rc<Partition> {
 }
 
 fn joining(disk: usize, partition: &Rc<Partition>) -> Joining {
-    Joining { name: path(disk), id: [disk as u8 + 1; 16], device: Some(partition.clone()) }
+    Joining { name: path(disk), id: [disk as u8 + 1; 16], device: Ok(partition.clone()) }
 }
 
 /// An array and what is below it, with keys in it.

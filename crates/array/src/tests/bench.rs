@@ -108,7 +108,11 @@ impl Bench {
         let each = self.members.iter().enumerate().map(|(number, member)| Joining {
             name: format!("d{number}"),
             id: [self.ids[number]; 16],
-            device: (!missing.contains(&number)).then(|| self.line(member)),
+            device: if missing.contains(&number) {
+                Err("it is missing".to_owned())
+            } else {
+                Ok(self.line(member))
+            },
         });
         each.collect()
     }
@@ -177,7 +181,7 @@ impl Bench {
         }
         self.ids[member] = id;
         let device = self.line(&self.members[member]);
-        Joining { name: format!("new{member}"), id: [id; 16], device: Some(device) }
+        Joining { name: format!("new{member}"), id: [id; 16], device: Ok(device) }
     }
 
     /// What members were asked for since this was asked last.

@@ -34,7 +34,7 @@ async fn damaged(bench: &Bench, count: usize) -> Rc<Array> {
     let given = bench.given(&[]).into_iter().enumerate().map(|(number, given)| {
         let device = given.device.clone().expect("nothing is missing");
         let damaged: Rc<dyn Device> = Rc::new(Damaged(device.clone()));
-        Joining { device: Some(if number < count { damaged } else { device }), ..given }
+        Joining { device: Ok(if number < count { damaged } else { device }), ..given }
     });
     let array = Array::open(&bench.reactor, 0, 1, given.collect(), bench.options.clone()).await;
     let array = array.expect("all are there");

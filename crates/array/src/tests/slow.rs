@@ -49,7 +49,7 @@ pub(super) async fn open(reactor: &Reactor, bench: &Bench) -> (Rc<Array>, Vec<Rc
     let (given, late): (Vec<Joining>, Vec<Rc<Late>>) = late.unzip();
     let given = given.into_iter().zip(&late).map(|(given, late)| {
         let device: Rc<dyn Device> = late.clone();
-        Joining { device: Some(device), ..given }
+        Joining { device: Ok(device), ..given }
     });
     let array = Array::open(&reactor, 0, 1, given.collect(), bench.options.clone()).await;
     (array.expect("all are there"), late)
@@ -142,7 +142,7 @@ fn a_read_that_was_asked_of_another_as_well_holds_up_nobody() {
         let rates = Rates { ops_per_s: 300, bytes_per_s: 0, burst_ns: 0 };
         let throttled = bench.given(&[]).into_iter().map(|given| {
             let device: Rc<dyn Device> = ThrottleDevice::new(&reactor, given.device.unwrap(), rates);
-            Joining { device: Some(device), ..given }
+            Joining { device: Ok(device), ..given }
         });
         let array = Array::open(&reactor, 0, 1, throttled.collect(), bench.options.clone()).await.unwrap();
         packing::fill(&array, 60, 1).await;

@@ -50,8 +50,8 @@ pub(super) enum Order {
     TakeOut(usize, String),
     /// A device takes the place of a member.
     Replace(usize, Box<Found>),
-    /// Give a member what it lacks; whether what is lost is given up.
-    Rebuild(usize, bool),
+    /// Give a member what it lacks; give up what is lost, if that is accepted.
+    Rebuild { member: usize, accept_loss: bool },
     /// Compare all members.
     Scrub,
 }
@@ -195,7 +195,7 @@ impl Task {
     async fn follow(&self, order: Order) -> Result<(), String> {
         match order {
             Order::TakeOut(member, reason) => self.store.take_out(member, &reason),
-            Order::Rebuild(member, accept_loss) => self.store.rebuild(member, accept_loss),
+            Order::Rebuild { member, accept_loss } => self.store.rebuild(member, accept_loss),
             Order::Scrub => self.store.scrub(),
             Order::Replace(member, found) => {
                 let late = self.reactor.sleep_ns(REPLACE_NS_MAX);

@@ -77,10 +77,10 @@ pub(super) struct Store {
     shared: Arc<Shared>,
     setup: Setup,
     publishers: Rc<Publishers>,
-    devices: RefCell<Vec<Option<Rc<OpenDevice>>>>,
+    /// Or why one is missing.
+    devices: RefCell<Vec<Result<Rc<OpenDevice>, String>>>,
     slices: RefCell<Vec<Rc<Slice>>>,
-    /// Why partitions of members could not be opened, by the partition's number and the member.
-    lacking: RefCell<BTreeMap<(u16, usize), String>>,
+    /// Of the partitions, in no order.
     caches: RefCell<Vec<Weak<Cache>>>,
 }
 
@@ -108,7 +108,6 @@ impl Store {
             publishers: Publishers::new(reactor, shared),
             devices: RefCell::default(),
             slices: RefCell::default(),
-            lacking: RefCell::default(),
             caches: RefCell::default(),
         }
     }
@@ -117,9 +116,9 @@ impl Store {
     pub(super) async fn open(&self) -> Result<(), String> {
         for found in &self.setup.devices {
             let device = match (&found.superblock, self.is_array()) {
-                (None, _) => None,
-                (Some(_), false) => Some(self.open_device(&found.path)?),
-                (Some(_), true) => self.open_device(&found.path).map_err(warn_missing).ok(),
+                (None, _) => Err(found.lacks.clone()),
+                (Some(_), false) => Ok(self.open_device(&found.path)?),
+                (Some(_), true) => self.open_device(&found.path).inspect_err(warn_missing),
             };
             self.devices.borrow_mut().push(device);
         }
@@ -130,13 +129,14 @@ impl Store {
         Ok(())
     }
 
-    /// Closes devices of which nothing could be opened: they may be formatted and take their places anew.
+    /// Closes devices of an array of which nothing is open here: they may be formatted, and take their places
+    /// anew.
     fn let_go_unused(&self) {
         let slices = self.slices.borrow();
         for (member, device) in self.devices.borrow_mut().iter_mut().enumerate() {
             let is_used = slices.iter().any(|slice| slice.members.borrow()[member].is_some());
-            if self.is_array() && !slices.is_empty() && !is_used {
-                *device = None;
+            if self.is_array() && !is_used && device.is_ok() {
+                *device = Err("nothing of it is open".to_owned());
             }
         }
     }
@@ -196,23 +196,20 @@ impl Store {
 
     /// A partition of the server: on the one device, or on all that are there.
     async fn open_slice(&self, number: u16) -> Result<(), String> {
-        let (mut members, devices) = (Vec::new(), self.devices.borrow().clone());
-        for (at, (found, device)) in self.setup.devices.iter().zip(devices).enumerate() {
-            let (Some(device), Some(superblock)) = (device, &found.superblock) else {
-                members.push(None);
-                continue;
-            };
-            members.push(match self.open_partition(&device, superblock, number).await {
-                Err(what) if self.is_array() => {
-                    self.lacking.borrow_mut().insert((number, at), what.clone());
-                    warn_missing(what);
-                    None
+        let (mut opened, devices) = (Vec::new(), self.devices.borrow().clone());
+        for (found, device) in self.setup.devices.iter().zip(devices) {
+            let partition = match (device, &found.superblock) {
+                (Ok(device), Some(superblock)) => {
+                    let opened = self.open_partition(&device, superblock, number).await;
+                    if self.is_array() { opened.inspect_err(warn_missing) } else { Ok(opened?) }
                 }
-                opened => Some(opened?),
-            });
+                (device, _) => Err(device.err().unwrap_or_default()),
+            };
+            opened.push(partition);
         }
+        let members: Vec<_> = opened.iter().map(|partition| partition.as_ref().ok().cloned()).collect();
         let array = match &self.setup.array {
-            Some(options) => self.open_array(number, &members, options.clone()).await,
+            Some(options) => self.open_array(number, opened, options.clone()).await,
             None => self.check_alone(number, &members).await.map(|()| None),
         };
         let (array, result) = match array {
@@ -226,11 +223,11 @@ impl Store {
     async fn open_array(
         &self,
         number: u16,
-        members: &[Option<Rc<Partition>>],
+        members: Vec<Result<Rc<Partition>, String>>,
         options: ArrayOptions,
     ) -> Result<Option<Rc<Array>>, String> {
-        let joining =
-            self.setup.devices.iter().zip(members).map(|(found, partition)| joining(found, partition));
+        let each = self.setup.devices.iter().zip(members);
+        let joining = each.map(|(found, partition)| joining(found, partition));
         let partitions = self.shared.geometry.partitions;
         let opening = Array::open(&self.reactor, number, partitions, joining.collect(), options);
         opening.await.map(Some).map_err(|error| format!("array: partition {number}: {error}"))
@@ -301,15 +298,7 @@ impl Store {
 
     /// What is known of the arrays, by the partition's number.
     pub(super) fn statuses(&self) -> Vec<(u16, ArrayStatus)> {
-        let lacking = self.lacking.borrow();
-        let status = |(number, array): (u16, Rc<Array>)| {
-            let mut status = array.status();
-            for (at, member) in status.members.iter_mut().enumerate().filter(|(_, member)| !member.is_there) {
-                lacking.get(&(number, at)).into_iter().for_each(|what| member.reason.clone_from(what));
-            }
-            (number, status)
-        };
-        self.arrays().into_iter().map(status).collect()
+        self.arrays().into_iter().map(|(number, array)| (number, array.status())).collect()
     }
 
     /// Takes a member out of all arrays.
@@ -344,7 +333,7 @@ impl Store {
         for slice in slices {
             let Some(array) = &slice.array else { continue };
             let partition = self.open_partition(&device, superblock, slice.number).await?;
-            let joins = joining(found, &Some(partition.clone()));
+            let joins = joining(found, Ok(partition.clone()));
             if let Err(error) = array.replace(member, joins).await {
                 let number = slice.number;
                 self.let_go(partition);
@@ -353,7 +342,7 @@ impl Store {
             let before = slice.members.borrow_mut()[member].replace(partition);
             before.into_iter().for_each(|before| self.let_go(before));
         }
-        self.devices.borrow_mut()[member] = Some(device);
+        self.devices.borrow_mut()[member] = Ok(device);
         Ok(())
     }
 
@@ -407,15 +396,15 @@ impl Store {
     }
 }
 
-fn joining(found: &Found, partition: &Option<Rc<Partition>>) -> Joining {
+fn joining(found: &Found, partition: Result<Rc<Partition>, String>) -> Joining {
     Joining {
         name: found.path.clone(),
         id: found.superblock.as_ref().map_or([0; 16], |superblock| superblock.device_id),
-        device: partition.clone().map(|partition| partition as Rc<dyn Device>),
+        device: partition.map(|partition| partition as Rc<dyn Device>),
     }
 }
 
 /// A member that cannot be opened is missing: the array says whether it can do without.
-fn warn_missing(what: String) {
+fn warn_missing(what: &String) {
     tracing::warn!(reason = what, "a device of the array cannot be opened: it counts as missing");
 }

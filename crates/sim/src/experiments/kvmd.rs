@@ -134,7 +134,7 @@ pub(super) fn limit(kind: impl Kind, measured: &Measured) -> f64 {
 }
 
 pub(super) fn joining<D: Member>(number: usize, device: &Rc<D>) -> Joining {
-    Joining { name: format!("d{number}"), id: [number as u8 + 1; 16], device: Some(device.clone().device()) }
+    Joining { name: format!("d{number}"), id: [number as u8 + 1; 16], device: Ok(device.clone().device()) }
 }
 
 /// Bytes of a key.

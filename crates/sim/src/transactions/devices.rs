@@ -72,7 +72,7 @@ impl Devices {
         let joining = members.iter().enumerate().map(|(member, partition)| Joining {
             name: disk(member),
             id: [1 + member as u8; 16],
-            device: Some(partition.clone() as Rc<dyn Device>),
+            device: Ok(partition.clone() as Rc<dyn Device>),
         });
         let options = ArrayOptions {
             policy: shape.policy(),

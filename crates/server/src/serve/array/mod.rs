@@ -69,8 +69,6 @@ struct Known {
     superblock: Option<Superblock>,
     /// Where its path led when it was opened.
     identity: Option<Identity>,
-    /// Why it was missing at the start.
-    lacks: String,
     /// Its path leads to it no more, and the cores know.
     is_gone: bool,
     /// The state that was logged last.
@@ -105,7 +103,6 @@ impl ArrayControl {
             path: found.path.clone(),
             superblock: found.superblock.clone(),
             identity: found.identity,
-            lacks: found.lacks.clone(),
             is_gone: false,
             told: MemberState::In,
             progress: Progress::default(),

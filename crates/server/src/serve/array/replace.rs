@@ -191,7 +191,6 @@ impl ArrayControl {
         known.path = found.path;
         known.superblock = found.superblock;
         known.identity = found.identity;
-        known.lacks = String::new();
         known.is_gone = false;
     }
 
@@ -247,7 +246,7 @@ impl ArrayControl {
             return Err(conflict(format!("{}: not there, or cannot be opened; {mend}", names(&absent))));
         }
         for (member, ..) in &there {
-            let order = Order::Rebuild(*member, accept_loss);
+            let order = Order::Rebuild { member: *member, accept_loss };
             self.order(&order).await.map_err(|error| Refusal::of_cores(&error))?;
         }
         let left = if absent.is_empty() {

@@ -128,9 +128,6 @@ fn member(index: usize, known: &Known, reports: &BTreeMap<u16, ArrayStatus>) -> 
         view.repaired += status.repaired;
         view.failed_requests += status.failed_requests;
     }
-    if view.state == MemberState::Out && !known.lacks.is_empty() {
-        view.reason.clone_from(&known.lacks);
-    }
     if view.state == MemberState::Resyncing && view.keys_total > 0 {
         view.progress = Some((view.keys_done as f64 / view.keys_total as f64).min(1.0));
         view.seconds_left = known.progress.seconds_left(view.keys_total);
@@ -153,7 +150,6 @@ mod tests {
             path: path.to_owned(),
             superblock: None,
             identity: None,
-            lacks: String::new(),
             is_gone: false,
             told: MemberState::In,
             progress: Progress::default(),
@@ -215,15 +211,5 @@ mod tests {
             (json["members"][0]["state"].as_str(), json["members"][1]["device"].as_str()),
             (Some("out"), Some("b"))
         );
-    }
-
-    #[test]
-    fn a_device_that_was_missing_says_why() {
-        let policy = Mechanism::Hashing.into();
-        let options = ArrayOptions { policy, degraded: false, rebuild_bytes_per_s: 0, stateless: false };
-        let reports = BTreeMap::from([(0, reported([(MemberState::Out, "missing"), (MemberState::In, "")]))]);
-        let absent = Known { lacks: "there is no such file".to_owned(), ..known("a") };
-        let view = view(&options, 1, &reports, &[absent, known("b")]);
-        assert_eq!(view.members[0].reason, "there is no such file");
     }
 }

@@ -132,7 +132,10 @@ impl Life {
         let joining = |member: usize, is_there: bool| Joining {
             name: self.disks[member].path.clone(),
             id: ids[member],
-            device: partitions[member].clone().filter(|_| is_there).map(|it| it as Rc<dyn Device>),
+            device: match &partitions[member] {
+                Some(partition) if is_there => Ok(partition.clone()),
+                _ => Err("it is missing".to_owned()),
+            },
         };
         let policy = self.shape.policy(self.number);
         let (mut degraded, mut strangers) = (false, Vec::new());
