@@ -62,6 +62,7 @@ mod roster;
 mod round;
 mod scan;
 mod scrub;
+mod seldom;
 mod send;
 mod set;
 mod sets;
