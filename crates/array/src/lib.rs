@@ -21,6 +21,7 @@ mod array;
 mod before;
 mod behind;
 mod below;
+mod claims;
 mod code;
 mod company;
 mod costs;
