@@ -27,6 +27,7 @@ use crate::placement::{self, ARRAY_CONTAINERS, ROLES_MAX};
 use crate::policy::Policy;
 use crate::readers::Readers;
 use crate::roster::{MemberState, Roster};
+use crate::seldom::SeldomLines;
 use crate::transaction::Transactions;
 use crate::upload::Uploads;
 use plimsoll_kv::key_locks::{KeyGuard, KeyId, KeyLocks, ReadGuard};
@@ -120,6 +121,7 @@ pub struct Array {
     pub(crate) settles: Cell<bool>,
     /// Shards that each member is asked for, to compute others.
     pub(crate) recovering: RefCell<BTreeMap<usize, u32>>,
+    pub(crate) seldom: SeldomLines,
     /// Any key may differ between members: each is compared whenever it is used.
     pub(crate) distrusted: Cell<bool>,
     /// What no member can tell or give any more is given up where one is resynchronised.
@@ -216,6 +218,7 @@ impl Array {
             cut_short_at: Cell::new(begun),
             settles: Cell::new(false),
             recovering: RefCell::default(),
+            seldom: SeldomLines::default(),
             distrusted: Cell::new(false),
             accepts_loss: Cell::new(false),
             marked: Cell::new(false),

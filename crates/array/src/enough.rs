@@ -1,7 +1,7 @@
 //! Enough: whether what stands on an array can be read without some of its members.
 //!
-//! Place on the path: none; asked where it is somebody's choice to go on without a member: at a start, and
-//! before one is replaced.
+//! Place on the path: none; asked where it is somebody's choice to go on without a member: at a start,
+//! before one is replaced, and before one that comes back is emptied.
 
 use crate::placement;
 use plimsoll_kv::Form;
@@ -9,8 +9,17 @@ use plimsoll_kv::Form;
 /// True if values of some of these forms could be read with those that were in, and cannot with those that
 /// are.
 pub(crate) fn loses(forms: impl Iterator<Item = Form>, were_in: &[bool], are_in: &[bool]) -> bool {
+    lost(forms, were_in, are_in).next().is_some()
+}
+
+/// Of which forms and primaries values could be read with those that were in, and cannot with those that are.
+pub(crate) fn lost(
+    forms: impl Iterator<Item = Form>,
+    were_in: &[bool],
+    are_in: &[bool],
+) -> impl Iterator<Item = (Form, usize)> {
     let primaries = |form: Form| (0..are_in.len()).map(move |primary| (form, primary));
-    forms.flat_map(primaries).any(|of| !can_be_read(of, are_in) && can_be_read(of, were_in))
+    forms.flat_map(primaries).filter(|of| !can_be_read(*of, are_in) && can_be_read(*of, were_in))
 }
 
 /// Whether values of a form and a primary can be read.

@@ -21,7 +21,7 @@ use crate::membership::{roster_key, roster_store};
 use crate::open::background;
 use crate::placement::{self, ARRAY_CONTAINERS, ROSTER};
 use crate::policy::Policy;
-use crate::roster::{Entry, MEMBERS_MAX, MemberState, Roster};
+use crate::roster::{Entry, Left, MEMBERS_MAX, MemberState, Roster};
 use plimsoll_kv::{ContainerId, Device, Error, Op, Output, Request};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
@@ -154,7 +154,7 @@ fn check(members: &[Joining], policy: &Policy) -> Result<(), OpenError> {
     Ok(())
 }
 
-async fn read_roster(device: &Rc<dyn Device>, tag: &str) -> plimsoll_kv::Result<Option<Roster>> {
+pub(crate) async fn read_roster(device: &Rc<dyn Device>, tag: &str) -> plimsoll_kv::Result<Option<Roster>> {
     let op = Op::Retrieve { container: ROSTER, key: roster_key(tag), range: None, pin: false };
     match background(device, op).await {
         Ok(Output::Found(item)) => Roster::decode(&item.bytes)
@@ -190,7 +190,8 @@ async fn begin(
     let mut array = [0; 16];
     array[..8].copy_from_slice(&reactor.random_u64().to_le_bytes());
     array[8..].copy_from_slice(&reactor.random_u64().to_le_bytes());
-    let entries = members.iter().map(|member| Entry { device: member.id, state: MemberState::In });
+    let entries =
+        members.iter().map(|member| Entry { device: member.id, state: MemberState::In, left: None });
     let roster = begun.unwrap_or(Roster {
         array,
         epoch: 1,
@@ -244,7 +245,8 @@ async fn finish_replacements(
             return Err(OpenError::Empty(member.name.clone()));
         }
         tracing::info!(device = member.name, "it takes the place of one that is out: that was interrupted");
-        (entry.device, entry.state) = (member.id, MemberState::Out);
+        entry.replace(member.id);
+        entry.state = MemberState::Out;
     }
     Ok(())
 }
@@ -341,8 +343,16 @@ fn decide(
         check_enough(roster, &given, &reasons)?;
     }
     let mut members = Vec::with_capacity(given.len());
+    let left = Left::at(roster.epoch + 1, roster.settled);
     for ((entry, reason), member) in roster.members.iter_mut().zip(reasons).zip(given) {
         if !reason.is_empty() {
+            if entry.state == MemberState::In {
+                entry.left = left;
+                // It is there, and has not got what it had.
+                if member.device.is_ok() {
+                    entry.give_up();
+                }
+            }
             entry.state = MemberState::Out;
             tracing::warn!(device = member.name, reason, "a device of the array is not in");
         }

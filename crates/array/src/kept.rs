@@ -95,9 +95,12 @@ impl Array {
         cleared
     }
 
-    /// The write that was about to replace what is kept has failed.
+    /// The write that was about to replace what is kept has failed. If some members have it all the same,
+    /// what they keep is what was there before it: that goes when the key has been made whole.
     pub(crate) fn restore_kept(&self, place: &Place, kept: Option<KeptKey>) {
-        let kept = kept.map(|kept| ((place.container, place.key.clone()), kept));
+        let kept = kept
+            .filter(|_| !self.is_unsettled(place))
+            .map(|kept| ((place.container, place.key.clone()), kept));
         self.kept.keys.borrow_mut().extend(kept);
     }
 

@@ -9,7 +9,7 @@
 use crate::array::Array;
 use crate::manner::Manner;
 use crate::placement::ROSTER;
-use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Result, Value};
+use plimsoll_kv::{Condition, Device, Error, Expiry, Op, Output, Result, Value};
 use std::rc::Rc;
 
 use crate::open::background;
@@ -26,13 +26,20 @@ impl Array {
         }
         for member in 0..self.count() {
             let Some(device) = self.readable(member) else { continue };
-            match background(&device, Op::Exist { container: ROSTER, key: self.mark_key() }).await {
-                Ok(Output::Found(_)) => {}
-                Ok(_) | Err(Error::NotFound) => return Ok(true),
-                Err(error) => return Err(error),
+            if !self.is_marked(&device).await? {
+                return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// True if a member has a mark.
+    pub(crate) async fn is_marked(&self, device: &Rc<dyn Device>) -> Result<bool> {
+        match background(device, Op::Exist { container: ROSTER, key: self.mark_key() }).await {
+            Ok(output) => Ok(matches!(output, Output::Found(_))),
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Says that every half-written key is named from here on.

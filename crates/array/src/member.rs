@@ -2,8 +2,9 @@
 //!
 //! Invariant: a member is read only while it is in; it is written while it is in or being resynchronised.
 
+use crate::claims::Claims;
 use crate::roster::MemberState;
-use plimsoll_kv::{Device, Error};
+use plimsoll_kv::{ContainerId, Device, Error};
 use std::rc::Rc;
 
 /// A device as it is given to an array.
@@ -49,6 +50,10 @@ pub(crate) struct Member {
     pub(crate) status: MemberStatus,
     /// Counts resynchronisations: one that finds another number has been overtaken.
     pub(crate) resyncs: u64,
+    /// What it claimed when it was emptied last.
+    pub(crate) claims: Claims,
+    /// Keys that its journal named then: they are compared when it is in.
+    pub(crate) named: Vec<(ContainerId, Vec<u8>)>,
 }
 
 impl Member {
@@ -66,7 +71,7 @@ impl Member {
             is_there: joining.device.is_ok(),
             holds_last: false,
         };
-        Member { device: joining.device.ok(), status, resyncs: 0 }
+        Member { device: joining.device.ok(), status, resyncs: 0, claims: Claims::new(), named: Vec::new() }
     }
 
     /// The device, if it may be read.

@@ -14,7 +14,7 @@ use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::placement::ROSTER;
 use crate::readers::Readers;
-use crate::roster::MemberState;
+use crate::roster::{Left, MemberState};
 use futures_util::future::join_all;
 use plimsoll_kv::{Condition, Error, Expiry, Op, Result};
 use plimsoll_reactor::Work;
@@ -92,7 +92,13 @@ impl Array {
         *self.tellers.borrow_mut() = Readers::of_stubs(&self.forms, &is_in);
         let mut roster = self.roster.borrow_mut();
         roster.epoch += 1;
-        roster.members[member].state = state;
+        let (epoch, entry) = (roster.epoch, &mut roster.members[member]);
+        match (entry.state, state) {
+            (_, MemberState::In) => entry.left = None,
+            (MemberState::In, _) => entry.left = Left::at(epoch, self.roster_durable.get()),
+            _ => {}
+        }
+        entry.state = state;
     }
 
     /// Waits until the roster as it is now is durable on every member that it does not call out.

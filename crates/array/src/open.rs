@@ -15,7 +15,7 @@ use crate::placement::{self, JOURNAL};
 use crate::roster::MemberState;
 use crate::walk::{Source, page};
 use plimsoll_kv::transaction::{Action, Status};
-use plimsoll_kv::{Device, Error, Op, Output};
+use plimsoll_kv::{ContainerId, Device, Error, Op, Output};
 use plimsoll_reactor::{Reactor, Work};
 use std::rc::Rc;
 
@@ -72,6 +72,9 @@ impl Array {
                     Err(error) => return Err(error),
                 }
             }
+            if members.iter().any(|member| *member < self.count() && self.may_claim(*member)) {
+                self.transactions.keep(known.id);
+            }
             if alone && action == Action::Apply {
                 self.forget_soon(known.id);
             }
@@ -82,23 +85,9 @@ impl Array {
     /// The keys that the journals of the members name have to be compared.
     async fn read_journal(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
         for member in 0..self.count() {
-            let Some(device) = self.readable(member) else { continue };
-            let source = Source { device: device.clone(), container: JOURNAL, member };
-            let (mut after, mut keys) = (None, Vec::new());
-            while let Some(some) = page(&source, &mut after).await? {
-                keys.extend(some);
-            }
-            for key in keys {
-                let op = Op::Retrieve { container: JOURNAL, key, range: None, pin: false };
-                match background(&device, op).await {
-                    Ok(Output::Found(item)) => {
-                        named(&item.bytes).into_iter().for_each(|key| self.may_be_cut_short(key));
-                    }
-                    Ok(_) | Err(Error::NotFound) => {}
-                    // Which key that was is not known: all are compared.
-                    Err(Error::Unreadable(_)) => self.distrusted.set(true),
-                    Err(error) => return Err(error),
-                }
+            if let Some(device) = self.readable(member) {
+                let named = self.named_by(member, &device).await?;
+                named.into_iter().for_each(|key| self.may_be_cut_short(key));
             }
         }
         let lacks_mark = self.lacks_mark().await?;
@@ -106,10 +95,52 @@ impl Array {
         Ok(())
     }
 
+    /// The keys that a member's journal names.
+    pub(crate) async fn named_by(
+        &self,
+        member: usize,
+        device: &Rc<dyn Device>,
+    ) -> plimsoll_kv::Result<Vec<(ContainerId, Vec<u8>)>> {
+        let source = Source { device: device.clone(), container: JOURNAL, member };
+        let (mut after, mut all) = (None, Vec::new());
+        while let Some(entries) = page(&source, &mut after).await? {
+            for key in entries {
+                let op = Op::Retrieve { container: JOURNAL, key, range: None, pin: false };
+                match background(device, op).await {
+                    Ok(Output::Found(item)) => all.extend(named(&item.bytes)),
+                    Ok(_) | Err(Error::NotFound) => {}
+                    // Which key that was is not known: all are compared.
+                    Err(Error::Unreadable(_)) => self.distrusted.set(true),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// Begins to make the keys whole that may not be, though nobody asks for them.
     pub(crate) fn settle_soon(self: &Rc<Self>) {
         let array = self.clone();
         self.spawn(Work::Background, async move { array.settle_in_time().await });
+    }
+
+    /// The same; when they are the next start has to compare no others.
+    pub(crate) fn settle_and_mark(self: &Rc<Self>) {
+        let array = self.clone();
+        self.spawn(Work::Background, async move {
+            while array.settles.get() && !array.closing.get() {
+                array.rest_until(array.reactor.now_ns() + SETTLE_RETRY_NS).await;
+            }
+            array.settle_in_time().await;
+            let comes_back = array.members.borrow().iter().any(|member| !member.named.is_empty());
+            if !array.closing.get()
+                && !array.distrusted.get()
+                && !comes_back
+                && let Err(error) = array.mark_named().await
+            {
+                tracing::warn!(partition = array.partition, %error, "the next start compares every key");
+            }
+        });
     }
 
     /// Makes them whole, unless that is under way.
@@ -142,16 +173,7 @@ impl Array {
             self.marked.set(true);
             self.unmark_named().await?;
         }
-        let array = self.clone();
-        self.spawn(Work::Background, async move {
-            array.settle_in_time().await;
-            if !array.closing.get()
-                && !array.distrusted.get()
-                && let Err(error) = array.mark_named().await
-            {
-                tracing::warn!(partition = array.partition, %error, "the next start compares every key");
-            }
-        });
+        self.settle_and_mark();
         if self.distrusted.get() {
             tracing::warn!(
                 partition = self.partition,

@@ -43,6 +43,11 @@ pub(crate) fn role(primary: usize, member: usize, members: usize) -> usize {
     (member + members - primary) % members
 }
 
+/// The primary of the keys that a member has in a role.
+pub(crate) fn primary_of(member: usize, role: usize, members: usize) -> usize {
+    (member + members - role) % members
+}
+
 /// Where the copies in a role of a container's keys stand on a member.
 pub(crate) fn container(of: ContainerId, role: usize) -> ContainerId {
     assert!(of.0 < ARRAY_CONTAINERS && role < ROLES_MAX as usize, "checked when the request came");

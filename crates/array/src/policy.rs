@@ -71,6 +71,9 @@ pub enum PolicyError {
     /// Too much to choose from.
     #[error("{0} mechanisms that clients may ask for; there are {CUSTOM_MAX} at most")]
     Custom(usize),
+    /// Which of two would be meant?
+    #[error("{0} is named twice")]
+    Twice(Mechanism),
     /// Nothing to survive.
     #[error("a choice of mechanisms survives 1 failure at least; what survives none is hashing")]
     NoFailures,
@@ -133,10 +136,14 @@ impl Policy {
     /// The same, with mechanisms that clients may ask for, value by value.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many, or one is named twice.
     pub fn with_custom(self, custom: &[Mechanism]) -> Result<Policy, PolicyError> {
         if custom.len() > CUSTOM_MAX {
             return Err(PolicyError::Custom(custom.len()));
+        }
+        if let Some((_, twice)) = custom.iter().enumerate().find(|(at, named)| custom[..*at].contains(named))
+        {
+            return Err(PolicyError::Twice(*twice));
         }
         Ok(Policy { custom: custom.into(), ..self })
     }
@@ -264,6 +271,8 @@ mod tests {
         assert_eq!(endless, "range 2 of 3 has no end (`to`), and others come after it");
         let many = Policy::from(SPLITTING).with_custom(&[REPLICATION; 9]).unwrap_err();
         assert_eq!(many.to_string(), "9 mechanisms that clients may ask for; there are 8 at most");
+        let twice = Policy::from(SPLITTING).with_custom(&[REPLICATION, SPLITTING, REPLICATION]).unwrap_err();
+        assert_eq!(twice.to_string(), "replication 3 is named twice");
         let ends = words(&[range(9, SPLITTING)]);
         assert_eq!(ends, "values above 9 bytes have no mechanism: the last range has no end");
     }

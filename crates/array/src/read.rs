@@ -223,8 +223,10 @@ impl Array {
     pub(crate) fn mend_later(self: &Rc<Self>, place: &Place, failures: &[(usize, Error)]) {
         for (member, error) in failures {
             self.note(*member, |status| status.failed_requests += 1);
-            let device = self.name(*member);
-            tracing::warn!(partition = self.partition, device, %error, "read from another device");
+            if let Some(untold) = self.seldom.read_elsewhere.due(self.reactor.now_ns()) {
+                let device = self.name(*member);
+                tracing::warn!(partition = self.partition, device, %error, untold, "read from another device");
+            }
         }
         self.suspect(place);
         let (array, place) = (self.clone(), place.clone());

@@ -4,7 +4,8 @@
 //! path: none; a task in the background, one page of keys at a time.
 //!
 //! Invariants:
-//! * a member begins with nothing of what it held: what was deleted while it was out does not come back;
+//! * a member begins with nothing of what it held but what it claims (`claims`): what was deleted while it
+//!   was out does not come back;
 //! * from before the first key is copied it takes every write, and it is read only after the last;
 //! * a key is held while it is compared and copied;
 //! * nothing but live keys is read or written.
@@ -13,8 +14,9 @@
 //! a time; here several.
 
 use crate::array::{Array, Place};
+use crate::claims::Claims;
 use crate::manner::Manner;
-use crate::member::Joining;
+use crate::member::{Joining, Member};
 use crate::open::background;
 use crate::pace::Pace;
 use crate::picker::looked_at;
@@ -27,14 +29,16 @@ use futures_util::stream;
 use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Expiry, Op, Output, Result, Value};
 use plimsoll_reactor::Work;
-use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 
 /// Keys that are compared at a time.
 pub(crate) const TOGETHER: usize = 32;
-/// A resynchronisation that was hindered goes on after this time.
+/// So often a key is tried that changes while it is copied.
+const TRIES_MAX: u32 = 16;
+/// A resynchronisation that was hindered goes on after this time, at first and at most.
 const RETRY_NS: u64 = 500_000_000;
+const RETRY_NS_MAX: u64 = 64_000_000_000;
 /// What is left to do where too much is lost.
 const GIVE_UP: &str = "; what is lost is given up by plimsoll array rebuild --accept-loss";
 
@@ -46,6 +50,7 @@ impl Array {
         }
         let array = self.clone();
         self.spawn(Work::Background, async move {
+            let (mut wait_ns, mut told) = (RETRY_NS, String::new());
             loop {
                 let number = array.members.borrow()[member].resyncs + 1;
                 let Err(error) = array.resync(member).await else { return };
@@ -53,21 +58,32 @@ impl Array {
                 if is_overtaken() {
                     return; // Another has taken its place.
                 }
-                let device = array.name(member);
-                tracing::error!(partition = array.partition, device, %error, "not resynchronised");
                 let hint = if matches!(error, Error::Unreadable(_)) { GIVE_UP } else { "" };
                 let reason = format!("not resynchronised: {error}{hint}");
-                array.note(member, |status| status.reason = reason);
+                array.note(member, |status| status.reason.clone_from(&reason));
+                if std::mem::replace(&mut told, reason) != told {
+                    let device = array.name(member);
+                    tracing::error!(partition = array.partition, device, %error, "not resynchronised");
+                }
                 // What hinders may pass, unless the member itself was taken out over it.
                 if array.closing.get() || array.state(member) != MemberState::Resyncing {
                     return;
                 }
-                array.reactor.sleep_ns(RETRY_NS).await;
+                array.until_others_come(wait_ns).await;
+                wait_ns = (2 * wait_ns).min(RETRY_NS_MAX);
                 if is_overtaken() {
                     return;
                 }
             }
         });
+    }
+
+    /// Waits so long, or until somebody has come in or gone out.
+    async fn until_others_come(&self, wait_ns: u64) {
+        let (until_ns, epoch) = (self.reactor.now_ns() + wait_ns, self.roster.borrow().epoch);
+        while self.reactor.now_ns() < until_ns && self.roster.borrow().epoch == epoch && !self.closing.get() {
+            self.rest_until(self.reactor.now_ns() + RETRY_NS).await;
+        }
     }
 
     /// Puts a device in the place of another, which is out from then on, and resynchronises it.
@@ -84,8 +100,9 @@ impl Array {
             old.status.name = with.name;
             old.status.id = with.id;
             (old.status.copied_bytes, old.status.repaired, old.status.failed_requests) = (0, 0, 0);
-            self.roster.borrow_mut().members[member].device = with.id;
-            self.roster.borrow_mut().epoch += 1;
+            let mut roster = self.roster.borrow_mut();
+            roster.members[member].replace(with.id);
+            roster.epoch += 1;
         }
         self.roster_settled().await?;
         self.rebuild(member);
@@ -118,8 +135,16 @@ impl Array {
         // Writes that were sent to it before it went out have ended, too.
         drop(self.locks.lock_everything().await);
         if self.state(member) == MemberState::Out {
-            self.empty(member, &device, is_overtaken).await?;
+            let claims = self.claims_of(member, &device).await?;
+            let gives_up = || self.closing.get() || is_overtaken();
+            self.until_nothing_is_lost(member, (&device, &claims), gives_up).await?;
+            if gives_up() {
+                return Ok(());
+            }
+            self.empty(member, (&device, &claims), is_overtaken).await?;
+            self.members.borrow_mut()[member].claims = claims;
         }
+        let claims = self.members.borrow()[member].claims.clone();
         {
             // Every write and every transaction that begins from here on goes to it, too.
             let _everything = self.locks.lock_everything().await;
@@ -137,11 +162,12 @@ impl Array {
         let total = self.keys_of(member).await?;
         self.note(member, |status| status.keys_total = total);
         let pace = Pace::new(self.options.rebuild_bytes_per_s);
-        self.resync_roles(member, number, 0..1, &pace).await?;
+        let lacks = |role: &usize| !claims[*role];
+        self.resync_roles(member, number, (0..1).filter(lacks), &pace).await?;
         // What sets have needs their values, and nothing else, as long as all others are in.
         let is_plain = || !self.forms.has_packed() || self.may_fill(member);
         let begins_plain = is_plain();
-        let rest = self.resync_roles(member, number, 1..self.roles, &pace);
+        let rest = self.resync_roles(member, number, (1..self.roles).filter(lacks), &pace);
         if begins_plain {
             let sets = self.mend_sets((&pace, Some(member)), || self.goes_on(member, number));
             try_join(rest, sets).await?;
@@ -158,6 +184,13 @@ impl Array {
         if !self.goes_on(member, number) {
             return Ok(());
         }
+        if self.claims(member) != claims {
+            // What it claimed was given up meanwhile, and others have written there since.
+            self.take_out_now(member, "others have written what it has").await?;
+            self.rebuild(member);
+            return Ok(());
+        }
+        self.compare_claimed(member);
         self.set_state(member, MemberState::In, "");
         self.roster_settled().await?;
         self.accepts_loss.set(self.accepts_loss.get() && !self.all_in());
@@ -172,16 +205,23 @@ impl Array {
         Ok(())
     }
 
-    /// Takes everything away that a member that was out holds, transactions, uploads and pins included.
+    /// Takes everything away that a member that was out holds and does not claim, transactions, uploads and
+    /// pins included.
     async fn empty(
         self: &Rc<Self>,
         member: usize,
-        device: &Rc<dyn Device>,
+        (device, claims): (&Rc<dyn Device>, &Claims),
         is_overtaken: impl Fn() -> bool,
     ) -> Result<()> {
         for op in self.uploads.forget_member(member, self.count()) {
             // Another that has taken its place knows of none.
             let _ = background(device, op).await;
+        }
+        let claims_any = claims.contains(&true);
+        if claims_any {
+            self.finish_claimed(member, device).await?;
+        } else {
+            self.give_up_claims(member);
         }
         let step = |id, action| Op::Transaction { partition: self.partition, id, action };
         if let Output::Outstanding(known) = background(device, step(None, Action::Outstanding)).await? {
@@ -190,8 +230,11 @@ impl Array {
                 background(device, step(Some(known.id), end)).await?;
             }
         }
-        let of = |container| placement::containers_of(ContainerId(container), self.roles);
-        for container in (0..ARRAY_CONTAINERS).flat_map(of).chain([ROSTER, JOURNAL]) {
+        let of = |container| placement::containers_of(ContainerId(container), self.roles).enumerate();
+        let pieces = (0..ARRAY_CONTAINERS).flat_map(of).filter(|(role, _)| claims.get(*role) != Some(&true));
+        // Who claims something goes on being known, and its journal goes on naming that.
+        let books = [ROSTER, JOURNAL].into_iter().filter(|_| !claims_any);
+        for container in pieces.map(|(_, container)| container).chain(books) {
             let Output::Stats(stats) = background(device, Op::Stats { container }).await? else { continue };
             if is_overtaken() {
                 return Ok(());
@@ -225,7 +268,7 @@ impl Array {
 
     /// Whose keys a member holds in a role.
     pub(crate) fn primary_of(&self, member: usize, role: usize) -> usize {
-        (member + self.count() - role) % self.count()
+        placement::primary_of(member, role, self.count())
     }
 
     /// Gives a member what it should hold of keys in some roles, one after the other.
@@ -233,7 +276,7 @@ impl Array {
         self: &Rc<Self>,
         member: usize,
         number: u64,
-        roles: Range<usize>,
+        roles: impl Iterator<Item = usize>,
         pace: &Pace,
     ) -> Result<()> {
         for role in roles {
@@ -261,7 +304,7 @@ impl Array {
             let keys = match self.next_keys(primary, container, &mut after).await {
                 Ok(Some(keys)) => keys,
                 Ok(None) => return Ok(()),
-                Err(Error::Unreadable(what)) if self.accepts_loss.get() && is_untold() => {
+                Err(Error::Unreadable(what)) if self.gives_up(primary) && is_untold() => {
                     let device = self.name(member);
                     tracing::error!(partition = self.partition, device, what, "given up, as was asked for");
                     return Ok(());
@@ -293,15 +336,26 @@ impl Array {
         let place = self.place(container, key)?;
         let _guard = self.hold(&place).await?;
         let mut copied = self.try_resync_key(&place, role).await;
-        // It expired while it was copied, or the member that had it went out.
+        let mut tries = 1;
+        // It expired while it was copied, or the member that had it went out, or it is not whole on others.
         while let Err(Error::NotFound) = copied {
+            if tries == TRIES_MAX {
+                return Err(Error::Overloaded);
+            }
+            tries += 1;
+            self.suspect(&place);
+            self.settle(&place).await?;
+            copied = self.try_resync_key(&place, role).await;
+        }
+        let are_enough = || self.others_in(&place, role) >= self.forms.needed_most();
+        if matches!(copied, Err(Error::Unreadable(_))) && are_enough() {
+            // One of them may have failed, and be back later with what it has: a write finds that out.
+            self.roster.borrow_mut().epoch += 1;
+            self.roster_settled().await?;
             copied = self.try_resync_key(&place, role).await;
         }
         match copied {
-            // Though enough members are in.
-            Err(Error::Unreadable(what))
-                if self.accepts_loss.get() || self.others_in(&place, role) >= self.forms.needed_most() =>
-            {
+            Err(Error::Unreadable(what)) if self.gives_up(place.primary) || are_enough() => {
                 self.store_lost(&place, role, &what).await
             }
             copied => copied,
@@ -312,6 +366,16 @@ impl Array {
     /// or read: what stood on members that are out alone is given up.
     pub fn accept_loss(&self) {
         self.accepts_loss.set(!self.all_in());
+    }
+
+    /// Whether what nobody can tell or read of the keys of a primary is given up: not while somebody comes
+    /// back who claims them.
+    fn gives_up(&self, primary: usize) -> bool {
+        let comes_back = |(at, member): (usize, &Member)| {
+            let role = placement::role(primary, at, self.count());
+            member.status.state == MemberState::Resyncing && member.claims.get(role) == Some(&true)
+        };
+        self.accepts_loss.get() && !self.members.borrow().iter().enumerate().any(comes_back)
     }
 
     fn others_in(&self, place: &Place, role: usize) -> usize {

@@ -71,7 +71,9 @@ impl Array {
             Ok(_) if self.forms.keeps() => self.release_at_members(place).await,
             Ok(_) => {}
             Err(Error::Unreadable(what)) => {
-                tracing::error!(partition = self.partition, what, "a key cannot be made whole");
+                if let Some(untold) = self.seldom.not_whole.due(self.reactor.now_ns()) {
+                    tracing::error!(partition = self.partition, what, untold, "a key cannot be made whole");
+                }
                 // What others keep for it helps no more.
                 self.cut_short.borrow_mut().remove(&(place.container, place.key.clone()));
                 return Ok(());

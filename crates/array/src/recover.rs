@@ -217,9 +217,15 @@ impl Array {
             join_all(each).await.into_iter().for_each(|(at, shard)| shards[at] = shard);
         }
         let computed = self.computed(&set, &shards, lost);
-        if computed.is_err() {
+        if let (Err(_), Some(untold)) = (&computed, self.seldom.no_value.due(self.reactor.now_ns())) {
             let missing: Vec<usize> = (0..shards.len()).filter(|at| shards[*at].is_none()).collect();
-            tracing::error!(partition = self.partition, ?missing, ?set, "a set does not give a value");
+            tracing::error!(
+                partition = self.partition,
+                ?missing,
+                ?set,
+                untold,
+                "a set does not give a value"
+            );
         }
         computed
     }

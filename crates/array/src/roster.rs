@@ -17,8 +17,13 @@
 //!  8  CRC-32C, field 0   u32          36  opens          u32
 //! 12  format 2           u32          40  settled epoch  u64
 //! 16  array id           16 bytes     48  epoch          u64
-//! 32  forms              u8           56  members, each: device id 16 bytes, state u8, 7 bytes of 0
-//! 33  0                  u8               then forms, each: the 8 bytes of a header that say what it is
+//! 32  forms              u8           56  members, each of 24 bytes; then forms, each: the 8 bytes of a
+//! 33  0                  u8               header that say what it is
+//!
+//! a member:
+//!  0  device id          16 bytes     18  epochs that it may have been behind then   u16
+//! 16  state              u8           20  epoch that it went out with                u32
+//! 17  1: it gave up what it had       u8  0: it is in, or an earlier version wrote this
 //! ```
 
 use crate::forms::FORMS_MAX;
@@ -62,6 +67,48 @@ impl MemberState {
 pub(crate) struct Entry {
     pub(crate) device: [u8; 16],
     pub(crate) state: MemberState,
+    /// When it went out; nothing while it is in, or if that is not known.
+    pub(crate) left: Option<Left>,
+}
+
+/// When a member went out that is not in again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// The epoch that says so first: of two members, who went out later has the higher one.
+    pub(crate) epoch: u32,
+    /// How far what was durable on it may have been behind that.
+    behind: u16,
+    /// What it had then counts no more.
+    pub(crate) is_given_up: bool,
+}
+
+impl Left {
+    /// A member went out with this epoch, when that one was durable on all that were in; nothing if the two
+    /// are too far apart to be written down.
+    pub(crate) fn at(epoch: u64, settled: u64) -> Option<Left> {
+        let behind = u16::try_from(epoch.checked_sub(settled)?).ok()?;
+        Some(Left { epoch: u32::try_from(epoch).ok()?, behind, is_given_up: false })
+    }
+
+    /// The epoch of the oldest roster that the member can have, if it has what it had.
+    pub(crate) fn settled(self) -> u64 {
+        u64::from(self.epoch.saturating_sub(self.behind.into()))
+    }
+}
+
+impl Entry {
+    /// What the member has counts no more.
+    pub(crate) fn give_up(&mut self) {
+        if let Some(left) = &mut self.left {
+            left.is_given_up = true;
+        }
+    }
+
+    /// The device takes the place of the member, with nothing.
+    pub(crate) fn replace(&mut self, device: [u8; 16]) {
+        self.device = device;
+        self.give_up();
+    }
 }
 
 /// Who belongs to an array.
@@ -95,7 +142,10 @@ impl Roster {
         for member in &self.members {
             bytes.extend_from_slice(&member.device);
             bytes.push(member.state as u8);
-            bytes.extend_from_slice(&[0; 7]);
+            let left = member.left.unwrap_or(Left { epoch: 0, behind: 0, is_given_up: false });
+            bytes.push(u8::from(left.is_given_up));
+            bytes.extend_from_slice(&left.behind.to_le_bytes());
+            bytes.extend_from_slice(&left.epoch.to_le_bytes());
         }
         self.forms.iter().for_each(|form| bytes.extend_from_slice(&encode_form(*form)));
         let crc = checksum(CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
@@ -146,7 +196,13 @@ fn entry(bytes: &[u8]) -> Option<Entry> {
         2 => MemberState::Resyncing,
         _ => return None,
     };
-    Some(Entry { device: bytes[..16].try_into().expect("16 bytes"), state })
+    let left = Left {
+        epoch: u32::from_le_bytes(bytes[20..24].try_into().expect("4 bytes")),
+        behind: u16::from_le_bytes([bytes[18], bytes[19]]),
+        is_given_up: bytes[17] != 0,
+    };
+    let left = Some(left).filter(|left| left.epoch > 0 && state != MemberState::In);
+    Some(Entry { device: bytes[..16].try_into().expect("16 bytes"), state, left })
 }
 
 #[cfg(test)]
@@ -155,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample() -> Roster {
-        let entry = |number: u8, state| Entry { device: [number; 16], state };
+        let entry = |number: u8, state| Entry { device: [number; 16], state, left: None };
         Roster {
             array: [9; 16],
             epoch: 5,
@@ -164,7 +220,7 @@ mod tests {
             forms: vec![Form::Copies(2)],
             members: vec![
                 entry(1, MemberState::In),
-                entry(2, MemberState::Out),
+                Entry { left: Left::at(4, 3), ..entry(2, MemberState::Out) },
                 entry(3, MemberState::Resyncing),
             ],
         }
@@ -174,7 +230,7 @@ mod tests {
     fn what_is_decoded_is_what_was_encoded() {
         assert_eq!(Roster::decode(&sample().encode()), Ok(sample()));
         assert_eq!(sample().encode().len(), 136);
-        let entry = Entry { device: [4; 16], state: MemberState::In };
+        let entry = Entry { device: [4; 16], state: MemberState::In, left: None };
         let forms = vec![Form::Shards { data: 4, parities: 2 }, Form::Copies(3)];
         let split = Roster { forms, members: vec![entry; 6], ..sample() };
         assert_eq!(Roster::decode(&split.encode()), Ok(split));

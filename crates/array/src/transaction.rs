@@ -39,9 +39,16 @@ pub(crate) struct Transactions {
     /// Found prepared at the start: those who know how they end will say so.
     unresolved: RefCell<BTreeSet<TransactionId>>,
     resolved: WaitList,
+    /// Applied, but by a member that had prepared it and is out: it asks about it when it comes back.
+    kept: RefCell<BTreeSet<TransactionId>>,
 }
 
 impl Transactions {
+    /// One is not forgotten before the array is opened next.
+    pub(crate) fn keep(&self, id: TransactionId) {
+        self.kept.borrow_mut().insert(id);
+    }
+
     /// One was found prepared: what it writes is not there to be copied yet.
     pub(crate) fn found(&self, id: TransactionId) {
         self.unresolved.borrow_mut().insert(id);
@@ -237,6 +244,9 @@ impl Array {
         writes: Vec<Op>,
         manner: &Manner,
     ) -> Result<()> {
+        if writes.iter().any(|write| matches!(write, Op::Clear { .. })) {
+            self.check_claims()?;
+        }
         let (mut below, places) = self.writes_below(id, writes)?;
         self.add_ghosts(id, &places, &mut below, manner).await?;
         let all_enough = || match places.iter().find(|(place, needed)| !self.has_enough(place, *needed)) {
@@ -285,11 +295,14 @@ impl Array {
         let prepared = self.transactions.open.borrow().get(&id).map(|holding| holding.prepared.clone());
         // Of one that was found at the start, all may have.
         let members = prepared.unwrap_or_else(|| (0..self.count()).collect());
-        let each = members.into_iter().map(|member| (member, self.step(Some(id), Action::Apply, manner)));
+        let each = members.iter().map(|member| (*member, self.step(Some(id), Action::Apply, manner)));
         let sent = self.send(each.collect()).await?;
         match sent.refused {
             None | Some(UNKNOWN) => {}
             Some(error) => return Err(error),
+        }
+        if members.iter().any(|member| self.may_claim(*member)) {
+            self.transactions.keep(id);
         }
         self.release_unwritten(id, manner).await;
         let uploads = {
@@ -340,6 +353,9 @@ impl Array {
     }
 
     async fn forget(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
+        if self.transactions.kept.borrow().contains(&id) {
+            return Ok(Output::Done);
+        }
         let each = (0..self.count()).map(|member| (member, self.step(Some(id), Action::Forget, manner)));
         let sent = self.send(each.collect()).await?;
         sent.refused.map_or(Ok(Output::Done), Err)
@@ -370,7 +386,7 @@ impl Array {
     }
 
     /// How far a transaction is on the members that it names.
-    async fn status_of(self: &Rc<Self>, id: TransactionId) -> Result<Status> {
+    pub(crate) async fn status_of(self: &Rc<Self>, id: TransactionId) -> Result<Status> {
         let known = self.outstanding().await?.into_iter().find(|(known, _)| known.id == id);
         if let Some((known, _)) = known {
             return Ok(known.status);

@@ -237,7 +237,7 @@ impl Array {
             _ => self.send(requests).await,
         };
         match sent {
-            Ok(Sent { done, refused: None }) if done.len() >= needed => Ok((done, slot)),
+            Ok(Sent { done, refused: None }) if self.is_enough(&done, needed) => Ok((done, slot)),
             Ok(Sent { done, refused: None }) => {
                 if !done.is_empty() {
                     self.leave_unsettled(place, slot).await;
@@ -283,10 +283,15 @@ impl Array {
         }
     }
 
-    /// True if so many of the members that a key may stand on take writes.
+    /// True if so many of the members that a key may stand on are in. One that is being filled takes writes,
+    /// and does not count: it begins anew, with nothing, if the server ends meanwhile.
     pub(crate) fn has_enough(&self, place: &Place, needed: usize) -> bool {
-        let writable = (0..self.roles).filter(|role| self.writable(self.member_of(place, *role)).is_some());
-        writable.count() >= needed
+        (0..self.roles).filter(|role| self.readable(self.member_of(place, *role)).is_some()).count() >= needed
+    }
+
+    /// True if so many of those that took a write are in.
+    fn is_enough(&self, done: &[(usize, Output)], needed: usize) -> bool {
+        done.iter().filter(|(member, _)| self.readable(*member).is_some()).count() >= needed
     }
 
     /// A key stays named in the journal until it has been made whole, and is compared before it is used.
@@ -302,7 +307,7 @@ impl Array {
     pub(crate) fn nowhere(&self, place: &Place, needed: usize) -> Error {
         let members = (0..self.roles).map(|role| self.name(self.member_of(place, role)));
         let members: Vec<String> = members.collect();
-        let words = format!("fewer than {needed} of the devices that the key belongs on take writes");
+        let words = format!("fewer than {needed} of the devices that the key belongs on are in");
         Error::ReadOnly(format!("{words} ({})", members.join(", ")))
     }
 

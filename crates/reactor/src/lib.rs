@@ -34,6 +34,7 @@ mod pacer;
 mod prefetch;
 mod reactor;
 mod remains;
+mod seldom;
 pub mod sync;
 mod timer;
 
@@ -51,3 +52,4 @@ pub use non_temporal::copy_for_device;
 pub use pacer::Pacer;
 pub use prefetch::prefetch;
 pub use reactor::{CoreId, Reactor};
+pub use seldom::Seldom;

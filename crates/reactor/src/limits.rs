@@ -49,4 +49,7 @@ pub const ARENA_BYTES_PER_CORE: usize = 16 << 20;
 /// The finest alignment any device asks of memory, offset and length.
 pub const ALIGN_BYTES: usize = 4096;
 
+/// How often the log has a line of a kind that clients cause, of each core.
+pub const SELDOM_NS: u64 = 1_000_000_000;
+
 const _: () = assert!(IO_BYTES_MAX.is_multiple_of(ALIGN_BYTES));

@@ -180,9 +180,6 @@ pub const HANDSHAKE_BYTES_MAX: usize = 80 << 10;
 /// How long a handshake may take.
 pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
 
-/// How often the log has a line of a kind that clients cause, of each core.
-pub const SELDOM_NS: u64 = 1_000_000_000;
-
 /// Bytes that are sealed at a time, and so what one send of TLS holds beside its plain bytes.
 pub const TLS_SEAL_BYTES_MAX: usize = 64 << 10;
 

@@ -4,6 +4,7 @@
 mod behind;
 mod bench;
 mod beside;
+mod claims;
 mod company;
 mod custom;
 mod described;

@@ -155,7 +155,8 @@ fn mechanism() -> impl Strategy<Value = Mechanism> {
 /// One to three ranges of the sizes that are stored, and what may be wished for beside them.
 fn policy() -> impl Strategy<Value = Policy> {
     let custom = proptest::collection::vec(mechanism(), 0..=2);
-    (proptest::collection::vec(mechanism(), 1..=3), custom).prop_map(|(mechanisms, custom)| {
+    (proptest::collection::vec(mechanism(), 1..=3), custom).prop_map(|(mechanisms, mut custom)| {
+        custom.dedup();
         let ends = [8, 24, u64::MAX].into_iter().skip(3 - mechanisms.len());
         let range = |(value_bytes_max, mechanism)| SizeRange { value_bytes_max, mechanism };
         let ranges: Vec<SizeRange> = ends.zip(mechanisms).map(range).collect();

@@ -300,6 +300,7 @@ fn what_is_lost_can_be_given_up() {
         array.close().await;
         bench.options.degraded = true;
         bench.try_open(&[1, 2]).await.expect("told so").close().await;
+        [1, 2].into_iter().for_each(|member| drop(bench.fresh(member, 70 + member as u8)));
         let array = bench.open().await;
         reactor.sleep_ns(5_000_000_000).await;
         let states =

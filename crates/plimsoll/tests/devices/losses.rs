@@ -124,3 +124,40 @@ fn a_device_that_cannot_be_opened_is_replaced_in_its_place() {
     assert_eq!(whole(&server, false), KEYS);
     server.stop();
 }
+
+/// Whoever was away was emptied by the next start, and what only they had had was gone.
+#[test]
+fn devices_that_were_away_together_have_what_they_had_when_they_are_back() {
+    for (name, policy, away) in [
+        ("hashing", "mechanism = 'hashing'", vec![2]),
+        ("splitting", "mechanism = 'splitting'\ndata = 2\nparities = 1", vec![0, 3, 1]),
+    ] {
+        let place = directory(&format!("devices-away-{name}"));
+        let (paths, config) = (paths(&place, 4), place.join("plimsoll.toml"));
+        let devices: Vec<&str> = paths.iter().map(String::as_str).collect();
+        std::fs::write(&config, format!("[array]\n{policy}\n")).unwrap();
+        let (cores, more) = (cores(2), ["--config", config.to_str().unwrap()]);
+        let args = args(&devices, &cores, &more);
+        let server = Server::start(&args);
+        store(&server);
+        for device in away.iter().map(|at| devices[*at]) {
+            std::fs::rename(device, format!("{device}-away")).unwrap();
+            wait_for(&server, device, "out");
+        }
+        let told = server.client().ask("FLUSHALL");
+        let Reply::Error(told) = told else { panic!("{told:?}") };
+        let told = String::from_utf8(told).unwrap();
+        assert!(told.contains("has what no other device has"), "{told}");
+        server.kill();
+        for device in away.iter().map(|at| devices[*at]) {
+            std::fs::rename(format!("{device}-away"), device).unwrap();
+        }
+        let server = Server::start(&args);
+        for device in &devices {
+            wait_for(&server, device, "in");
+        }
+        assert_eq!(whole(&server, false), KEYS, "{name}");
+        assert_eq!(server.client().ask("FLUSHALL"), ok());
+        server.stop();
+    }
+}

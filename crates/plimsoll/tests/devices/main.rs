@@ -243,6 +243,18 @@ fn devices_that_do_not_belong_together_are_refused() {
     assert!(told.contains(&format!("{b} is a copy of {a}")), "{told}");
 }
 
+/// A new array would stand where file systems are to be mounted.
+#[test]
+fn an_array_is_not_made_where_there_is_no_directory() {
+    let place = directory("devices-nowhere");
+    let paths = paths(&place, 2);
+    let (here, there) = (paths[0].as_str(), place.join("not-mounted/2"));
+    let there = there.to_str().unwrap();
+    let told = Server::refusal(&args(&[here, there], &cores(1), &[]));
+    assert!(told.contains(&format!("{there}: there is no directory")), "{told}");
+    assert!(!Path::new(here).exists(), "nothing is made");
+}
+
 #[test]
 fn a_device_in_use_is_not_taken_for_a_missing_one() {
     let place = directory("devices-in-use");

@@ -3,14 +3,14 @@
 //! Invariant: nothing is written unless all devices are blank or absent.
 
 use super::{
-    Devices, FormatAsked, Found, asked_by, check_new_file, format, identity, make_directory, open_when_free,
-    warn_of_size,
+    Devices, FormatAsked, Found, asked_by, check_new_file, format, identity, open_when_free, warn_of_size,
 };
 use crate::config::Config;
 use anyhow::{Result, anyhow, bail};
 use plimsoll_flash::{DeviceError, Superblock};
 use plimsoll_reactor::{File, FileOptions, Reactor};
 use std::io::ErrorKind;
+use std::path::Path;
 
 /// What a look at a path gave.
 enum Look {
@@ -95,12 +95,14 @@ async fn make_all(
             Look::Unusable(why) => bail!(
                 "{why}; none of the devices is formatted, and an array is made of devices that are all there"
             ),
-            _ => check_new_file(path, config.size.0, &asked)?,
+            _ => {
+                check_directory(path)?;
+                check_new_file(path, config.size.0, &asked)?;
+            }
         }
     }
     let mut files = Vec::new();
     for path in paths {
-        make_directory(path)?;
         let options = FileOptions { create_bytes: Some(config.size.0), read_only: false };
         let file = open_when_free(reactor, path, &options).await?;
         warn_of_size(config, path, file.size_bytes());
@@ -108,6 +110,19 @@ async fn make_all(
     }
     check_distinct(paths)?;
     format_all(reactor, &files, asked).await
+}
+
+/// Drives are named with the directories on which they are mounted: where one is not there a file in its
+/// place would be on another drive, and the array a new one.
+fn check_directory(path: &str) -> Result<()> {
+    let directory = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(absent) = directory.filter(|directory| !directory.exists()) {
+        let absent = absent.display();
+        bail!(
+            "{path}: there is no directory {absent}; if its file system is to be mounted there, mount it, else make it"
+        );
+    }
+    Ok(())
 }
 
 /// Formats devices for one array: the smallest says how large segments are, for a value that fits one

@@ -1,0 +1,387 @@
+//! More members go away than a mechanism survives, and come back: what they had is there again, and nothing
+//! that was overwritten or deleted meanwhile.
+
+use super::bench::{Bench, DB, bytes, del, execute, get, keys, run, set};
+use crate::placement;
+use crate::{Array, Mechanism, MemberState, OpenError, SizeRange};
+use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::{Error, Op};
+use plimsoll_reactor::Reactor;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+fn bench(reactor: &Reactor, mechanism: Mechanism) -> Bench {
+    Bench::by_size(reactor, 6, &[mechanism.into()])
+}
+
+async fn fill(array: &Rc<Array>, value: &[u8]) {
+    for key in 0..60 {
+        set(array, &format!("k{key}"), value).await.unwrap();
+    }
+}
+
+async fn leaves(array: &Rc<Array>, members: &[usize]) {
+    for member in members {
+        array.take_out_now(*member, "its cable was pulled").await.unwrap();
+    }
+}
+
+/// They were emptied when they came back, and then nobody had what they had had.
+#[test]
+fn devices_that_went_away_together_have_what_they_had_when_they_are_back() {
+    let cases = [
+        (Mechanism::Hashing, vec![2]),
+        (Mechanism::Replication { copies: 3 }, vec![1, 2, 3]),
+        (Mechanism::Splitting { data: 4, parities: 2 }, vec![5, 0, 1]),
+        (Mechanism::Splitting { data: 4, parities: 2 }, vec![3, 1, 5, 0]),
+    ];
+    for (mechanism, gone) in cases {
+        run(|reactor| {
+            let (bench, gone) = (bench(&reactor, mechanism), gone.clone());
+            async move {
+                let array = bench.open().await;
+                fill(&array, b"old").await;
+                // Who went first misses these.
+                leaves(&array, &gone[..gone.len() - 1]).await;
+                for key in 0..60 {
+                    let _ = set(&array, &format!("k{key}"), b"new").await;
+                }
+                leaves(&array, &gone[gone.len() - 1..]).await;
+                let mut right = BTreeMap::new();
+                for key in (0..60).map(|key| format!("k{key}")) {
+                    // Where nobody takes this, nobody has it later.
+                    let written = set(&array, &key, b"newer").await;
+                    right.insert(key, written.is_ok());
+                }
+                assert!(right.values().any(|written| !written), "{mechanism:?}: some cannot be written");
+                array.close().await;
+                let array = bench.open().await;
+                bench.whole(&array).await;
+                for (key, is_newest) in &right {
+                    let value = bytes(&array, key).await;
+                    let value = value.as_deref().map(|value| std::str::from_utf8(value).unwrap());
+                    match is_newest {
+                        true => assert_eq!(value, Some("newer"), "{mechanism:?}: {key}"),
+                        false => {
+                            assert!(matches!(value, Some("old" | "new")), "{mechanism:?}: {key}: {value:?}")
+                        }
+                    }
+                }
+                assert_eq!(keys(&array).await, 60, "{mechanism:?}");
+            }
+        });
+    }
+}
+
+/// At run time, too: an operator asks for it when the device answers again.
+#[test]
+fn a_device_that_answers_again_has_what_it_had() {
+    run(async |reactor| {
+        let bench = bench(&reactor, Mechanism::Hashing);
+        let array = bench.open().await;
+        fill(&array, b"v").await;
+        bench.members[4].set_policy(FaultPolicy::From(1));
+        let lost = (0..60).map(|key| format!("k{key}"));
+        let lost: Vec<String> = lost.filter(|key| placement::primary(key.as_bytes(), 6) == 4).collect();
+        for key in &lost {
+            assert!(set(&array, key, b"new").await.is_err() && del(&array, key).await.is_err());
+            assert!(matches!(get(&array, key).await, Err(Error::Unreadable(_) | Error::ReadOnly(_))));
+        }
+        bench.members[4].set_policy(FaultPolicy::Never);
+        array.rebuild(4);
+        bench.whole(&array).await;
+        for key in &lost {
+            assert_eq!(bytes(&array, key).await.as_deref(), Some(&b"v"[..]), "{key}");
+        }
+    });
+}
+
+/// What is deleted with everything else would come back with it.
+#[test]
+fn everything_is_not_deleted_while_a_device_that_may_come_back_has_some_of_it() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, Mechanism::Hashing);
+        let array = bench.open().await;
+        fill(&array, b"v").await;
+        leaves(&array, &[1]).await;
+        let cleared = execute(&array, Op::Clear { container: DB }).await;
+        assert!(
+            matches!(&cleared, Err(Error::ReadOnly(what)) if what.starts_with("d1 is not in")),
+            "{cleared:?}"
+        );
+        let fresh = bench.fresh(1, 77);
+        array.replace(1, fresh).await.unwrap();
+        bench.whole(&array).await;
+        execute(&array, Op::Clear { container: DB }).await.unwrap();
+        assert_eq!(keys(&array).await, 0);
+    });
+}
+
+/// The one that was emptied, or was put back to what it had before, claims nothing.
+#[test]
+fn who_has_not_got_what_it_had_claims_nothing() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, Mechanism::Hashing);
+        bench.open().await.close().await;
+        let array = bench.open().await;
+        fill(&array, b"v").await;
+        leaves(&array, &[1]).await;
+        array.close().await;
+        // Another device with the same name, and nothing on it.
+        let id = bench.ids[1];
+        let _ = bench.fresh(1, id);
+        for _ in 0..2 {
+            let array = bench.open().await;
+            bench.whole(&array).await;
+            let left = (0..60).filter(|key| placement::primary(format!("k{key}").as_bytes(), 6) != 1).count();
+            assert_eq!(keys(&array).await, left as u64);
+            array.close().await;
+        }
+    });
+}
+
+/// Where some of what a device has may have been overwritten, and some stands nowhere else, it is not emptied
+/// before somebody says so.
+#[test]
+fn what_nobody_else_has_is_not_given_up_unasked() {
+    run(async |reactor| {
+        let ranges = [
+            SizeRange { value_bytes_max: 8, mechanism: Mechanism::Hashing },
+            SizeRange { value_bytes_max: u64::MAX, mechanism: Mechanism::Replication { copies: 3 } },
+        ];
+        let bench = Bench::by_size(&reactor, 6, &[crate::Policy::by_size(&ranges).unwrap()]);
+        let array = bench.open().await;
+        fill(&array, b"short").await;
+        leaves(&array, &[1]).await;
+        array.close().await;
+        let array = bench.open().await;
+        reactor.sleep_ns(5_000_000_000).await;
+        let status = array.status();
+        assert_eq!(status.members[1].state, MemberState::Out);
+        assert!(status.members[1].reason.contains("no other device has"), "{}", status.members[1].reason);
+        array.accept_loss();
+        array.rebuild(1);
+        bench.whole(&array).await;
+        let left = (0..60).filter(|key| placement::primary(format!("k{key}").as_bytes(), 6) != 1).count();
+        assert_eq!(keys(&array).await, left as u64);
+    });
+}
+
+/// It took them, and began anew with nothing when the server had been killed.
+#[test]
+fn a_member_that_is_being_filled_makes_no_write_count() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 6, 2);
+        let array = bench.open().await;
+        for key in 0..3000 {
+            set(&array, &format!("k{key}"), b"v").await.unwrap();
+        }
+        array.close().await;
+        bench.options.rebuild_bytes_per_s = 1;
+        bench.try_open(&[2]).await.expect("five of six are there").close().await;
+        let array = bench.open().await;
+        while array.status().members[2].state != MemberState::Resyncing {
+            reactor.sleep_ns(1_000_000).await;
+        }
+        leaves(&array, &[3]).await;
+        let key = (0..).map(|key| format!("another{key}"));
+        let key = key.into_iter().find(|key| placement::primary(key.as_bytes(), 6) == 2).unwrap();
+        let refused = set(&array, &key, b"v").await;
+        assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
+    });
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u8, u8),
+    Delete(u8),
+    Get(u8),
+    Fail(usize),
+    /// All answer again, and are filled.
+    Heal,
+    /// The server dies, and is started with those that were in or answer; if it does not start so, with all.
+    Crash,
+    Rest,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = 0_u8..24;
+    let step = prop_oneof![
+        8 => (key.clone(), any::<u8>()).prop_map(|(key, value)| Step::Set(key, value)),
+        3 => key.clone().prop_map(Step::Delete),
+        4 => key.prop_map(Step::Get),
+        3 => (0_usize..6).prop_map(Step::Fail),
+        1 => Just(Step::Heal),
+        1 => Just(Step::Crash),
+        2 => Just(Step::Rest),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+/// What a key may hold: one thing, unless a change of it failed.
+type May = BTreeSet<Option<Vec<u8>>>;
+
+struct Tried {
+    bench: Bench,
+    array: Rc<Array>,
+    failed: BTreeSet<usize>,
+    may: BTreeMap<u8, May>,
+}
+
+impl Tried {
+    fn may(&mut self, key: u8) -> &mut May {
+        self.may.entry(key).or_insert_with(|| May::from([None]))
+    }
+
+    fn changed<T>(&mut self, key: u8, to: Option<Vec<u8>>, done: Result<T, Error>) {
+        match done {
+            Ok(_) => *self.may(key) = May::from([to]),
+            Err(Error::NotFound) => {
+                assert!(self.may(key).contains(&None), "{key} was there");
+                *self.may(key) = May::from([None]);
+            }
+            Err(_) => drop(self.may(key).insert(to)),
+        }
+    }
+
+    async fn look(&mut self, key: u8, must: bool) {
+        let found = match get(&self.array, &format!("k{key}")).await {
+            Ok(item) => Some(item.bytes),
+            Err(Error::NotFound) => None,
+            Err(error) => return assert!(!must, "k{key}: {error}"),
+        };
+        assert!(self.may(key).contains(&found), "k{key}: {found:?} of {:?}", self.may[&key]);
+        *self.may(key) = May::from([found]);
+    }
+
+    fn heal(&mut self) {
+        self.bench.members.iter().for_each(|member| member.set_policy(FaultPolicy::Never));
+        self.failed.clear();
+    }
+
+    async fn take(&mut self, step: Step) {
+        match step {
+            Step::Set(key, value) => {
+                let value = vec![value; 1 + usize::from(value) % 40];
+                let done = set(&self.array, &format!("k{key}"), &value).await;
+                self.changed(key, Some(value), done);
+            }
+            Step::Delete(key) => {
+                let done = del(&self.array, &format!("k{key}")).await;
+                self.changed(key, None, done);
+            }
+            Step::Get(key) => self.look(key, false).await,
+            Step::Fail(member) => {
+                self.bench.members[member].set_policy(FaultPolicy::From(1));
+                self.failed.insert(member);
+            }
+            Step::Heal => {
+                self.heal();
+                (0..6).for_each(|member| self.array.rebuild(member));
+            }
+            Step::Crash => {
+                // Who was in last is there: of others nobody could know that they were left behind.
+                let status = self.array.status();
+                let is_in = |member: &usize| status.members[*member].state == MemberState::In;
+                let (were_in, missing): (Vec<usize>, Vec<usize>) =
+                    self.failed.iter().partition(|it| is_in(it));
+                for member in were_in {
+                    self.bench.members[member].set_policy(FaultPolicy::Never);
+                    self.failed.remove(&member);
+                }
+                self.array = match self.bench.try_open(&missing).await {
+                    Ok(array) => array,
+                    Err(OpenError::TooManyMissing { .. }) => {
+                        self.heal();
+                        self.bench.open().await
+                    }
+                    Err(error) => panic!("{error}"),
+                };
+            }
+            Step::Rest => self.bench.reactor.sleep_ns(1_000_000_000).await,
+        }
+    }
+}
+
+/// Takes steps, heals what is left and looks at every key.
+fn replay(mechanism: Mechanism, steps: &[Step]) {
+    run(|reactor| {
+        let (bench, steps) = (bench(&reactor, mechanism), steps.to_vec());
+        async move {
+            let array = bench.open().await;
+            let mut tried = Tried { bench, array, failed: BTreeSet::new(), may: BTreeMap::new() };
+            for step in steps {
+                tried.take(step).await;
+            }
+            tried.heal();
+            tried.array = tried.bench.open().await;
+            tried.bench.whole(&tried.array).await;
+            for key in 0..28 {
+                tried.look(key, true).await;
+            }
+            let left = tried.may.values().filter(|may| !may.contains(&None)).count();
+            assert_eq!(keys(&tried.array).await, left as u64, "no piece of another is left");
+        }
+    });
+}
+
+/// What was kept below the one before it was given up, and with it what stood below the half that was left.
+#[test]
+fn what_stood_before_a_refused_overwrite_is_kept() {
+    run(async |reactor| {
+        let bench = bench(&reactor, Mechanism::Splitting { data: 2, parities: 2 });
+        let array = bench.open().await;
+        for value in [b"1", b"2"] {
+            set(&array, "k", value).await.unwrap();
+        }
+        let member = |role| (placement::primary(b"k", 6) + role) % 6;
+        (1..4).for_each(|role| bench.members[member(role)].set_policy(FaultPolicy::From(1)));
+        set(&array, "k", b"3").await.expect_err("one of two took it");
+        for number in 0..40 {
+            // Where so few can be written what they keep is given up together with what others do.
+            let _ = set(&array, &format!("k{}", number % 20), b"v").await;
+        }
+        reactor.sleep_ns(1_000_000_000).await;
+        let revert = Op::Revert { container: placement::container(DB, 0), key: b"k".to_vec() };
+        execute(&bench.below[member(0)], revert).await.expect("what was there before");
+    });
+}
+
+/// Found by the test below: those that were being filled got a record that says so, and the one that had
+/// failed was emptied.
+#[test]
+fn a_key_is_not_called_lost_because_a_device_has_just_failed() {
+    for number in 0..24 {
+        let steps = [
+            Step::Set(number, 0),
+            Step::Fail(3),
+            Step::Fail(4),
+            Step::Set(number, 1),
+            Step::Heal,
+            Step::Set(number + 1, 0),
+            Step::Heal,
+            Step::Set(number + 2, 0),
+            Step::Set(number + 3, 0),
+            Step::Fail(1),
+            Step::Set(number + 2, 0),
+        ];
+        replay(Mechanism::Splitting { data: 4, parities: 2 }, &steps);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_members_go_away_and_come_back_and_nothing_is_lost_or_comes_back(
+        mechanism in prop_oneof![
+            Just(Mechanism::Hashing),
+            (2_u32..=3).prop_map(|copies| Mechanism::Replication { copies }),
+            (1_u32..=4, 1_u32..=2).prop_map(|(data, parities)| Mechanism::Splitting { data, parities }),
+        ],
+        steps in steps(),
+    ) {
+        replay(mechanism, &steps);
+    }
+}
