@@ -152,8 +152,10 @@ impl Array {
             }
         }
         let named = self.named_by(member, device).await?;
-        // Its journal names other keys as soon as it takes writes: who is started until then compares all.
-        self.unmark_named().await?;
+        if !named.is_empty() {
+            // Its journal names other keys as soon as it takes writes: who is started until then compares all.
+            self.unmark_named().await?;
+        }
         self.members.borrow_mut()[member].named = named;
         if !self.is_marked(device).await? {
             self.distrusted.set(true);

@@ -67,11 +67,15 @@ impl Array {
         Ok(true)
     }
 
-    /// True if objects would be lost with a member that is in.
+    /// True if objects would be lost with a member: one that is in, or that has what it had when it went out.
     pub(crate) fn holds_last(&self, member: usize) -> bool {
-        let are_in: Vec<bool> = (0..self.count()).map(|it| self.state(it) == MemberState::In).collect();
-        let others_in: Vec<bool> = (0..self.count()).map(|it| it != member && are_in[it]).collect();
-        loses(self.forms.each(), &are_in, &others_in)
+        let others_in: Vec<bool> =
+            (0..self.count()).map(|it| it != member && self.state(it) == MemberState::In).collect();
+        let with_it: Vec<bool> = (0..self.count()).map(|it| it == member || others_in[it]).collect();
+        let left = self.roster.borrow().members[member].left;
+        let may_have_it = || left.is_some_and(|left| !left.is_given_up);
+        (self.state(member) == MemberState::In || may_have_it())
+            && (self.claims(member).contains(&true) || loses(self.forms.each(), &with_it, &others_in))
     }
 
     pub(crate) fn name(&self, member: usize) -> String {
@@ -92,10 +96,11 @@ impl Array {
         *self.tellers.borrow_mut() = Readers::of_stubs(&self.forms, &is_in);
         let mut roster = self.roster.borrow_mut();
         roster.epoch += 1;
+        let settled = self.roster_durable.get().max(roster.settled);
         let (epoch, entry) = (roster.epoch, &mut roster.members[member]);
         match (entry.state, state) {
             (_, MemberState::In) => entry.left = None,
-            (MemberState::In, _) => entry.left = Left::at(epoch, self.roster_durable.get()),
+            (MemberState::In, _) => entry.left = Left::at(epoch, settled),
             _ => {}
         }
         entry.state = state;

@@ -77,7 +77,10 @@ fn what_is_lost_is_given_up_when_that_is_asked_for() {
     let readable = whole(&server, false);
     assert!((in_memory + 1..KEYS).contains(&readable), "{readable}");
     for (number, lost) in [("1", devices[1]), ("2", devices[2])] {
-        array(&server, &["replace", number, lost]);
+        // Its file may have been moved away, and come back.
+        let told = fails(&["array", "replace", number, lost, "--admin", &server.admin]);
+        assert!(told.contains("objects may be lost with it"), "{told}");
+        array(&server, &["replace", number, lost, "--accept-loss"]);
     }
     let told = fails(&["array", "rebuild", "--wait", "--admin", &server.admin]);
     assert!(told.contains("cannot be told") && told.contains("--accept-loss"), "{told}");

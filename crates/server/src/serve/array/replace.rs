@@ -147,7 +147,7 @@ impl ArrayControl {
         if !wish.accept_loss && locked(&self.reports).values().any(holds_last) {
             let words = format!(
                 "{old}: objects may be lost with it, as too few of the other devices that hold their pieces are in; \
-                 bring those back or replace them first (--accept-loss does it all the same)"
+                 bring it or those back, or replace those first (--accept-loss does it all the same)"
             );
             return Err(Refusal::new(StatusCode::CONFLICT, words));
         }
