@@ -19,20 +19,36 @@
 
 use crate::array::Array;
 use crate::enough::lost;
+use crate::header::{HEADER_BYTES, Header};
 use crate::join::read_roster;
 use crate::manner::Manner;
-use crate::placement;
+use crate::open::background;
+use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::read::WRONG_OUTPUT;
+use crate::rebuild::GIVE_UP;
 use crate::roster::{Entry, MemberState};
-use plimsoll_kv::transaction::{Action, Status};
-use plimsoll_kv::{Device, Error, Output, Result};
+use crate::transaction::MEMBER_MARK;
+use crate::walk::{Source, page};
+use plimsoll_kv::transaction::{Action, Outstanding, Status};
+use plimsoll_kv::{ContainerId, Device, Error, Form, Op, Output, Result};
 use std::rc::Rc;
 
 /// In which roles a member has what it claims.
 pub(crate) type Claims = Vec<bool>;
 
-/// How often who waits looks whether others have come in.
-const LOOK_NS: u64 = 500_000_000;
+/// How long who waits does at most, though nobody comes in or goes out.
+const WAIT_NS: u64 = 64_000_000_000;
+
+/// What a member has that comes back.
+#[derive(PartialEq, Eq)]
+enum Age {
+    /// What it had when it went out.
+    AsItLeft,
+    /// What it had before.
+    Older,
+    /// Nothing that counts.
+    GivenUp,
+}
 
 /// The roles, of so many, in which a member claims the keys that it has, where so many members write a key.
 fn claims(entries: &[Entry], member: usize, roles: usize, needed: usize) -> Claims {
@@ -64,25 +80,26 @@ impl Array {
     /// In which roles a member that comes back claims what it has.
     pub(crate) async fn claims_of(&self, member: usize, device: &Rc<dyn Device>) -> Result<Claims> {
         let claims = self.claims(member);
-        if !claims.contains(&true) || self.has_what_it_had(member, device).await? {
+        if !claims.contains(&true) || self.age(member, device).await? == Age::AsItLeft {
             return Ok(claims);
         }
         Ok(vec![false; self.roles])
     }
 
-    /// Whether a member has what it had when it went out.
-    async fn has_what_it_had(&self, member: usize, device: &Rc<dyn Device>) -> Result<bool> {
+    /// What a member has, beside what it had when it went out.
+    async fn age(&self, member: usize, device: &Rc<dyn Device>) -> Result<Age> {
         let left = self.roster.borrow().members[member].left;
-        let Some(left) = left.filter(|left| !left.is_given_up) else { return Ok(false) };
+        let Some(left) = left.filter(|left| !left.is_given_up) else { return Ok(Age::GivenUp) };
         match read_roster(device, &self.tag).await {
-            Ok(own) => Ok(own.is_some_and(|own| own.epoch >= left.settled())),
-            Err(Error::Unreadable(_)) => Ok(false),
+            Ok(Some(own)) if own.epoch >= left.settled() => Ok(Age::AsItLeft),
+            Ok(Some(_)) => Ok(Age::Older),
+            Ok(None) | Err(Error::Unreadable(_)) => Ok(Age::GivenUp),
             Err(error) => Err(error),
         }
     }
 
-    /// Waits while a member that comes back has values that nobody else has, and does not claim them: it
-    /// missed writes, and would be emptied of them. They are there as long as nobody gives them up.
+    /// Waits while a member that comes back would be emptied of what nobody else has: it does not claim it,
+    /// as it missed writes, or is older than what went out. It is there as long as nobody gives it up.
     pub(crate) async fn until_nothing_is_lost(
         &self,
         member: usize,
@@ -90,30 +107,80 @@ impl Array {
         gives_up: impl Fn() -> bool,
     ) -> Result<()> {
         let mut is_told = false;
-        while !gives_up() && self.would_lose(member, claims) && self.has_what_it_had(member, device).await? {
+        while !gives_up() && !self.accepts_loss.get() {
+            let why = match self.age(member, device).await? {
+                Age::AsItLeft if self.would_lose(member, (device, claims)).await? => ALONE,
+                Age::Older if self.claims(member).contains(&true) => OLDER,
+                _ => return Ok(()),
+            };
             if !std::mem::replace(&mut is_told, true) {
                 let device = self.name(member);
-                tracing::error!(partition = self.partition, device, "not resynchronised: {ALONE}");
-                self.note(member, |status| ALONE.clone_into(&mut status.reason));
+                tracing::error!(partition = self.partition, device, why, "not resynchronised");
+                self.note(member, |status| status.reason = format!("{why}{GIVE_UP}"));
             }
-            self.rest_until(self.reactor.now_ns() + LOOK_NS).await;
+            self.until_others_come(WAIT_NS).await;
         }
         Ok(())
     }
 
-    /// Whether more could be read with what a member has and does not claim.
-    fn would_lose(&self, member: usize, claims: &Claims) -> bool {
+    /// Whether a member has values that can be read with it alone, and does not claim them.
+    async fn would_lose(&self, member: usize, (device, claims): (&Rc<dyn Device>, &Claims)) -> Result<bool> {
         let are_in: Vec<bool> = (0..self.count()).map(|it| self.state(it) == MemberState::In).collect();
         let with_it: Vec<bool> = (0..self.count()).map(|it| it == member || are_in[it]).collect();
-        let is_claimed = |primary| claims.get(placement::role(primary, member, are_in.len())) == Some(&true);
-        !self.accepts_loss.get()
-            && lost(self.forms.each(), &with_it, &are_in).any(|(_, primary)| !is_claimed(primary))
+        let role = |primary| placement::role(primary, member, are_in.len());
+        let lost = lost(self.forms.each(), &with_it, &are_in);
+        let lost: Vec<(Form, usize)> =
+            lost.filter(|(_, primary)| claims.get(role(*primary)) != Some(&true)).collect();
+        // Which sets a packed value needs is not looked into.
+        if lost.iter().any(|(form, _)| form.is_packed()) {
+            return Ok(true);
+        }
+        for role in 0..self.roles {
+            let primary = placement::primary_of(member, role, are_in.len());
+            let forms: Vec<Form> =
+                lost.iter().filter(|(_, of)| *of == primary).map(|(form, _)| *form).collect();
+            if !forms.is_empty() && self.has_any_of(&forms, (member, role), device).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether what a member has in a role is made into one of these forms, anything of it.
+    async fn has_any_of(
+        &self,
+        forms: &[Form],
+        (member, role): (usize, usize),
+        device: &Rc<dyn Device>,
+    ) -> Result<bool> {
+        for container in (0..ARRAY_CONTAINERS).map(|of| placement::container(ContainerId(of), role)) {
+            let source = Source { device: device.clone(), container, member };
+            let mut after = None;
+            while let Some(keys) = page(&source, &mut after).await? {
+                for key in keys {
+                    let range = Some((0, HEADER_BYTES as u64));
+                    match background(device, Op::Retrieve { container, key, range, pin: false }).await {
+                        Ok(Output::Found(item)) => {
+                            let is_such = |header: Header| forms.contains(&header.form);
+                            // The header of a value in parts is not read.
+                            if item.upload.is_some() || Header::decode(&item.bytes).is_ok_and(is_such) {
+                                return Ok(true);
+                            }
+                        }
+                        Ok(_) | Err(Error::NotFound | Error::Unreadable(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Refuses to delete everything while a member that is not in claims something: it would come back.
     pub(crate) fn check_claims(&self) -> Result<()> {
         let claimant = (0..self.count()).find(|member| self.claims(*member).contains(&true));
-        let words = "is not in, and has what no other device has: bring it back, or replace it";
+        let words = "is not in, and has what no other device has: bring it back, or give that up \
+                     (plimsoll array replace --accept-loss)";
         claimant.map_or(Ok(()), |member| Err(Error::ReadOnly(format!("{} {words}", self.name(member)))))
     }
 
@@ -140,9 +207,12 @@ impl Array {
         let manner = Manner::background();
         let known = device.clone().execute(self.step(None, Action::Outstanding, &manner)).await?;
         let Output::Outstanding(known) = known.output else { return Err(WRONG_OUTPUT) };
-        for id in known.into_iter().map(|known| known.id) {
+        for Outstanding { id, participants, .. } in known {
+            let is_other = |it: &u16| it & MEMBER_MARK != 0 && *it != MEMBER_MARK | member as u16;
             let end = match self.status_of(id).await? {
                 Status::Applied => Action::Apply,
+                // Nobody else here was to have it: it went out between preparing and applying it.
+                _ if !participants.iter().any(is_other) => Action::Apply,
                 Status::Prepared | Status::Unknown => Action::Release,
             };
             match device.clone().execute(self.step(Some(id), end, &manner)).await {
@@ -153,7 +223,7 @@ impl Array {
         }
         let named = self.named_by(member, device).await?;
         if !named.is_empty() {
-            // Its journal names other keys as soon as it takes writes: who is started until then compares all.
+            // Its journal names others as soon as it takes writes: who is started until then compares all.
             self.unmark_named().await?;
         }
         self.members.borrow_mut()[member].named = named;
@@ -177,5 +247,5 @@ impl Array {
 }
 
 /// Why a member stays out that has come back.
-const ALONE: &str = "it has missed writes, and what it has besides no other device has: what is lost with it is given up by \
-                     plimsoll array rebuild --accept-loss";
+const ALONE: &str = "it has missed writes, and what it has besides no other device has";
+const OLDER: &str = "it is older than what went out, and no other device has what that had: bring that back";

@@ -63,7 +63,7 @@ impl Array {
                     continue;
                 }
             };
-            tracing::info!(partition = self.partition, transaction = %known.id.version, ?action, "resolved");
+            tracing::debug!(partition = self.partition, transaction = %known.id.version, ?action, "resolved");
             for member in members.iter().filter(|member| **member < self.count()) {
                 let Some(device) = self.writable(*member) else { continue };
                 match device.execute(self.step(Some(known.id), action.clone(), &manner)).await {
@@ -72,9 +72,8 @@ impl Array {
                     Err(error) => return Err(error),
                 }
             }
-            if members.iter().any(|member| *member < self.count() && self.may_claim(*member)) {
-                self.transactions.keep(known.id);
-            }
+            self.transactions
+                .applies(known.id, members.into_iter().filter(|it| *it < self.count()).collect());
             if alone && action == Action::Apply {
                 self.forget_soon(known.id);
             }

@@ -40,7 +40,7 @@ const TRIES_MAX: u32 = 16;
 const RETRY_NS: u64 = 500_000_000;
 const RETRY_NS_MAX: u64 = 64_000_000_000;
 /// What is left to do where too much is lost.
-const GIVE_UP: &str = "; what is lost is given up by plimsoll array rebuild --accept-loss";
+pub(crate) const GIVE_UP: &str = "; what is lost is given up by plimsoll array rebuild --accept-loss";
 
 impl Array {
     /// Begins to resynchronise a member that is out and there. Without effect on others.
@@ -79,7 +79,7 @@ impl Array {
     }
 
     /// Waits so long, or until somebody has come in or gone out.
-    async fn until_others_come(&self, wait_ns: u64) {
+    pub(crate) async fn until_others_come(&self, wait_ns: u64) {
         let (until_ns, epoch) = (self.reactor.now_ns() + wait_ns, self.roster.borrow().epoch);
         while self.reactor.now_ns() < until_ns && self.roster.borrow().epoch == epoch && !self.closing.get() {
             self.rest_until(self.reactor.now_ns() + RETRY_NS).await;
@@ -103,6 +103,7 @@ impl Array {
             let mut roster = self.roster.borrow_mut();
             roster.members[member].replace(with.id);
             roster.epoch += 1;
+            self.owe_nothing(member);
         }
         self.roster_settled().await?;
         self.rebuild(member);
@@ -217,6 +218,7 @@ impl Array {
             // Another that has taken its place knows of none.
             let _ = background(device, op).await;
         }
+        self.tell_ends(member, device).await?;
         let claims_any = claims.contains(&true);
         if claims_any {
             self.finish_claimed(member, device).await?;

@@ -17,7 +17,7 @@ use crate::read::{Range, WRONG_OUTPUT};
 use crate::send::Sent;
 use plimsoll_kv::key_locks::{EverythingGuard, KeyGuard, KeyId};
 use plimsoll_kv::transaction::{Action, Held, Outstanding, Status};
-use plimsoll_kv::{ContainerId, Error, Op, Output, Result, TransactionId, UploadId};
+use plimsoll_kv::{ContainerId, Device, Error, Op, Output, Result, TransactionId, UploadId};
 use plimsoll_reactor::Work;
 use plimsoll_reactor::sync::WaitList;
 use std::cell::{Cell, RefCell};
@@ -39,14 +39,17 @@ pub(crate) struct Transactions {
     /// Found prepared at the start: those who know how they end will say so.
     unresolved: RefCell<BTreeSet<TransactionId>>,
     resolved: WaitList,
-    /// Applied, but by a member that had prepared it and is out: it asks about it when it comes back.
-    kept: RefCell<BTreeSet<TransactionId>>,
+    /// Applied and not forgotten, and the members that had prepared them: one that went out meanwhile asks
+    /// about them when it comes back.
+    known: RefCell<BTreeMap<TransactionId, Vec<usize>>>,
+    /// How those ended that members held when they went out: they hear of it when they come back.
+    owed: RefCell<BTreeMap<usize, Vec<(TransactionId, Action)>>>,
 }
 
 impl Transactions {
-    /// One is not forgotten before the array is opened next.
-    pub(crate) fn keep(&self, id: TransactionId) {
-        self.kept.borrow_mut().insert(id);
+    /// One is about to be applied that these members had prepared.
+    pub(crate) fn applies(&self, id: TransactionId, members: Vec<usize>) {
+        self.known.borrow_mut().insert(id, members);
     }
 
     /// One was found prepared: what it writes is not there to be copied yet.
@@ -171,7 +174,7 @@ impl Array {
             }
         }
         let below = self.held_below(&places, held.everything);
-        let members = below.keys().copied().collect();
+        let members = below.keys().copied().filter(|member| self.writable(*member).is_some()).collect();
         let holding =
             Holding { _keys: keys, ids, everything, members, prepared: Vec::new(), uploads: Vec::new() };
         let before = self.transactions.open.borrow_mut().insert(id, holding);
@@ -294,17 +297,16 @@ impl Array {
     async fn apply(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
         let prepared = self.transactions.open.borrow().get(&id).map(|holding| holding.prepared.clone());
         // Of one that was found at the start, all may have.
-        let members = prepared.unwrap_or_else(|| (0..self.count()).collect());
+        let members = prepared.clone().unwrap_or_else(|| (0..self.count()).collect());
         let each = members.iter().map(|member| (*member, self.step(Some(id), Action::Apply, manner)));
         let sent = self.send(each.collect()).await?;
         match sent.refused {
             None | Some(UNKNOWN) => {}
             Some(error) => return Err(error),
         }
-        if members.iter().any(|member| self.may_claim(*member)) {
-            self.transactions.keep(id);
-        }
+        self.transactions.applies(id, members);
         self.release_unwritten(id, manner).await;
+        self.owe(id, &prepared.unwrap_or_default());
         let uploads = {
             let mut open = self.transactions.open.borrow_mut();
             open.get_mut(&id).map(|holding| std::mem::take(&mut holding.uploads)).unwrap_or_default()
@@ -339,10 +341,42 @@ impl Array {
         }
     }
 
+    /// Members that hold a transaction and have gone out hear later how it ended: it was applied where it was
+    /// prepared, and released elsewhere.
+    fn owe(&self, id: TransactionId, prepared: &[usize]) {
+        let open = self.transactions.open.borrow();
+        let Some(holding) = open.get(&id) else { return };
+        let mut owed = self.transactions.owed.borrow_mut();
+        for member in holding.members.iter().filter(|member| self.writable(**member).is_none()) {
+            let end = if prepared.contains(member) { Action::Apply } else { Action::Release };
+            owed.entry(*member).or_default().push((id, end));
+        }
+    }
+
+    /// Tells a member that comes back, without a start in between, how transactions ended that it holds.
+    pub(crate) async fn tell_ends(&self, member: usize, device: &Rc<dyn Device>) -> Result<()> {
+        let owed = self.transactions.owed.borrow().get(&member).cloned().unwrap_or_default();
+        for (id, end) in owed {
+            match device.clone().execute(self.step(Some(id), end, &Manner::background())).await {
+                // It has been done there.
+                Ok(_) | Err(Error::Invalid(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.owe_nothing(member);
+        Ok(())
+    }
+
+    /// Another device has taken the place of a member.
+    pub(crate) fn owe_nothing(&self, member: usize) {
+        self.transactions.owed.borrow_mut().remove(&member);
+    }
+
     async fn release(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
         let members = self.members_of(id);
         let each = members.into_iter().map(|member| (member, self.step(Some(id), Action::Release, manner)));
         let sent = self.send(each.collect()).await?;
+        self.owe(id, &[]);
         let was_open = self.end(id).is_some();
         self.transactions.ended(id);
         match sent.refused {
@@ -353,12 +387,15 @@ impl Array {
     }
 
     async fn forget(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
-        if self.transactions.kept.borrow().contains(&id) {
-            return Ok(Output::Done);
+        let may_ask = |members: &Vec<usize>| members.iter().any(|member| self.may_claim(*member));
+        if self.transactions.known.borrow().get(&id).is_some_and(may_ask) {
+            return Ok(Output::Done); // It is when the array is opened next.
         }
         let each = (0..self.count()).map(|member| (member, self.step(Some(id), Action::Forget, manner)));
         let sent = self.send(each.collect()).await?;
-        sent.refused.map_or(Ok(Output::Done), Err)
+        sent.refused.map_or(Ok(()), Err)?;
+        self.transactions.known.borrow_mut().remove(&id);
+        Ok(Output::Done)
     }
 
     /// Forgets what has been applied, a little later, together with others.

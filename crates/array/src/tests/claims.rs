@@ -1,11 +1,13 @@
 //! More members go away than a mechanism survives, and come back: what they had is there again, and nothing
 //! that was overwritten or deleted meanwhile.
 
-use super::bench::{Bench, DB, bytes, del, execute, get, keys, run, set};
+use super::bench::{Bench, DB, bytes, del, execute, get, keys, run, set, store_in};
+use super::together::{hold, step, write};
 use crate::placement;
 use crate::{Array, Mechanism, MemberState, OpenError, SizeRange};
 use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::{Error, Op};
+use plimsoll_kv::transaction::Action;
+use plimsoll_kv::{Error, Op, Output, Request};
 use plimsoll_reactor::Reactor;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,6 +143,77 @@ fn who_has_not_got_what_it_had_claims_nothing() {
     });
 }
 
+/// It was emptied for good, and what it had when it went out claimed nothing later.
+#[test]
+fn an_older_copy_is_not_emptied_unasked() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, Mechanism::Hashing);
+        bench.open().await.close().await;
+        let roster = super::retrieve_op(placement::ROSTER, &format!("{}roster", placement::tag(0, 1)));
+        let Ok(Output::Found(older)) = execute(&bench.below[1], roster).await else { panic!("a roster") };
+        let array = bench.open().await;
+        fill(&array, b"v").await;
+        leaves(&array, &[1]).await;
+        array.close().await;
+        let (id, newest) = (bench.ids[1], (bench.below[1].clone(), bench.members[1].clone()));
+        drop(bench.fresh(1, id));
+        let key = format!("{}roster", placement::tag(0, 1));
+        execute(&bench.below[1], store_in(placement::ROSTER, &key, older.bytes.into())).await.unwrap();
+        let array = bench.open().await;
+        reactor.sleep_ns(5_000_000_000).await;
+        let status = array.status();
+        assert_eq!(status.members[1].state, MemberState::Out);
+        assert!(status.members[1].reason.starts_with("it is older"), "{}", status.members[1].reason);
+        array.close().await;
+        (bench.below[1], bench.members[1]) = newest;
+        let array = bench.open().await;
+        bench.whole(&array).await;
+        assert_eq!(keys(&array).await, 60);
+    });
+}
+
+/// An acknowledged transaction that a device had prepared and not applied when it went away was given up when
+/// it came back, and one that it had not prepared held its keys for ever.
+#[test]
+fn a_transaction_that_a_device_holds_when_it_goes_away_ends_when_it_is_back() {
+    for at_apply in [false, true] {
+        run(|reactor| async move {
+            let bench = bench(&reactor, Mechanism::Hashing);
+            let array = bench.open().await;
+            let keys = ["a", "b", "c", "d"];
+            for key in keys {
+                set(&array, key, b"old").await.unwrap();
+            }
+            let gone = placement::primary(b"a", 6);
+            let mut is_gone = false;
+            let fails = move |request: &Request| {
+                is_gone |= match &request.op {
+                    Op::Transaction { action: Action::Prepare { .. }, .. } => !at_apply,
+                    Op::Transaction { action: Action::Apply, .. } => at_apply,
+                    _ => false,
+                };
+                is_gone
+            };
+            bench.members[gone].set_policy(FaultPolicy::When(Box::new(fails)));
+            let id = hold(&array, &keys).await;
+            let writes = keys.map(|key| write(key, b"new")).to_vec();
+            let is_done = step(&array, Some(id), Action::Commit { writes }).await.is_ok();
+            assert_eq!(is_done, at_apply, "its keys stand nowhere else");
+            let end = if is_done { Action::Apply } else { Action::Release };
+            step(&array, Some(id), end).await.unwrap();
+            assert_eq!(array.status().members[gone].state, MemberState::Out);
+            reactor.sleep_ns(2_000_000_000).await;
+            bench.members[gone].set_policy(FaultPolicy::Never);
+            array.rebuild(gone);
+            bench.whole(&array).await;
+            let right: &[u8] = if is_done { b"new" } else { b"old" };
+            for key in keys {
+                assert_eq!(bytes(&array, key).await.as_deref(), Some(right), "{key}");
+            }
+        });
+    }
+}
+
 /// Where some of what a device has may have been overwritten, and some stands nowhere else, it is not emptied
 /// before somebody says so.
 #[test]
@@ -160,6 +233,17 @@ fn what_nobody_else_has_is_not_given_up_unasked() {
         let status = array.status();
         assert_eq!(status.members[1].state, MemberState::Out);
         assert!(status.members[1].reason.contains("no other device has"), "{}", status.members[1].reason);
+        // Of what is not there nothing can be lost.
+        let mut other = self::bench(&reactor, Mechanism::Replication { copies: 3 });
+        let few = [SizeRange { value_bytes_max: u64::MAX, mechanism: Mechanism::Replication { copies: 3 } }];
+        let policy = crate::Policy::by_size(&few).unwrap().with_custom(&[Mechanism::Hashing]).unwrap();
+        other.options.policy = policy;
+        let with_custom = other.open().await;
+        fill(&with_custom, b"v").await;
+        leaves(&with_custom, &[1]).await;
+        with_custom.rebuild(1);
+        other.whole(&with_custom).await;
+
         array.accept_loss();
         array.rebuild(1);
         bench.whole(&array).await;
