@@ -19,25 +19,20 @@
 
 use crate::array::Array;
 use crate::enough::lost;
-use crate::header::{HEADER_BYTES, Header};
 use crate::join::read_roster;
 use crate::manner::Manner;
-use crate::open::background;
+use crate::member::gives_nothing;
 use crate::placement::{self, ARRAY_CONTAINERS};
-use crate::read::WRONG_OUTPUT;
-use crate::rebuild::GIVE_UP;
+use crate::rebuild::{GIVE_UP, RETRY_NS_MAX, TOGETHER};
 use crate::roster::{Entry, MemberState};
-use crate::transaction::MEMBER_MARK;
 use crate::walk::{Source, page};
-use plimsoll_kv::transaction::{Action, Outstanding, Status};
-use plimsoll_kv::{ContainerId, Device, Error, Form, Op, Output, Result};
+use futures_util::{StreamExt, stream};
+use plimsoll_kv::{ContainerId, Device, Error, Form, Result};
+use std::pin::pin;
 use std::rc::Rc;
 
 /// In which roles a member has what it claims.
 pub(crate) type Claims = Vec<bool>;
-
-/// How long who waits does at most, though nobody comes in or goes out.
-const WAIT_NS: u64 = 64_000_000_000;
 
 /// What a member has that comes back.
 #[derive(PartialEq, Eq)]
@@ -51,7 +46,7 @@ enum Age {
 }
 
 /// The roles, of so many, in which a member claims the keys that it has, where so many members write a key.
-fn claims(entries: &[Entry], member: usize, roles: usize, needed: usize) -> Claims {
+fn claimed_roles(entries: &[Entry], member: usize, roles: usize, needed: usize) -> Claims {
     let count = entries.len();
     let left = entries[member].left.filter(|left| !left.is_given_up);
     let Some(left) = left else { return vec![false; roles] };
@@ -74,7 +69,7 @@ impl Array {
         if self.forms.has_packed() || self.state(member) == MemberState::In {
             return vec![false; self.roles];
         }
-        claims(&self.roster.borrow().members, member, self.roles, self.forms.needed_least())
+        claimed_roles(&self.roster.borrow().members, member, self.roles, self.forms.needed_least())
     }
 
     /// In which roles a member that comes back claims what it has.
@@ -101,7 +96,7 @@ impl Array {
     /// Waits while a member that comes back would be emptied of what nobody else has: it does not claim it,
     /// as it missed writes, or is older than what went out. It is there as long as nobody gives it up.
     pub(crate) async fn until_nothing_is_lost(
-        &self,
+        self: &Rc<Self>,
         member: usize,
         (device, claims): (&Rc<dyn Device>, &Claims),
         gives_up: impl Fn() -> bool,
@@ -118,13 +113,17 @@ impl Array {
                 tracing::error!(partition = self.partition, device, why, "not resynchronised");
                 self.note(member, |status| status.reason = format!("{why}{GIVE_UP}"));
             }
-            self.until_others_come(WAIT_NS).await;
+            self.until_others_come(RETRY_NS_MAX).await;
         }
         Ok(())
     }
 
     /// Whether a member has values that can be read with it alone, and does not claim them.
-    async fn would_lose(&self, member: usize, (device, claims): (&Rc<dyn Device>, &Claims)) -> Result<bool> {
+    async fn would_lose(
+        self: &Rc<Self>,
+        member: usize,
+        (device, claims): (&Rc<dyn Device>, &Claims),
+    ) -> Result<bool> {
         let are_in: Vec<bool> = (0..self.count()).map(|it| self.state(it) == MemberState::In).collect();
         let with_it: Vec<bool> = (0..self.count()).map(|it| it == member || are_in[it]).collect();
         let role = |primary| placement::role(primary, member, are_in.len());
@@ -148,32 +147,41 @@ impl Array {
 
     /// Whether what a member has in a role is made into one of these forms, anything of it.
     async fn has_any_of(
-        &self,
+        self: &Rc<Self>,
         forms: &[Form],
         (member, role): (usize, usize),
         device: &Rc<dyn Device>,
     ) -> Result<bool> {
-        for container in (0..ARRAY_CONTAINERS).map(|of| placement::container(ContainerId(of), role)) {
-            let source = Source { device: device.clone(), container, member };
+        for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
+            let below = placement::container(container, role);
+            let source = Source { device: device.clone(), container: below, member };
             let mut after = None;
             while let Some(keys) = page(&source, &mut after).await? {
-                for key in keys {
-                    let range = Some((0, HEADER_BYTES as u64));
-                    match background(device, Op::Retrieve { container, key, range, pin: false }).await {
-                        Ok(Output::Found(item)) => {
-                            let is_such = |header: Header| forms.contains(&header.form);
-                            // The header of a value in parts is not read.
-                            if item.upload.is_some() || Header::decode(&item.bytes).is_ok_and(is_such) {
-                                return Ok(true);
-                            }
-                        }
-                        Ok(_) | Err(Error::NotFound | Error::Unreadable(_)) => {}
-                        Err(error) => return Err(error),
+                let each = keys.iter().map(async |key| self.form_at((container, key), role, device).await);
+                let mut found = pin!(stream::iter(each).buffer_unordered(TOGETHER));
+                while let Some(form) = found.next().await {
+                    if form?.is_some_and(|form| forms.contains(&form)) {
+                        return Ok(true);
                     }
                 }
             }
         }
         Ok(false)
+    }
+
+    /// What a member has of a key in a role is made into this; nothing if it cannot be read.
+    async fn form_at(
+        self: &Rc<Self>,
+        (container, key): (ContainerId, &[u8]),
+        role: usize,
+        device: &Rc<dyn Device>,
+    ) -> Result<Option<Form>> {
+        let place = self.place(container, key)?;
+        match self.read_piece(device, &place, role, Some((0, 0)), &Manner::background()).await {
+            Ok(piece) => Ok(piece.header.map(|header| header.form).or(self.forms.sole())),
+            Err(error) if gives_nothing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Refuses to delete everything while a member that is not in claims something: it would come back.
@@ -196,31 +204,14 @@ impl Array {
         roster.members[member].give_up();
     }
 
-    /// Brings what a member that comes back has half done to the end that others have brought it to: of
-    /// transactions that were prepared on it, those that others have applied. The keys of which a write was
-    /// under way are noted.
+    /// Brings what a member that comes back has half done to the end that others have brought it to, and
+    /// notes the keys of which a write was under way.
     pub(crate) async fn finish_claimed(
         self: &Rc<Self>,
         member: usize,
         device: &Rc<dyn Device>,
     ) -> Result<()> {
-        let manner = Manner::background();
-        let known = device.clone().execute(self.step(None, Action::Outstanding, &manner)).await?;
-        let Output::Outstanding(known) = known.output else { return Err(WRONG_OUTPUT) };
-        for Outstanding { id, participants, .. } in known {
-            let is_other = |it: &u16| it & MEMBER_MARK != 0 && *it != MEMBER_MARK | member as u16;
-            let end = match self.status_of(id).await? {
-                Status::Applied => Action::Apply,
-                // Nobody else here was to have it: it went out between preparing and applying it.
-                _ if !participants.iter().any(is_other) => Action::Apply,
-                Status::Prepared | Status::Unknown => Action::Release,
-            };
-            match device.clone().execute(self.step(Some(id), end, &manner)).await {
-                // It has been done there.
-                Ok(_) | Err(Error::Invalid(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.end_prepared(member, device).await?;
         let named = self.named_by(member, device).await?;
         if !named.is_empty() {
             // Its journal names others as soon as it takes writes: who is started until then compares all.

@@ -4,7 +4,8 @@
 //! of some. Place on the path: between the cache and the engines. In the order of a request: `array` takes
 //! it, `placement` says where the key stands, `policy` what a value is made into, or `picker`, which looks
 //! on; `before` says what a write replaces, `read` and `write` ask the members, `reconcile` makes whole what
-//! they disagree about, `join` and `membership` say who they are, `rebuild` brings them back. `round` makes
+//! they disagree about, `transaction` and `outstanding` do several writes as one, `join` and `membership`
+//! say who they are, `rebuild` brings them back, with what they have that counts (`claims`). `round` makes
 //! sets of values as they come, `pack` behind the acknowledgement; `leave` keeps what a set goes on needing,
 //! `company` takes deletes together, `recover` computes what is lost, `regroup` and `sets` look after sets,
 //! `mover` stores anew what was picked otherwise.
@@ -44,6 +45,7 @@ mod member;
 mod membership;
 mod mover;
 mod open;
+mod outstanding;
 mod overtaken;
 mod pace;
 mod pack;

@@ -14,7 +14,6 @@ use crate::member::Joining;
 use crate::placement::{self, JOURNAL};
 use crate::roster::MemberState;
 use crate::walk::{Source, page};
-use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Op, Output};
 use plimsoll_reactor::{Reactor, Work};
 use std::rc::Rc;
@@ -45,40 +44,6 @@ impl Array {
         array.read_journal().await.map_err(failed)?;
         array.begin_background().await.map_err(failed)?;
         Ok(array)
-    }
-
-    /// Brings transactions that concern this partition alone to their ends, and gives up those that not every
-    /// member had prepared. What other partitions take part in is left to them.
-    async fn resolve(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
-        let manner = Manner::background();
-        for (known, members) in self.outstanding().await? {
-            let alone = known.participants == [self.partition];
-            let action = match known.status {
-                Status::Unknown => Action::Release,
-                Status::Prepared if alone => Action::Apply,
-                // Some of the members may have been cut short.
-                Status::Applied => Action::Apply,
-                Status::Prepared => {
-                    self.transactions.found(known.id);
-                    continue;
-                }
-            };
-            tracing::debug!(partition = self.partition, transaction = %known.id.version, ?action, "resolved");
-            for member in members.iter().filter(|member| **member < self.count()) {
-                let Some(device) = self.writable(*member) else { continue };
-                match device.execute(self.step(Some(known.id), action.clone(), &manner)).await {
-                    // It has been done there.
-                    Ok(_) | Err(Error::Invalid(_)) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            self.transactions
-                .applies(known.id, members.into_iter().filter(|it| *it < self.count()).collect());
-            if alone && action == Action::Apply {
-                self.forget_soon(known.id);
-            }
-        }
-        Ok(())
     }
 
     /// The keys that the journals of the members name have to be compared.

@@ -38,7 +38,7 @@ pub(crate) const TOGETHER: usize = 32;
 const TRIES_MAX: u32 = 16;
 /// A resynchronisation that was hindered goes on after this time, at first and at most.
 const RETRY_NS: u64 = 500_000_000;
-const RETRY_NS_MAX: u64 = 64_000_000_000;
+pub(crate) const RETRY_NS_MAX: u64 = 64_000_000_000;
 /// What is left to do where too much is lost.
 pub(crate) const GIVE_UP: &str = "; what is lost is given up by plimsoll array rebuild --accept-loss";
 
@@ -145,7 +145,6 @@ impl Array {
             self.empty(member, (&device, &claims), is_overtaken).await?;
             self.members.borrow_mut()[member].claims = claims;
         }
-        let claims = self.members.borrow()[member].claims.clone();
         {
             // Every write and every transaction that begins from here on goes to it, too.
             let _everything = self.locks.lock_everything().await;
@@ -157,7 +156,12 @@ impl Array {
             }
             self.roster_settled().await?;
         }
-        let device = self.name(member);
+        self.fill_member(member, number).await
+    }
+
+    /// Gives a member that takes all writes by now what it lacks; then it is in.
+    async fn fill_member(self: &Rc<Self>, member: usize, number: u64) -> Result<()> {
+        let (device, claims) = (self.name(member), self.members.borrow()[member].claims.clone());
         tracing::info!(partition = self.partition, device, "resynchronisation begins");
         self.note(member, |status| (status.keys_done, status.keys_total) = (0, 0));
         let total = self.keys_of(member).await?;
@@ -350,14 +354,15 @@ impl Array {
             copied = self.try_resync_key(&place, role).await;
         }
         let are_enough = || self.others_in(&place, role) >= self.forms.needed_most();
-        if matches!(copied, Err(Error::Unreadable(_))) && are_enough() {
+        let gives_up = || self.gives_up(place.primary);
+        if matches!(copied, Err(Error::Unreadable(_))) && are_enough() && !gives_up() {
             // One of them may have failed, and be back later with what it has: a write finds that out.
             self.roster.borrow_mut().epoch += 1;
             self.roster_settled().await?;
             copied = self.try_resync_key(&place, role).await;
         }
         match copied {
-            Err(Error::Unreadable(what)) if self.gives_up(place.primary) || are_enough() => {
+            Err(Error::Unreadable(what)) if gives_up() || are_enough() => {
                 self.store_lost(&place, role, &what).await
             }
             copied => copied,

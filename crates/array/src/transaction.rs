@@ -6,57 +6,38 @@
 //!
 //! Invariants:
 //! * an intent names the members that have it, beside the partitions: after a crash those that are there find
-//!   out whether all of them had prepared (`resolve`);
-//! * what one member has applied all will;
-//! * what nobody else forgets is forgotten when every member has durably applied it.
+//!   out whether all of them had prepared (`outstanding`);
+//! * what one member has applied all will.
 
 use crate::array::{Array, Place};
 use crate::manner::Manner;
+use crate::outstanding::Known;
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
 use crate::send::Sent;
 use plimsoll_kv::key_locks::{EverythingGuard, KeyGuard, KeyId};
-use plimsoll_kv::transaction::{Action, Held, Outstanding, Status};
-use plimsoll_kv::{ContainerId, Device, Error, Op, Output, Result, TransactionId, UploadId};
-use plimsoll_reactor::Work;
+use plimsoll_kv::transaction::{Action, Held, Status};
+use plimsoll_kv::{ContainerId, Error, Op, Output, Result, TransactionId, UploadId};
 use plimsoll_reactor::sync::WaitList;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Marks a participant of an intent as a member of the array, and no partition.
 pub(crate) const MEMBER_MARK: u16 = 0x8000;
-/// How long applied transactions wait for others, to be forgotten together.
-const FORGET_NS: u64 = 100_000_000;
 
 /// Transactions that hold something.
 #[derive(Default)]
 pub(crate) struct Transactions {
     pub(crate) open: RefCell<BTreeMap<TransactionId, Holding>>,
-    /// Applied, and to be forgotten.
-    applied: RefCell<Vec<TransactionId>>,
-    forgetting: Cell<bool>,
-    /// Found prepared at the start: those who know how they end will say so.
-    unresolved: RefCell<BTreeSet<TransactionId>>,
+    /// What was prepared or applied, and may be asked about.
+    pub(crate) outstanding: Known,
+    /// Found prepared at the start, with the members that they name: those who know how they end will say so.
+    pub(crate) unresolved: RefCell<BTreeMap<TransactionId, Vec<usize>>>,
     resolved: WaitList,
-    /// Applied and not forgotten, and the members that had prepared them: one that went out meanwhile asks
-    /// about them when it comes back.
-    known: RefCell<BTreeMap<TransactionId, Vec<usize>>>,
-    /// How those ended that members held when they went out: they hear of it when they come back.
-    owed: RefCell<BTreeMap<usize, Vec<(TransactionId, Action)>>>,
 }
 
 impl Transactions {
-    /// One is about to be applied that these members had prepared.
-    pub(crate) fn applies(&self, id: TransactionId, members: Vec<usize>) {
-        self.known.borrow_mut().insert(id, members);
-    }
-
-    /// One was found prepared: what it writes is not there to be copied yet.
-    pub(crate) fn found(&self, id: TransactionId) {
-        self.unresolved.borrow_mut().insert(id);
-    }
-
     fn ended(&self, id: TransactionId) {
         self.unresolved.borrow_mut().remove(&id);
         self.wake();
@@ -85,7 +66,7 @@ pub(crate) struct Holding {
     pub(crate) ids: BTreeSet<KeyId>,
     pub(crate) everything: Option<EverythingGuard>,
     /// The members that hold it, too.
-    members: Vec<usize>,
+    pub(crate) members: Vec<usize>,
     /// Those of them that have prepared.
     prepared: Vec<usize>,
     /// Uploads that become values when it is applied.
@@ -296,15 +277,16 @@ impl Array {
 
     async fn apply(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
         let prepared = self.transactions.open.borrow().get(&id).map(|holding| holding.prepared.clone());
-        // Of one that was found at the start, all may have.
-        let members = prepared.clone().unwrap_or_else(|| (0..self.count()).collect());
+        // Of one that was found at the start, those that it names have, or all may.
+        let members = prepared.clone().or_else(|| self.transactions.unresolved.borrow().get(&id).cloned());
+        let members = members.unwrap_or_else(|| (0..self.count()).collect());
         let each = members.iter().map(|member| (*member, self.step(Some(id), Action::Apply, manner)));
         let sent = self.send(each.collect()).await?;
         match sent.refused {
             None | Some(UNKNOWN) => {}
             Some(error) => return Err(error),
         }
-        self.transactions.applies(id, members);
+        self.transactions.outstanding.applied(id, members);
         self.release_unwritten(id, manner).await;
         self.owe(id, &prepared.unwrap_or_default());
         let uploads = {
@@ -341,37 +323,6 @@ impl Array {
         }
     }
 
-    /// Members that hold a transaction and have gone out hear later how it ended: it was applied where it was
-    /// prepared, and released elsewhere.
-    fn owe(&self, id: TransactionId, prepared: &[usize]) {
-        let open = self.transactions.open.borrow();
-        let Some(holding) = open.get(&id) else { return };
-        let mut owed = self.transactions.owed.borrow_mut();
-        for member in holding.members.iter().filter(|member| self.writable(**member).is_none()) {
-            let end = if prepared.contains(member) { Action::Apply } else { Action::Release };
-            owed.entry(*member).or_default().push((id, end));
-        }
-    }
-
-    /// Tells a member that comes back, without a start in between, how transactions ended that it holds.
-    pub(crate) async fn tell_ends(&self, member: usize, device: &Rc<dyn Device>) -> Result<()> {
-        let owed = self.transactions.owed.borrow().get(&member).cloned().unwrap_or_default();
-        for (id, end) in owed {
-            match device.clone().execute(self.step(Some(id), end, &Manner::background())).await {
-                // It has been done there.
-                Ok(_) | Err(Error::Invalid(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.owe_nothing(member);
-        Ok(())
-    }
-
-    /// Another device has taken the place of a member.
-    pub(crate) fn owe_nothing(&self, member: usize) {
-        self.transactions.owed.borrow_mut().remove(&member);
-    }
-
     async fn release(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
         let members = self.members_of(id);
         let each = members.into_iter().map(|member| (member, self.step(Some(id), Action::Release, manner)));
@@ -384,99 +335,5 @@ impl Array {
             None => Err(UNKNOWN),
             Some(error) => Err(error),
         }
-    }
-
-    async fn forget(self: &Rc<Self>, id: TransactionId, manner: &Manner) -> Result<Output> {
-        let may_ask = |members: &Vec<usize>| members.iter().any(|member| self.may_claim(*member));
-        if self.transactions.known.borrow().get(&id).is_some_and(may_ask) {
-            return Ok(Output::Done); // It is when the array is opened next.
-        }
-        let each = (0..self.count()).map(|member| (member, self.step(Some(id), Action::Forget, manner)));
-        let sent = self.send(each.collect()).await?;
-        sent.refused.map_or(Ok(()), Err)?;
-        self.transactions.known.borrow_mut().remove(&id);
-        Ok(Output::Done)
-    }
-
-    /// Forgets what has been applied, a little later, together with others.
-    pub(crate) fn forget_soon(self: &Rc<Self>, id: TransactionId) {
-        self.transactions.applied.borrow_mut().push(id);
-        if self.transactions.forgetting.replace(true) {
-            return;
-        }
-        let array = self.clone();
-        self.reactor.spawn(Work::Background, async move {
-            array.reactor.sleep_ns(FORGET_NS).await;
-            array.transactions.forgetting.set(false);
-            let applied = array.transactions.applied.take();
-            let manner = Manner::background();
-            // What cannot be forgotten now is when the array is opened next.
-            if array.closing.get() || array.sync(&manner).await.is_err() {
-                return;
-            }
-            for id in applied {
-                if array.forget(id, &manner).await.is_err() {
-                    return;
-                }
-            }
-        });
-    }
-
-    /// How far a transaction is on the members that it names.
-    pub(crate) async fn status_of(self: &Rc<Self>, id: TransactionId) -> Result<Status> {
-        let known = self.outstanding().await?.into_iter().find(|(known, _)| known.id == id);
-        if let Some((known, _)) = known {
-            return Ok(known.status);
-        }
-        let mut furthest = Status::Unknown;
-        for member in 0..self.count() {
-            match self.status_at(member, id).await? {
-                Some(Status::Applied) => return Ok(Status::Applied),
-                Some(Status::Prepared) => furthest = Status::Prepared,
-                Some(Status::Unknown) | None => {}
-            }
-        }
-        Ok(furthest)
-    }
-
-    /// How far a transaction is on a member, if that may be asked.
-    async fn status_at(self: &Rc<Self>, member: usize, id: TransactionId) -> Result<Option<Status>> {
-        let Some(device) = self.readable(member) else { return Ok(None) };
-        let request = self.step(Some(id), Action::Status, &Manner::background());
-        match device.execute(request).await?.output {
-            Output::Status(status) => Ok(Some(status)),
-            _ => Err(WRONG_OUTPUT),
-        }
-    }
-
-    /// The transactions that the members had prepared or applied when they were opened, as this partition's:
-    /// with the members that they name.
-    pub(crate) async fn outstanding(self: &Rc<Self>) -> Result<Vec<(Outstanding, Vec<usize>)>> {
-        let mut all: BTreeMap<TransactionId, Vec<u16>> = BTreeMap::new();
-        for member in 0..self.count() {
-            let Some(device) = self.readable(member) else { continue };
-            let request = self.step(None, Action::Outstanding, &Manner::background());
-            let Output::Outstanding(known) = device.execute(request).await?.output else {
-                return Err(WRONG_OUTPUT);
-            };
-            all.extend(known.into_iter().map(|known| (known.id, known.participants)));
-        }
-        let mut merged = Vec::new();
-        for (id, participants) in all {
-            let (members, participants): (Vec<u16>, Vec<u16>) =
-                participants.into_iter().partition(|participant| participant & MEMBER_MARK != 0);
-            let members: Vec<usize> =
-                members.into_iter().map(|mark| usize::from(mark & !MEMBER_MARK)).collect();
-            let mut status = Status::Prepared;
-            for member in members.iter().filter(|member| **member < self.count()) {
-                match self.status_at(*member, id).await? {
-                    Some(Status::Applied) => status = Status::Applied,
-                    Some(Status::Unknown) if status == Status::Prepared => status = Status::Unknown,
-                    _ => {}
-                }
-            }
-            merged.push((Outstanding { id, participants, status }, members));
-        }
-        Ok(merged)
     }
 }

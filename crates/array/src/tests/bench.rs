@@ -206,6 +206,13 @@ impl Bench {
         self.members[member].clone()
     }
 
+    /// Waits until a member is in this state.
+    pub(super) async fn until(&self, array: &Rc<Array>, member: usize, state: MemberState) {
+        while array.status().members[member].state != state {
+            self.reactor.sleep_ns(1_000_000).await;
+        }
+    }
+
     /// Waits until every member is in.
     pub(super) async fn whole(&self, array: &Rc<Array>) {
         while array.status().members.iter().any(|member| member.state != MemberState::In) {

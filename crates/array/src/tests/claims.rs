@@ -265,9 +265,7 @@ fn a_member_that_is_being_filled_makes_no_write_count() {
         bench.options.rebuild_bytes_per_s = 1;
         bench.try_open(&[2]).await.expect("five of six are there").close().await;
         let array = bench.open().await;
-        while array.status().members[2].state != MemberState::Resyncing {
-            reactor.sleep_ns(1_000_000).await;
-        }
+        bench.until(&array, 2, MemberState::Resyncing).await;
         leaves(&array, &[3]).await;
         let key = (0..).map(|key| format!("another{key}"));
         let key = key.into_iter().find(|key| placement::primary(key.as_bytes(), 6) == 2).unwrap();

@@ -164,6 +164,30 @@ fn a_member_comes_in_after_the_transactions_that_were_found_have_ended() {
     });
 }
 
+/// A start looked through all transactions for each of them: with ten thousand it took a minute.
+#[test]
+fn who_asks_about_a_transaction_looks_through_no_others() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        let mut ids = Vec::new();
+        for key in (0..20).map(|key| format!("k{key}")) {
+            let id = hold(&array, &[&key]).await;
+            let prepare = Action::Prepare { participants: vec![0, 1], writes: vec![write(&key, b"v")] };
+            step(&array, Some(id), prepare).await.unwrap();
+            ids.push(id);
+        }
+        let array = bench.open().await;
+        reactor.sleep_ns(1_000_000_000).await;
+        bench.asked();
+        for id in &ids {
+            let status = step(&array, Some(*id), Action::Status).await;
+            assert_eq!(status, Ok(Output::Status(Status::Prepared)));
+        }
+        assert_eq!(bench.asked().behind, 3 * ids.len() as u64, "each member once");
+    });
+}
+
 /// Members were taken out, as if they did not answer, while a transaction waited for other partitions.
 #[test]
 fn who_waits_for_a_transaction_that_was_found_does_not_blame_the_members() {

@@ -1,15 +1,14 @@
 //! What worlds of arrays found (`plimsoll sim fuzz --arrays`): a named test for each.
 
 use super::bench::{Bench, DB, bytes, execute, keys, retrieve_op, run, set, store_in};
+use crate::MemberState;
 use crate::header::Header;
 use crate::placement::container;
-use crate::{Array, MemberState};
 use futures_util::future::{Either, select};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Request, Value, Version};
 use std::cell::Cell;
 use std::pin::pin;
-use std::rc::Rc;
 
 #[test]
 fn a_previous_value_in_parts_is_refused_and_nothing_is_done() {
@@ -41,12 +40,6 @@ fn a_previous_value_in_parts_is_refused_and_nothing_is_done() {
     });
 }
 
-async fn until(bench: &Bench, array: &Rc<Array>, member: usize, state: MemberState) {
-    while array.status().members[member].state != state {
-        bench.reactor.sleep_ns(1_000_000).await;
-    }
-}
-
 #[test]
 fn a_member_that_was_being_resynchronised_at_a_crash_begins_anew() {
     run(async |reactor| {
@@ -61,7 +54,7 @@ fn a_member_that_was_being_resynchronised_at_a_crash_begins_anew() {
         bench.members[0].set_policy(FaultPolicy::Never);
         bench.options.rebuild_bytes_per_s = 1;
         let array = bench.open().await;
-        until(&bench, &array, 0, MemberState::Resyncing).await;
+        bench.until(&array, 0, MemberState::Resyncing).await;
         // A delete that the crash cut short: the other member has made it.
         let role = crate::placement::primary(b"gone", 2);
         let version = Version { epoch: 1, clock: 1 };
@@ -135,7 +128,7 @@ fn a_key_that_is_made_whole_is_so_on_members_that_are_being_resynchronised() {
         bench.options.rebuild_bytes_per_s = 1;
         bench.try_open(&[3]).await.expect("three of four are there").close().await;
         let array = bench.open().await;
-        until(&bench, &array, 3, MemberState::Resyncing).await;
+        bench.until(&array, 3, MemberState::Resyncing).await;
         let (new, gone) = (array.place(DB, b"new").unwrap(), array.place(DB, b"gone").unwrap());
         let stores = array.stores(
             &new,
@@ -182,7 +175,7 @@ fn a_key_that_expired_on_a_member_that_is_being_resynchronised_is_brought_there_
         bench.options.rebuild_bytes_per_s = 1;
         bench.try_open(&[2]).await.expect("two of three are there").close().await;
         let array = bench.open().await;
-        until(&bench, &array, 2, MemberState::Resyncing).await;
+        bench.until(&array, 2, MemberState::Resyncing).await;
         set(&array, "k", b"new").await.unwrap();
         let place = array.place(DB, b"k").unwrap();
         let role = (0..3).find(|role| array.member_of(&place, *role) == 2).unwrap();
