@@ -90,14 +90,14 @@ impl Array {
                 (form, at.into_iter().map(store).collect())
             }
             Op::Delete { .. } => {
-                return Ok((self.forms.needed_least(), (0..self.roles).map(delete).collect()));
+                return Ok((1, (0..self.roles).map(delete).collect()));
             }
             Op::SetExpiry { expiry, condition, .. } => {
                 let set = |role| {
                     let (container, key) = (placement::container(place.container, role), place.key.clone());
                     (role, Op::SetExpiry { container, key, expiry: *expiry, condition: *condition })
                 };
-                return Ok((self.forms.needed_least(), (0..self.roles).map(set).collect()));
+                return Ok((1, (0..self.roles).map(set).collect()));
             }
             _ => return Err(Error::Invalid("no write of a transaction")),
         };

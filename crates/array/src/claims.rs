@@ -11,9 +11,9 @@
 //! Invariants:
 //! * a member claims the keys of a primary only if since it went out never enough of the others were in to
 //!   write one of them: each of those that were is in now, or went out after it;
+//! * where values are packed that goes for all keys, or none, and for the sets beside them;
 //! * it claims nothing that it was told to give up, and nothing if it was formatted, or put back to a time
-//!   before it went out;
-//! * where values are packed nobody claims anything: what a member has of sets others may have changed.
+//!   before it went out.
 //!
 //! Never: it makes a member readable. It comes in as every other does, behind the keys that it lacks.
 
@@ -25,14 +25,59 @@ use crate::member::gives_nothing;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::rebuild::{GIVE_UP, RETRY_NS_MAX, TOGETHER};
 use crate::roster::{Entry, MemberState};
+use crate::told::Proof;
 use crate::walk::{Source, page};
 use futures_util::{StreamExt, stream};
 use plimsoll_kv::{ContainerId, Device, Error, Form, Result};
 use std::pin::pin;
 use std::rc::Rc;
 
-/// In which roles a member has what it claims.
-pub(crate) type Claims = Vec<bool>;
+/// What a member claims of what it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claims {
+    /// What it has in a role.
+    roles: Vec<bool>,
+    /// Everything, with the records of sets.
+    everything: bool,
+}
+
+impl Claims {
+    /// By the roster; of so many roles, where so many members are needed for a change of a key.
+    fn of(entries: &[Entry], member: usize, roles: usize, (needed, of_all): (usize, bool)) -> Claims {
+        let count = entries.len();
+        let left = entries[member].left.filter(|left| !left.is_given_up);
+        let Some(left) = left else { return Claims::default() };
+        let may_have_written = |other: usize| {
+            let entry = &entries[other];
+            let went_later = || entry.left.is_none_or(|other| other.epoch > left.epoch);
+            other != member && (entry.state == MemberState::In || went_later())
+        };
+        if of_all {
+            let others = (0..count).filter(|other| may_have_written(*other)).count();
+            return Claims { roles: Vec::new(), everything: others < needed };
+        }
+        let is_claimed = |its: usize| {
+            let primary = placement::primary_of(member, its, count);
+            let holders = (0..roles).map(|role| placement::member(primary, role, count));
+            holders.filter(|holder| may_have_written(*holder)).count() < needed
+        };
+        let claims = Claims { roles: (0..roles).map(is_claimed).collect(), everything: false };
+        if claims.has_any() { claims } else { Claims::default() }
+    }
+
+    /// What it has in a role; behind the last of an array, the records of sets.
+    pub(crate) fn has(&self, role: usize) -> bool {
+        self.everything || self.roles.get(role) == Some(&true)
+    }
+
+    pub(crate) fn has_any(&self) -> bool {
+        self.everything || self.roles.contains(&true)
+    }
+
+    pub(crate) fn has_everything(&self) -> bool {
+        self.everything
+    }
+}
 
 /// What a member has that comes back.
 #[derive(PartialEq, Eq)]
@@ -45,40 +90,23 @@ enum Age {
     GivenUp,
 }
 
-/// The roles, of so many, in which a member claims the keys that it has, where so many members write a key.
-fn claimed_roles(entries: &[Entry], member: usize, roles: usize, needed: usize) -> Claims {
-    let count = entries.len();
-    let left = entries[member].left.filter(|left| !left.is_given_up);
-    let Some(left) = left else { return vec![false; roles] };
-    let may_have_written = |role: usize, primary: usize| {
-        let other = placement::member(primary, role, count);
-        let entry = &entries[other];
-        let went_later = || entry.left.is_none_or(|other| other.epoch > left.epoch);
-        other != member && (entry.state == MemberState::In || went_later())
-    };
-    let is_claimed = |its: usize| {
-        let primary = placement::primary_of(member, its, count);
-        (0..roles).filter(|role| may_have_written(*role, primary)).count() < needed
-    };
-    (0..roles).map(is_claimed).collect()
-}
-
 impl Array {
-    /// In which roles a member claims what it has, by the roster alone.
+    /// What a member claims, by the roster alone.
     pub(crate) fn claims(&self, member: usize) -> Claims {
-        if self.forms.has_packed() || self.state(member) == MemberState::In {
-            return vec![false; self.roles];
+        if self.state(member) == MemberState::In {
+            return Claims::default();
         }
-        claimed_roles(&self.roster.borrow().members, member, self.roles, self.forms.needed_least())
+        let needed = (self.needed_for_changes(), self.forms.has_packed());
+        Claims::of(&self.roster.borrow().members, member, self.roles, needed)
     }
 
-    /// In which roles a member that comes back claims what it has.
+    /// What a member claims that comes back.
     pub(crate) async fn claims_of(&self, member: usize, device: &Rc<dyn Device>) -> Result<Claims> {
         let claims = self.claims(member);
-        if !claims.contains(&true) || self.age(member, device).await? == Age::AsItLeft {
+        if !claims.has_any() || self.age(member, device).await? == Age::AsItLeft {
             return Ok(claims);
         }
-        Ok(vec![false; self.roles])
+        Ok(Claims::default())
     }
 
     /// What a member has, beside what it had when it went out.
@@ -105,7 +133,7 @@ impl Array {
         while !gives_up() && !self.accepts_loss.get() {
             let why = match self.age(member, device).await? {
                 Age::AsItLeft if self.would_lose(member, (device, claims)).await? => ALONE,
-                Age::Older if self.claims(member).contains(&true) => OLDER,
+                Age::Older if self.claims(member).has_any() => OLDER,
                 _ => return Ok(()),
             };
             if !std::mem::replace(&mut is_told, true) {
@@ -128,8 +156,7 @@ impl Array {
         let with_it: Vec<bool> = (0..self.count()).map(|it| it == member || are_in[it]).collect();
         let role = |primary| placement::role(primary, member, are_in.len());
         let lost = lost(self.forms.each(), &with_it, &are_in);
-        let lost: Vec<(Form, usize)> =
-            lost.filter(|(_, primary)| claims.get(role(*primary)) != Some(&true)).collect();
+        let lost: Vec<(Form, usize)> = lost.filter(|(_, primary)| !claims.has(role(*primary))).collect();
         // Which sets a packed value needs is not looked into.
         if lost.iter().any(|(form, _)| form.is_packed()) {
             return Ok(true);
@@ -186,7 +213,7 @@ impl Array {
 
     /// Refuses to delete everything while a member that is not in claims something: it would come back.
     pub(crate) fn check_claims(&self) -> Result<()> {
-        let claimant = (0..self.count()).find(|member| self.claims(*member).contains(&true));
+        let claimant = (0..self.count()).find(|member| self.claims(*member).has_any());
         let words = "is not in, and has what no other device has: bring it back, or give that up \
                      (plimsoll array replace --accept-loss)";
         claimant.map_or(Ok(()), |member| Err(Error::ReadOnly(format!("{} {words}", self.name(member)))))
@@ -194,7 +221,7 @@ impl Array {
 
     /// Whether a member that is out may come back with what it claims.
     pub(crate) fn may_claim(&self, member: usize) -> bool {
-        self.state(member) == MemberState::Out && self.claims(member).contains(&true)
+        self.state(member) == MemberState::Out && self.claims(member).has_any()
     }
 
     /// A member claims nothing from here on: it is emptied. Durable with the next roster.
@@ -234,6 +261,35 @@ impl Array {
         if self.distrusted.get() {
             self.scrub();
         }
+    }
+
+    /// A write that was under way when a member went out, and that those that are in know nothing of, was
+    /// not acknowledged: what they have may have been read since, and the member gets that.
+    pub(crate) async fn give_way(self: &Rc<Self>, member: usize) -> Result<()> {
+        let named = self.members.borrow()[member].named.clone();
+        for (container, key) in named {
+            let place = self.place(container, &key)?;
+            let role = placement::role(place.primary, member, self.count());
+            let _guard = self.hold(&place).await?;
+            // Of what others are not sure of either the newest wins.
+            let is_sure = !self.unsettled.borrow().contains(&(container, key));
+            if role >= self.roles || !is_sure {
+                continue;
+            }
+            if role == 0 {
+                self.leave_any_set(&place).await?;
+            }
+            let told = self.ask_all(&place, Proof::Start, &Manner::background()).await?;
+            let given = match self.is_gone(&told) {
+                true => self.sent_one(member, self.delete_op(&place, role)).await.map(drop),
+                false => self.try_resync_key(&place, role).await.map(drop),
+            };
+            match given {
+                Err(error) if !gives_nothing(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,10 +1,14 @@
-//! Enough: whether what stands on an array can be read without some of its members.
+//! Enough: whether what stands on an array can be read, and may be changed, without some of its members.
 //!
-//! Place on the path: none; asked where it is somebody's choice to go on without a member: at a start,
-//! before one is replaced, and before one that comes back is emptied.
+//! Place on the path: before every write, and where it is somebody's choice to go on without a member: at a
+//! start, before one is replaced, and before one that comes back is emptied.
+//!
+//! Invariant: a key is changed only while enough members are in to read what it may have held, by the form
+//! that survives most. So whoever goes out then has what nobody changes meanwhile (`claims`).
 
+use crate::array::{Array, Place};
 use crate::placement;
-use plimsoll_kv::Form;
+use plimsoll_kv::{Error, Form};
 
 /// True if values of some of these forms could be read with those that were in, and cannot with those that
 /// are.
@@ -33,6 +37,69 @@ fn can_be_read((form, primary): (Form, usize), is_in: &[bool]) -> bool {
             holders > 0 && out <= usize::from(parities)
         }
         _ => holders >= form.needed(),
+    }
+}
+
+impl Array {
+    /// Members that have to be in for any change of a key: of those that it may stand on; where values are
+    /// packed, of all, as records of sets may stand on any.
+    pub(crate) fn needed_for_changes(&self) -> usize {
+        let members = if self.forms.has_packed() { self.count() } else { self.roles };
+        members - self.forms.survived_most()
+    }
+
+    /// True if that many are in for the keys of a primary.
+    pub(crate) fn may_change(&self, primary: usize) -> bool {
+        let members = if self.forms.has_packed() { self.count() } else { self.roles };
+        let is_in = |role: &usize| self.role_is_in(primary, *role);
+        (0..members).filter(is_in).count() >= self.needed_for_changes()
+    }
+
+    /// Whether those that are in know everything that a member should have and does not claim. Where all
+    /// values are copies, or shards of one form, a key that too few are left to tell, or to read, says so
+    /// itself.
+    pub(crate) fn is_told(&self, member: usize) -> bool {
+        if self.forms.sole().is_some_and(|form| !form.is_packed()) {
+            return true;
+        }
+        let claims = &self.members.borrow()[member].claims;
+        let its = |role: usize| placement::primary_of(member, role, self.count());
+        (0..self.roles).all(|role| claims.has(role) || self.may_change(its(role)))
+    }
+
+    /// True if so many of the members that a key may stand on are in, and it may be changed. One that is
+    /// being filled takes writes, and does not count: it begins anew, with nothing, if the server ends
+    /// meanwhile.
+    pub(crate) fn has_enough(&self, place: &Place, needed: usize) -> bool {
+        let is_in = |role: &usize| self.role_is_in(place.primary, *role);
+        (0..self.roles).filter(is_in).count() >= needed && self.may_change(place.primary)
+    }
+
+    fn role_is_in(&self, primary: usize, role: usize) -> bool {
+        self.readable(placement::member(primary, role, self.count())).is_some()
+    }
+
+    /// A key is not changed.
+    pub(crate) fn nowhere(&self, place: &Place, needed: usize) -> Error {
+        Error::ReadOnly(self.too_few(place, needed))
+    }
+
+    /// Why it is not.
+    pub(crate) fn too_few(&self, place: &Place, needed: usize) -> String {
+        let names = |roles| {
+            let names: Vec<String> = (0..roles).map(|role| self.name(self.member_of(place, role))).collect();
+            names.join(", ")
+        };
+        let for_changes = self.needed_for_changes();
+        let its = "of the devices that the key belongs on are in";
+        if !self.forms.has_packed() {
+            return format!("fewer than {} {its} ({})", needed.max(for_changes), names(self.roles));
+        }
+        if self.may_change(place.primary) {
+            return format!("fewer than {needed} {its} ({})", names(self.roles));
+        }
+        let words = "packed values need as many to be changed";
+        format!("fewer than {for_changes} of the devices are in ({}), and {words}", names(self.count()))
     }
 }
 

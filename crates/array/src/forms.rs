@@ -99,9 +99,9 @@ impl Forms {
         self.each().map(Form::needed).max().expect("there is one")
     }
 
-    /// Pieces that give some values.
-    pub(crate) fn needed_least(&self) -> usize {
-        self.each().map(Form::needed).min().expect("there is one")
+    /// Pieces that may be lost of a value of the form that survives most.
+    pub(crate) fn survived_most(&self) -> usize {
+        self.each().map(|form| form.roles() - form.needed()).max().expect("there is one")
     }
 
     pub(crate) fn coder(&self, wanted: Form) -> Option<&Coder> {

@@ -48,6 +48,8 @@ pub struct MemberStatus {
 pub(crate) struct Member {
     pub(crate) device: Option<Rc<dyn Device>>,
     pub(crate) status: MemberStatus,
+    /// While it was filled so few were in that nobody may have told what it should have.
+    pub(crate) is_untold: bool,
     /// Counts resynchronisations: one that finds another number has been overtaken.
     pub(crate) resyncs: u64,
     /// What it claimed when it was emptied last.
@@ -71,7 +73,14 @@ impl Member {
             is_there: joining.device.is_ok(),
             holds_last: false,
         };
-        Member { device: joining.device.ok(), status, resyncs: 0, claims: Claims::new(), named: Vec::new() }
+        Member {
+            device: joining.device.ok(),
+            status,
+            is_untold: false,
+            resyncs: 0,
+            claims: Claims::default(),
+            named: Vec::new(),
+        }
     }
 
     /// The device, if it may be read.

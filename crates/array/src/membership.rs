@@ -57,13 +57,23 @@ impl Array {
         if state == MemberState::In && !others {
             return Err(Error::ReadOnly(format!("{}: {reason}; {ALONE}", self.name(member))));
         }
-        tracing::error!(
-            partition = self.partition,
-            device = self.name(member),
-            reason,
-            "a device of the array is out; writes go on without it"
-        );
         self.set_state(member, MemberState::Out, reason);
+        let (partition, device) = (self.partition, self.name(member));
+        if (0..self.count()).all(|primary| self.may_change(primary)) {
+            tracing::error!(
+                partition,
+                device,
+                reason,
+                "a device of the array is out; writes go on without it"
+            );
+        } else {
+            tracing::error!(
+                partition,
+                device,
+                reason,
+                "a device of the array is out, one too many for some writes"
+            );
+        }
         Ok(true)
     }
 
@@ -75,7 +85,7 @@ impl Array {
         let left = self.roster.borrow().members[member].left;
         let may_have_it = || left.is_some_and(|left| !left.is_given_up);
         (self.state(member) == MemberState::In || may_have_it())
-            && (self.claims(member).contains(&true) || loses(self.forms.each(), &with_it, &others_in))
+            && (self.claims(member).has_any() || loses(self.forms.each(), &with_it, &others_in))
     }
 
     pub(crate) fn name(&self, member: usize) -> String {
@@ -92,6 +102,9 @@ impl Array {
             reason.clone_into(&mut status.reason);
         });
         let is_in: Vec<bool> = (0..self.count()).map(|it| self.state(it) == MemberState::In).collect();
+        for member in (0..self.count()).filter(|it| !self.is_told(*it)) {
+            self.members.borrow_mut()[member].is_untold = true;
+        }
         *self.readers.borrow_mut() = Readers::of_values(&self.forms, &is_in);
         *self.tellers.borrow_mut() = Readers::of_stubs(&self.forms, &is_in);
         let mut roster = self.roster.borrow_mut();

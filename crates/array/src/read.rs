@@ -87,23 +87,39 @@ impl Array {
         range: Range,
         manner: &Manner,
     ) -> Result<(Item, Form)> {
-        let (roles, told) = match self.is_unsettled(place) {
-            true => self.newest_roles(place, manner).await?,
-            false => (self.reading_order(place), None),
-        };
+        if !self.is_unsettled(place) {
+            return self.read_from(place, range, (&self.reading_order(place), None), manner).await;
+        }
+        // Who comes back may have more of it, or less: what it is then must not be known otherwise before.
+        if !self.may_change(place.primary) {
+            let why = self.too_few(place, 1);
+            return Err(Error::Unreadable(format!("it was being changed when devices went away: {why}")));
+        }
+        let (roles, told) = self.newest_roles(place, manner).await?;
+        self.read_from(place, range, (&roles, told), manner).await
+    }
+
+    /// Reads a key from some roles, of which it may be known what it was made into.
+    async fn read_from(
+        self: &Rc<Self>,
+        place: &Place,
+        range: Range,
+        (roles, told): (&[usize], Option<Form>),
+        manner: &Manner,
+    ) -> Result<(Item, Form)> {
         let is_look = range == Some((0, 0));
         let Some(form) = self.forms.sole() else {
-            return self.read_any(place, range, (&roles, told), manner).await;
+            return self.read_any(place, range, (roles, told), manner).await;
         };
         if is_look || form.is_copies() {
-            let mut pieces = self.gather(place, range, (1, &roles, Some(form)), manner).await?;
+            let mut pieces = self.gather(place, range, (1, roles, Some(form)), manner).await?;
             let mut item = pieces.pop().ok_or(WRONG_OUTPUT)?.item;
             if is_look {
                 item.bytes.clear();
             }
             return Ok((item, form));
         }
-        let pieces = self.gather(place, None, (form.needed(), &roles, Some(form)), manner).await?;
+        let pieces = self.gather(place, None, (form.needed(), roles, Some(form)), manner).await?;
         Ok((self.together(form, pieces, range)?, form))
     }
 

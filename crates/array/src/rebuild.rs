@@ -39,6 +39,8 @@ const TRIES_MAX: u32 = 16;
 /// A resynchronisation that was hindered goes on after this time, at first and at most.
 const RETRY_NS: u64 = 500_000_000;
 pub(crate) const RETRY_NS_MAX: u64 = 64_000_000_000;
+/// Why a member is not in that has been filled.
+const UNTOLD: &str = "while it was filled too few devices were in to tell everything that it should have";
 /// What is left to do where too much is lost.
 pub(crate) const GIVE_UP: &str = "; what is lost is given up by plimsoll array rebuild --accept-loss";
 
@@ -164,28 +166,19 @@ impl Array {
         let (device, claims) = (self.name(member), self.members.borrow()[member].claims.clone());
         tracing::info!(partition = self.partition, device, "resynchronisation begins");
         self.note(member, |status| (status.keys_done, status.keys_total) = (0, 0));
+        let is_untold = !self.is_told(member);
+        self.members.borrow_mut()[member].is_untold = is_untold;
         let total = self.keys_of(member).await?;
         self.note(member, |status| status.keys_total = total);
         let pace = Pace::new(self.options.rebuild_bytes_per_s);
-        let lacks = |role: &usize| !claims[*role];
-        self.resync_roles(member, number, (0..1).filter(lacks), &pace).await?;
-        // What sets have needs their values, and nothing else, as long as all others are in.
-        let is_plain = || !self.forms.has_packed() || self.may_fill(member);
-        let begins_plain = is_plain();
-        let rest = self.resync_roles(member, number, (1..self.roles).filter(lacks), &pace);
-        if begins_plain {
-            let sets = self.mend_sets((&pace, Some(member)), || self.goes_on(member, number));
-            try_join(rest, sets).await?;
-        } else {
-            rest.await?;
-        }
-        if !begins_plain || !is_plain() {
-            self.mend_sets((&pace, Some(member)), || self.goes_on(member, number)).await?;
+        if !claims.has_everything() {
+            self.fill_pieces((member, number), &claims, &pace).await?;
         }
         if self.marked.get() {
             self.mark_named().await?;
         }
         self.give_pins(member, number, &pace).await;
+        self.give_way(member).await?;
         if !self.goes_on(member, number) {
             return Ok(());
         }
@@ -194,6 +187,9 @@ impl Array {
             self.take_out_now(member, "others have written what it has").await?;
             self.rebuild(member);
             return Ok(());
+        }
+        if !self.accepts_loss.get() && self.members.borrow()[member].is_untold {
+            return Err(Error::Unreadable(UNTOLD.to_owned()));
         }
         self.compare_claimed(member);
         self.set_state(member, MemberState::In, "");
@@ -210,6 +206,31 @@ impl Array {
         Ok(())
     }
 
+    /// Gives a member the pieces of keys, and the records of sets, that it does not claim.
+    async fn fill_pieces(
+        self: &Rc<Self>,
+        (member, number): (usize, u64),
+        claims: &Claims,
+        pace: &Pace,
+    ) -> Result<()> {
+        let lacks = |role: &usize| !claims.has(*role);
+        self.resync_roles(member, number, (0..1).filter(lacks), pace).await?;
+        // What sets have needs their values, and nothing else, as long as all others are in.
+        let is_plain = || !self.forms.has_packed() || self.may_fill(member);
+        let begins_plain = is_plain();
+        let rest = self.resync_roles(member, number, (1..self.roles).filter(lacks), pace);
+        if begins_plain {
+            let sets = self.mend_sets((pace, Some(member)), || self.goes_on(member, number));
+            try_join(rest, sets).await?;
+        } else {
+            rest.await?;
+        }
+        if !begins_plain || !is_plain() {
+            self.mend_sets((pace, Some(member)), || self.goes_on(member, number)).await?;
+        }
+        Ok(())
+    }
+
     /// Takes everything away that a member that was out holds and does not claim, transactions, uploads and
     /// pins included.
     async fn empty(
@@ -223,7 +244,7 @@ impl Array {
             let _ = background(device, op).await;
         }
         self.tell_ends(member, device).await?;
-        let claims_any = claims.contains(&true);
+        let claims_any = claims.has_any();
         if claims_any {
             self.finish_claimed(member, device).await?;
         } else {
@@ -237,7 +258,7 @@ impl Array {
             }
         }
         let of = |container| placement::containers_of(ContainerId(container), self.roles).enumerate();
-        let pieces = (0..ARRAY_CONTAINERS).flat_map(of).filter(|(role, _)| claims.get(*role) != Some(&true));
+        let pieces = (0..ARRAY_CONTAINERS).flat_map(of).filter(|(role, _)| !claims.has(*role));
         // Who claims something goes on being known, and its journal goes on naming that.
         let books = [ROSTER, JOURNAL].into_iter().filter(|_| !claims_any);
         for container in pieces.map(|(_, container)| container).chain(books) {
@@ -353,7 +374,8 @@ impl Array {
             self.settle(&place).await?;
             copied = self.try_resync_key(&place, role).await;
         }
-        let are_enough = || self.others_in(&place, role) >= self.forms.needed_most();
+        let are_enough =
+            || self.others_in(&place, role) >= self.forms.needed_most() && self.may_change(place.primary);
         let gives_up = || self.gives_up(place.primary);
         if matches!(copied, Err(Error::Unreadable(_))) && are_enough() && !gives_up() {
             // One of them may have failed, and be back later with what it has: a write finds that out.
@@ -380,7 +402,7 @@ impl Array {
     fn gives_up(&self, primary: usize) -> bool {
         let comes_back = |(at, member): (usize, &Member)| {
             let role = placement::role(primary, at, self.count());
-            member.status.state == MemberState::Resyncing && member.claims.get(role) == Some(&true)
+            member.status.state == MemberState::Resyncing && member.claims.has(role)
         };
         self.accepts_loss.get() && !self.members.borrow().iter().enumerate().any(comes_back)
     }
@@ -401,7 +423,7 @@ impl Array {
         Ok(0)
     }
 
-    async fn try_resync_key(self: &Rc<Self>, place: &Place, role: usize) -> Result<u64> {
+    pub(crate) async fn try_resync_key(self: &Rc<Self>, place: &Place, role: usize) -> Result<u64> {
         let Some(target) = self.writable(self.member_of(place, role)) else { return Ok(0) };
         let others: Vec<usize> = self.roles_of_newest(place).filter(|other| *other != role).collect();
         if others.is_empty() {

@@ -42,9 +42,10 @@ pub(crate) const SOON_MS: u64 = 100;
 
 impl Array {
     /// Makes a held key whole, if it may not be. What no member can read stays as it is: its reader is told
-    /// so, and a write takes its place.
+    /// so, and a write takes its place. So does, until some are back, what may not be changed: they have not
+    /// been told what became of it, and have to find it named.
     pub(crate) async fn settle(self: &Rc<Self>, place: &Place) -> Result<()> {
-        if !self.is_unsettled(place) {
+        if !self.is_unsettled(place) || !self.may_change(place.primary) {
             return Ok(());
         }
         let mut reconciled = self.reconcile(place, Proof::Record).await;
@@ -79,6 +80,9 @@ impl Array {
                 return Ok(());
             }
             Err(error) => return Err(error),
+        }
+        if !self.may_change(place.primary) {
+            return Ok(());
         }
         let key = (place.container, place.key.clone());
         self.half_written.borrow_mut().remove(&key);
@@ -157,6 +161,9 @@ impl Array {
                 self.reactor.sleep_ns(left_ms * 1_000_000).await;
                 continue;
             }
+            if !self.may_change(place.primary) {
+                return Err(Error::Unreadable(self.too_few(place, form.needed())));
+            }
             // A store that some members have not got, or a delete that some have: it was not acknowledged.
             for role in roles {
                 let done = self.put_back(place, role).await;
@@ -229,7 +236,7 @@ impl Array {
 
     /// True if a member that has a piece of every key has none of this one: what others cannot read of it is
     /// what a delete, or the end of its life, has left.
-    fn is_gone(&self, told: &[(usize, Told)]) -> bool {
+    pub(crate) fn is_gone(&self, told: &[(usize, Told)]) -> bool {
         told.iter().any(|(role, told)| *told == Told::Absent && *role < self.forms.sure_roles())
     }
 

@@ -69,7 +69,8 @@ impl Array {
         if self.forms.has_packed() && are_told && are_sure {
             self.sweep_ghosts(begun).await?;
         }
-        if self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
+        let is_decided = (0..self.count()).all(|member| self.is_told(member));
+        if is_decided && self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
             self.mark_named().await?;
         }
         self.pack_all().await?;

@@ -237,7 +237,7 @@ impl Array {
             _ => self.send(requests).await,
         };
         match sent {
-            Ok(Sent { done, refused: None }) if self.is_enough(&done, needed) => Ok((done, slot)),
+            Ok(Sent { done, refused: None }) if self.is_enough(place, &done, needed) => Ok((done, slot)),
             Ok(Sent { done, refused: None }) => {
                 if !done.is_empty() {
                     self.leave_unsettled(place, slot).await;
@@ -279,19 +279,14 @@ impl Array {
     fn needed_for(&self, change: Change) -> usize {
         match change {
             Change::Store(form) => form.needed(),
-            Change::Delete | Change::Expiry => self.forms.needed_least(),
+            Change::Delete | Change::Expiry => 1,
         }
     }
 
-    /// True if so many of the members that a key may stand on are in. One that is being filled takes writes,
-    /// and does not count: it begins anew, with nothing, if the server ends meanwhile.
-    pub(crate) fn has_enough(&self, place: &Place, needed: usize) -> bool {
-        (0..self.roles).filter(|role| self.readable(self.member_of(place, *role)).is_some()).count() >= needed
-    }
-
-    /// True if so many of those that took a write are in.
-    fn is_enough(&self, done: &[(usize, Output)], needed: usize) -> bool {
+    /// True if so many of those that took a change of a key are in, and it could still be made.
+    fn is_enough(&self, place: &Place, done: &[(usize, Output)], needed: usize) -> bool {
         done.iter().filter(|(member, _)| self.readable(*member).is_some()).count() >= needed
+            && self.may_change(place.primary)
     }
 
     /// A key stays named in the journal until it has been made whole, and is compared before it is used.
@@ -302,13 +297,6 @@ impl Array {
         if !is_named && let Err(error) = self.unmark_named().await {
             tracing::error!(partition = self.partition, %error, "a key that is not whole is not named");
         }
-    }
-
-    pub(crate) fn nowhere(&self, place: &Place, needed: usize) -> Error {
-        let members = (0..self.roles).map(|role| self.name(self.member_of(place, role)));
-        let members: Vec<String> = members.collect();
-        let words = format!("fewer than {needed} of the devices that the key belongs on are in");
-        Error::ReadOnly(format!("{words} ({})", members.join(", ")))
     }
 
     pub(crate) async fn delete(

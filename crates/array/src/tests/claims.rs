@@ -4,13 +4,12 @@
 use super::bench::{Bench, DB, bytes, del, execute, get, keys, run, set, store_in};
 use super::together::{hold, step, write};
 use crate::placement;
-use crate::{Array, Mechanism, MemberState, OpenError, SizeRange};
+use crate::{Array, Mechanism, MemberState, Policy, SizeRange};
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{Error, Op, Output, Request};
 use plimsoll_reactor::Reactor;
-use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 fn bench(reactor: &Reactor, mechanism: Mechanism) -> Bench {
@@ -37,6 +36,8 @@ fn devices_that_went_away_together_have_what_they_had_when_they_are_back() {
         (Mechanism::Replication { copies: 3 }, vec![1, 2, 3]),
         (Mechanism::Splitting { data: 4, parities: 2 }, vec![5, 0, 1]),
         (Mechanism::Splitting { data: 4, parities: 2 }, vec![3, 1, 5, 0]),
+        (Mechanism::Packing { data: 4, parities: 2 }, vec![5, 0, 1]),
+        (Mechanism::Packing { data: 2, parities: 1 }, vec![3, 1, 5, 0]),
     ];
     for (mechanism, gone) in cases {
         run(|reactor| {
@@ -223,7 +224,7 @@ fn what_nobody_else_has_is_not_given_up_unasked() {
             SizeRange { value_bytes_max: 8, mechanism: Mechanism::Hashing },
             SizeRange { value_bytes_max: u64::MAX, mechanism: Mechanism::Replication { copies: 3 } },
         ];
-        let bench = Bench::by_size(&reactor, 6, &[crate::Policy::by_size(&ranges).unwrap()]);
+        let bench = Bench::by_size(&reactor, 6, &[Policy::by_size(&ranges).unwrap()]);
         let array = bench.open().await;
         fill(&array, b"short").await;
         leaves(&array, &[1]).await;
@@ -236,7 +237,7 @@ fn what_nobody_else_has_is_not_given_up_unasked() {
         // Of what is not there nothing can be lost.
         let mut other = self::bench(&reactor, Mechanism::Replication { copies: 3 });
         let few = [SizeRange { value_bytes_max: u64::MAX, mechanism: Mechanism::Replication { copies: 3 } }];
-        let policy = crate::Policy::by_size(&few).unwrap().with_custom(&[Mechanism::Hashing]).unwrap();
+        let policy = Policy::by_size(&few).unwrap().with_custom(&[Mechanism::Hashing]).unwrap();
         other.options.policy = policy;
         let with_custom = other.open().await;
         fill(&with_custom, b"v").await;
@@ -274,140 +275,6 @@ fn a_member_that_is_being_filled_makes_no_write_count() {
     });
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    Set(u8, u8),
-    Delete(u8),
-    Get(u8),
-    Fail(usize),
-    /// All answer again, and are filled.
-    Heal,
-    /// The server dies, and is started with those that were in or answer; if it does not start so, with all.
-    Crash,
-    Rest,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let key = 0_u8..24;
-    let step = prop_oneof![
-        8 => (key.clone(), any::<u8>()).prop_map(|(key, value)| Step::Set(key, value)),
-        3 => key.clone().prop_map(Step::Delete),
-        4 => key.prop_map(Step::Get),
-        3 => (0_usize..6).prop_map(Step::Fail),
-        1 => Just(Step::Heal),
-        1 => Just(Step::Crash),
-        2 => Just(Step::Rest),
-    ];
-    proptest::collection::vec(step, 1..80)
-}
-
-/// What a key may hold: one thing, unless a change of it failed.
-type May = BTreeSet<Option<Vec<u8>>>;
-
-struct Tried {
-    bench: Bench,
-    array: Rc<Array>,
-    failed: BTreeSet<usize>,
-    may: BTreeMap<u8, May>,
-}
-
-impl Tried {
-    fn may(&mut self, key: u8) -> &mut May {
-        self.may.entry(key).or_insert_with(|| May::from([None]))
-    }
-
-    fn changed<T>(&mut self, key: u8, to: Option<Vec<u8>>, done: Result<T, Error>) {
-        match done {
-            Ok(_) => *self.may(key) = May::from([to]),
-            Err(Error::NotFound) => {
-                assert!(self.may(key).contains(&None), "{key} was there");
-                *self.may(key) = May::from([None]);
-            }
-            Err(_) => drop(self.may(key).insert(to)),
-        }
-    }
-
-    async fn look(&mut self, key: u8, must: bool) {
-        let found = match get(&self.array, &format!("k{key}")).await {
-            Ok(item) => Some(item.bytes),
-            Err(Error::NotFound) => None,
-            Err(error) => return assert!(!must, "k{key}: {error}"),
-        };
-        assert!(self.may(key).contains(&found), "k{key}: {found:?} of {:?}", self.may[&key]);
-        *self.may(key) = May::from([found]);
-    }
-
-    fn heal(&mut self) {
-        self.bench.members.iter().for_each(|member| member.set_policy(FaultPolicy::Never));
-        self.failed.clear();
-    }
-
-    async fn take(&mut self, step: Step) {
-        match step {
-            Step::Set(key, value) => {
-                let value = vec![value; 1 + usize::from(value) % 40];
-                let done = set(&self.array, &format!("k{key}"), &value).await;
-                self.changed(key, Some(value), done);
-            }
-            Step::Delete(key) => {
-                let done = del(&self.array, &format!("k{key}")).await;
-                self.changed(key, None, done);
-            }
-            Step::Get(key) => self.look(key, false).await,
-            Step::Fail(member) => {
-                self.bench.members[member].set_policy(FaultPolicy::From(1));
-                self.failed.insert(member);
-            }
-            Step::Heal => {
-                self.heal();
-                (0..6).for_each(|member| self.array.rebuild(member));
-            }
-            Step::Crash => {
-                // Who was in last is there: of others nobody could know that they were left behind.
-                let status = self.array.status();
-                let is_in = |member: &usize| status.members[*member].state == MemberState::In;
-                let (were_in, missing): (Vec<usize>, Vec<usize>) =
-                    self.failed.iter().partition(|it| is_in(it));
-                for member in were_in {
-                    self.bench.members[member].set_policy(FaultPolicy::Never);
-                    self.failed.remove(&member);
-                }
-                self.array = match self.bench.try_open(&missing).await {
-                    Ok(array) => array,
-                    Err(OpenError::TooManyMissing { .. }) => {
-                        self.heal();
-                        self.bench.open().await
-                    }
-                    Err(error) => panic!("{error}"),
-                };
-            }
-            Step::Rest => self.bench.reactor.sleep_ns(1_000_000_000).await,
-        }
-    }
-}
-
-/// Takes steps, heals what is left and looks at every key.
-fn replay(mechanism: Mechanism, steps: &[Step]) {
-    run(|reactor| {
-        let (bench, steps) = (bench(&reactor, mechanism), steps.to_vec());
-        async move {
-            let array = bench.open().await;
-            let mut tried = Tried { bench, array, failed: BTreeSet::new(), may: BTreeMap::new() };
-            for step in steps {
-                tried.take(step).await;
-            }
-            tried.heal();
-            tried.array = tried.bench.open().await;
-            tried.bench.whole(&tried.array).await;
-            for key in 0..28 {
-                tried.look(key, true).await;
-            }
-            let left = tried.may.values().filter(|may| !may.contains(&None)).count();
-            assert_eq!(keys(&tried.array).await, left as u64, "no piece of another is left");
-        }
-    });
-}
-
 /// What was kept below the one before it was given up, and with it what stood below the half that was left.
 #[test]
 fn what_stood_before_a_refused_overwrite_is_kept() {
@@ -428,42 +295,4 @@ fn what_stood_before_a_refused_overwrite_is_kept() {
         let revert = Op::Revert { container: placement::container(DB, 0), key: b"k".to_vec() };
         execute(&bench.below[member(0)], revert).await.expect("what was there before");
     });
-}
-
-/// Found by the test below: those that were being filled got a record that says so, and the one that had
-/// failed was emptied.
-#[test]
-fn a_key_is_not_called_lost_because_a_device_has_just_failed() {
-    for number in 0..24 {
-        let steps = [
-            Step::Set(number, 0),
-            Step::Fail(3),
-            Step::Fail(4),
-            Step::Set(number, 1),
-            Step::Heal,
-            Step::Set(number + 1, 0),
-            Step::Heal,
-            Step::Set(number + 2, 0),
-            Step::Set(number + 3, 0),
-            Step::Fail(1),
-            Step::Set(number + 2, 0),
-        ];
-        replay(Mechanism::Splitting { data: 4, parities: 2 }, &steps);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
-    #[test]
-    fn any_members_go_away_and_come_back_and_nothing_is_lost_or_comes_back(
-        mechanism in prop_oneof![
-            Just(Mechanism::Hashing),
-            (2_u32..=3).prop_map(|copies| Mechanism::Replication { copies }),
-            (1_u32..=4, 1_u32..=2).prop_map(|(data, parities)| Mechanism::Splitting { data, parities }),
-        ],
-        steps in steps(),
-    ) {
-        replay(mechanism, &steps);
-    }
 }

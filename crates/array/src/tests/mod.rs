@@ -10,6 +10,7 @@ mod custom;
 mod described;
 mod failures;
 mod filling;
+mod histories;
 mod model;
 mod opening;
 mod pace;

@@ -134,6 +134,7 @@ fn devices_that_were_away_together_have_what_they_had_when_they_are_back() {
     for (name, policy, away) in [
         ("hashing", "mechanism = 'hashing'", vec![2]),
         ("splitting", "mechanism = 'splitting'\ndata = 2\nparities = 1", vec![0, 3, 1]),
+        ("packing", "mechanism = 'packing'\ndata = 2\nparities = 1", vec![0, 3]),
     ] {
         let place = directory(&format!("devices-away-{name}"));
         let (paths, config) = (paths(&place, 4), place.join("plimsoll.toml"));
@@ -151,6 +152,13 @@ fn devices_that_were_away_together_have_what_they_had_when_they_are_back() {
         let Reply::Error(told) = told else { panic!("{told:?}") };
         let told = String::from_utf8(told).unwrap();
         assert!(told.contains("has what no other device has"), "{told}");
+        let mut client = server.client();
+        let mut change = |key| client.ask(&format!("SET {key} v{key}"));
+        let refused = (0..KEYS).find_map(|key| match change(key) {
+            Reply::Error(told) => Some(String::from_utf8(told).unwrap()),
+            _ => None,
+        });
+        assert!(refused.as_ref().is_some_and(|told| told.starts_with("MISCONF")), "{name}: {refused:?}");
         server.kill();
         for device in away.iter().map(|at| devices[*at]) {
             std::fs::rename(format!("{device}-away"), device).unwrap();
