@@ -77,6 +77,9 @@ pub enum PolicyError {
     /// Nothing to survive.
     #[error("a choice of mechanisms survives 1 failure at least; what survives none is hashing")]
     NoFailures,
+    /// Too few devices.
+    #[error("to survive {0} failures (`failures`) takes {needed} devices, not {1}", needed = .0 + 1)]
+    Failures(u32, u32),
     /// The last one ends.
     #[error("values above {0} bytes have no mechanism: the last range has no end")]
     Ends(u64),
@@ -107,10 +110,13 @@ impl Policy {
     /// Mechanisms that survive so many failures are chosen by what is done with values.
     ///
     /// # Errors
-    /// No failure is to be survived.
+    /// No failure is to be survived, or more than there are devices for.
     pub fn chosen(goal: Goal, failures: u32, devices: u32) -> Result<Policy, PolicyError> {
         if failures == 0 {
             return Err(PolicyError::NoFailures);
+        }
+        if failures >= devices {
+            return Err(PolicyError::Failures(failures, devices));
         }
         let copies = Mechanism::Replication { copies: failures + 1 };
         let data = CHOSEN_DATA_MAX.min(devices.saturating_sub(failures));
@@ -254,8 +260,8 @@ mod tests {
         assert_eq!(policy.mechanisms().count(), 4);
         assert!(policy.choice().unwrap().mechanisms.iter().all(|it| it.fatal_losses() == 2));
         assert_eq!(policy.check(3), Ok(()));
-        let few = Policy::chosen(Goal::Space, 3, 3).unwrap().check(3).unwrap_err();
-        assert_eq!(few.to_string(), "replication 4 needs 4 devices, there are 3");
+        let few = Policy::chosen(Goal::Space, 3, 3).unwrap_err();
+        assert_eq!(few.to_string(), "to survive 3 failures (`failures`) takes 4 devices, not 3");
         let none = Policy::chosen(Goal::Space, 0, 3).unwrap_err().to_string();
         assert_eq!(none, "a choice of mechanisms survives 1 failure at least; what survives none is hashing");
     }
