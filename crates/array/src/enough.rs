@@ -86,20 +86,19 @@ impl Array {
 
     /// Why it is not.
     pub(crate) fn too_few(&self, place: &Place, needed: usize) -> String {
-        let names = |roles| {
-            let names: Vec<String> = (0..roles).map(|role| self.name(self.member_of(place, role))).collect();
-            names.join(", ")
+        let names = |is_named: &dyn Fn(usize) -> bool| {
+            let named = (0..self.count()).filter(|member| is_named(*member));
+            named.map(|member| self.name(member)).collect::<Vec<_>>().join(", ")
         };
         let for_changes = self.needed_for_changes();
-        let its = "of the devices that the key belongs on are in";
-        if !self.forms.has_packed() {
-            return format!("fewer than {} {its} ({})", needed.max(for_changes), names(self.roles));
+        if self.forms.has_packed() && !self.may_change(place.primary) {
+            let out = names(&|member| self.readable(member).is_none());
+            let (words, count) = ("packed values can be changed only while", self.count());
+            return format!("{out} are not in, and {words} {for_changes} of {count} devices are");
         }
-        if self.may_change(place.primary) {
-            return format!("fewer than {needed} {its} ({})", names(self.roles));
-        }
-        let words = "packed values need as many to be changed";
-        format!("fewer than {for_changes} of the devices are in ({}), and {words}", names(self.count()))
+        let needed = if self.forms.has_packed() { needed } else { needed.max(for_changes) };
+        let its = names(&|member| placement::role(place.primary, member, self.count()) < self.roles);
+        format!("fewer than {needed} of the devices that the key belongs on are in ({its})")
     }
 }
 
