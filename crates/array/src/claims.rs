@@ -19,12 +19,13 @@
 
 use crate::array::Array;
 use crate::enough::lost;
+use crate::forms::Forms;
 use crate::join::read_roster;
 use crate::manner::Manner;
 use crate::member::gives_nothing;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::rebuild::{GIVE_UP, RETRY_NS_MAX, TOGETHER};
-use crate::roster::{Entry, MemberState};
+use crate::roster::{Entry, MemberState, Roster};
 use crate::told::Proof;
 use crate::walk::{Source, page};
 use futures_util::{StreamExt, stream};
@@ -42,9 +43,10 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// By the roster; of so many roles, where so many members are needed for a change of a key.
-    fn of(entries: &[Entry], member: usize, roles: usize, (needed, of_all): (usize, bool)) -> Claims {
-        let count = entries.len();
+    /// By the roster, where values have these forms.
+    fn of(entries: &[Entry], member: usize, forms: &Forms) -> Claims {
+        let (count, roles) = (entries.len(), forms.roles());
+        let (needed, _) = forms.needed_for_changes(count);
         let left = entries[member].left.filter(|left| !left.is_given_up);
         let Some(left) = left else { return Claims::default() };
         let may_have_written = |other: usize| {
@@ -52,7 +54,7 @@ impl Claims {
             let went_later = || entry.left.is_none_or(|other| other.epoch > left.epoch);
             other != member && (entry.state == MemberState::In || went_later())
         };
-        if of_all {
+        if forms.has_packed() {
             let others = (0..count).filter(|other| may_have_written(*other)).count();
             return Claims { roles: Vec::new(), everything: others < needed };
         }
@@ -90,14 +92,21 @@ enum Age {
     GivenUp,
 }
 
+/// A member that is out and claims something where values have these forms. They may not become others
+/// meanwhile: what was needed for a change since it went out would not be known any more.
+pub(crate) fn claimant(roster: &Roster, forms: &[Form]) -> Option<usize> {
+    let (entries, forms) = (&roster.members, Forms::new(forms));
+    let is_out = |member: &usize| entries[*member].state != MemberState::In;
+    (0..entries.len()).filter(is_out).find(|member| Claims::of(entries, *member, &forms).has_any())
+}
+
 impl Array {
     /// What a member claims, by the roster alone.
     pub(crate) fn claims(&self, member: usize) -> Claims {
         if self.state(member) == MemberState::In {
             return Claims::default();
         }
-        let needed = (self.needed_for_changes(), self.forms.has_packed());
-        Claims::of(&self.roster.borrow().members, member, self.roles, needed)
+        Claims::of(&self.roster.borrow().members, member, &self.forms)
     }
 
     /// What a member claims that comes back.
@@ -146,16 +155,18 @@ impl Array {
         Ok(())
     }
 
-    /// Whether a member has values that can be read with it alone, and does not claim them.
+    /// Whether a member has values that those that are in cannot give, and does not claim them; they could be
+    /// read if everybody came back who may.
     async fn would_lose(
         self: &Rc<Self>,
         member: usize,
         (device, claims): (&Rc<dyn Device>, &Claims),
     ) -> Result<bool> {
         let are_in: Vec<bool> = (0..self.count()).map(|it| self.state(it) == MemberState::In).collect();
-        let with_it: Vec<bool> = (0..self.count()).map(|it| it == member || are_in[it]).collect();
+        let has_some = |it: usize| self.roster.borrow().members[it].left.is_some_and(|it| !it.is_given_up);
+        let with_all: Vec<bool> = (0..self.count()).map(|it| are_in[it] || has_some(it)).collect();
         let role = |primary| placement::role(primary, member, are_in.len());
-        let lost = lost(self.forms.each(), &with_it, &are_in);
+        let lost = lost(self.forms.each(), &with_all, &are_in);
         let lost: Vec<(Form, usize)> = lost.filter(|(_, primary)| !claims.has(role(*primary))).collect();
         // Which sets a packed value needs is not looked into.
         if lost.iter().any(|(form, _)| form.is_packed()) {
@@ -294,5 +305,6 @@ impl Array {
 }
 
 /// Why a member stays out that has come back.
-const ALONE: &str = "it has missed writes, and what it has besides no other device has";
+const ALONE: &str =
+    "it has missed writes, and no other device has what it has besides: bring back what went after it";
 const OLDER: &str = "it is older than what went out, and no other device has what that had: bring that back";

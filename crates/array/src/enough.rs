@@ -41,18 +41,10 @@ fn can_be_read((form, primary): (Form, usize), is_in: &[bool]) -> bool {
 }
 
 impl Array {
-    /// Members that have to be in for any change of a key: of those that it may stand on; where values are
-    /// packed, of all, as records of sets may stand on any.
-    pub(crate) fn needed_for_changes(&self) -> usize {
-        let members = if self.forms.has_packed() { self.count() } else { self.roles };
-        members - self.forms.survived_most()
-    }
-
-    /// True if that many are in for the keys of a primary.
+    /// True if as many members are in as have to be for any change of a key of a primary.
     pub(crate) fn may_change(&self, primary: usize) -> bool {
-        let members = if self.forms.has_packed() { self.count() } else { self.roles };
-        let is_in = |role: &usize| self.role_is_in(primary, *role);
-        (0..members).filter(is_in).count() >= self.needed_for_changes()
+        let (needed, of) = self.forms.needed_for_changes(self.count());
+        (0..of).filter(|role| self.role_is_in(primary, *role)).count() >= needed
     }
 
     /// Whether those that are in know everything that a member should have and does not claim. Where all
@@ -90,7 +82,7 @@ impl Array {
             let named = (0..self.count()).filter(|member| is_named(*member));
             named.map(|member| self.name(member)).collect::<Vec<_>>().join(", ")
         };
-        let for_changes = self.needed_for_changes();
+        let (for_changes, _) = self.forms.needed_for_changes(self.count());
         if self.forms.has_packed() && !self.may_change(place.primary) {
             let out = names(&|member| self.readable(member).is_none());
             let (words, count) = ("packed values can be changed only while", self.count());

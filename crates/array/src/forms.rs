@@ -99,9 +99,12 @@ impl Forms {
         self.each().map(Form::needed).max().expect("there is one")
     }
 
-    /// Pieces that may be lost of a value of the form that survives most.
-    pub(crate) fn survived_most(&self) -> usize {
-        self.each().map(|form| form.roles() - form.needed()).max().expect("there is one")
+    /// Of how many members how many have to be in for a key to be changed: of those that it may stand on, or,
+    /// where values are packed, of all of so many, as records of sets may stand on any.
+    pub(crate) fn needed_for_changes(&self, members: usize) -> (usize, usize) {
+        let survived = self.each().map(|form| form.roles() - form.needed()).max().expect("there is one");
+        let of = if self.has_packed() { members } else { self.roles() };
+        (of - survived, of)
     }
 
     pub(crate) fn coder(&self, wanted: Form) -> Option<&Coder> {

@@ -12,6 +12,7 @@
 //! * no data is written to a device that holds something and does not belong to the array.
 
 use crate::array::ArrayOptions;
+use crate::claims::claimant;
 use crate::enough::loses;
 use crate::forms::{FORMS_MAX, forms};
 use crate::manner::Manner;
@@ -85,6 +86,12 @@ pub enum OpenError {
     /// The policy was changed too often.
     #[error("values of the array have {0} forms by now, and with these it would be more than {FORMS_MAX}")]
     TooManyForms(usize),
+    /// A device that is out has what no other has.
+    #[error(
+        "{0} is out, and has what no other device has, or may have: as long as it is, [array] has to protect \
+         objects as it did; start with that, and change it when the device is in, or replaced"
+    )]
+    Changed(String),
     /// Too few to be sure.
     #[error(
         "{missing} missing: those that are there may have been left behind by the others; bring them back, or, \
@@ -138,7 +145,7 @@ pub(crate) async fn join(
     finish_replacements(&mut roster, &members, &rosters).await?;
     compare(&roster, &members, &rosters)?;
     let members = decide(&mut roster, members, &rosters, options)?;
-    extend(&mut roster, &options.policy)?;
+    extend(&mut roster, &options.policy, &members)?;
     Ok((roster, members))
 }
 
@@ -274,13 +281,17 @@ fn compare(roster: &Roster, members: &[Joining], rosters: &[Option<Roster>]) -> 
 }
 
 /// Adds what values are made into from now on.
-fn extend(roster: &mut Roster, policy: &Policy) -> Result<(), OpenError> {
+fn extend(roster: &mut Roster, policy: &Policy, members: &[Member]) -> Result<(), OpenError> {
     let new: Vec<_> = forms(policy).into_iter().filter(|form| !roster.forms.contains(form)).collect();
     if new.is_empty() {
         return Ok(());
     }
     if roster.forms.len() + new.len() > FORMS_MAX {
         return Err(OpenError::TooManyForms(roster.forms.len()));
+    }
+    let with_new = [&roster.forms[..], &new].concat();
+    if let Some(claimant) = claimant(roster, &roster.forms).or_else(|| claimant(roster, &with_new)) {
+        return Err(OpenError::Changed(members[claimant].status.name.clone()));
     }
     tracing::warn!(%policy, "objects are protected in another way from now on; those that are there keep theirs");
     roster.forms.extend(new);

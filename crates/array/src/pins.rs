@@ -32,13 +32,14 @@ impl Array {
         (item, form): (Item, Form),
         manner: &Manner,
     ) -> Result<Item> {
-        let (mut at, mut failure) = (Vec::new(), None);
+        let (mut at, mut failure, mut is_gone) = (Vec::new(), None, false);
         for role in 0..form.roles() {
             let member = self.member_of(place, role);
             let Some(device) = self.writable(member) else { continue };
             match self.pin_piece(&device, place, role, manner).await {
                 Ok((_, upload)) => at.push((role, upload)),
-                Err(Error::NotFound) => {}
+                // One that has just come in may lack it; one that goes out says nothing.
+                Err(Error::NotFound) => is_gone |= self.readable(member).is_some(),
                 Err(error) if verdict(&error) == Verdict::Broken => {}
                 // It is not read from yet.
                 Err(_) if self.readable(member).is_none() => {}
@@ -48,7 +49,11 @@ impl Array {
         let is_readable =
             |(role, _): &&(usize, UploadId)| self.readable(self.member_of(place, *role)).is_some();
         let too_few = at.iter().filter(is_readable).count() < form.needed();
-        let Some(error) = failure.or(too_few.then_some(Error::NotFound)) else {
+        let lost = || match is_gone {
+            true => Error::NotFound,
+            false => Error::Unreadable(self.too_few(place, form.needed())),
+        };
+        let Some(error) = failure.or_else(|| too_few.then(lost)) else {
             return Ok(self.pinned(place, (item, form), at));
         };
         let each = at.iter().map(|(role, of)| (*role, unpin_op(&place.key, *of)));

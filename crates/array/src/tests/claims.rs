@@ -4,7 +4,7 @@
 use super::bench::{Bench, DB, bytes, del, execute, get, keys, run, set, store_in};
 use super::together::{hold, step, write};
 use crate::placement;
-use crate::{Array, Mechanism, MemberState, Policy, SizeRange};
+use crate::{Array, Mechanism, MemberState, OpenError, Policy, SizeRange};
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::transaction::Action;
 use plimsoll_kv::{Error, Op, Output, Request};
@@ -294,5 +294,64 @@ fn what_stood_before_a_refused_overwrite_is_kept() {
         reactor.sleep_ns(1_000_000_000).await;
         let revert = Op::Revert { container: placement::container(DB, 0), key: b"k".to_vec() };
         execute(&bench.below[member(0)], revert).await.expect("what was there before");
+    });
+}
+
+/// By the new policy more had been needed for a write than by the old one: what had been overwritten while they
+/// were away was there again, and what had been deleted.
+#[test]
+fn objects_are_not_protected_in_another_way_while_devices_are_away() {
+    run(async |reactor| {
+        let policies = [Mechanism::Replication { copies: 3 }, Mechanism::Packing { data: 4, parities: 2 }];
+        let [old, new] = policies.map(Policy::from);
+        let mut bench = Bench::by_size(&reactor, 6, std::slice::from_ref(&old));
+        let array = bench.open().await;
+        fill(&array, b"old").await;
+        leaves(&array, &[3, 4, 5]).await;
+        let mut written = Vec::new();
+        for key in (0..60).map(|key| format!("k{key}")) {
+            if set(&array, &key, b"new").await.is_ok() {
+                written.push(key);
+            }
+        }
+        array.close().await;
+        bench.options.policy = new.clone();
+        let refused = bench.try_open(&[]).await.err().expect("another policy");
+        assert!(matches!(&refused, OpenError::Changed(device) if device == "d5"), "{refused}");
+        bench.options.policy = old;
+        let array = bench.open().await;
+        bench.whole(&array).await;
+        for key in &written {
+            assert_eq!(bytes(&array, key).await.as_deref(), Some(&b"new"[..]), "{key}");
+        }
+        array.close().await;
+        bench.options.policy = new;
+        bench.open().await;
+    });
+}
+
+/// One alone could not be read, so they were emptied, one after the other.
+#[test]
+fn devices_that_hold_something_together_are_not_emptied_one_by_one() {
+    run(async |reactor| {
+        let ranges = [
+            SizeRange { value_bytes_max: 8, mechanism: Mechanism::Replication { copies: 4 } },
+            SizeRange { value_bytes_max: u64::MAX, mechanism: Mechanism::Splitting { data: 4, parities: 2 } },
+        ];
+        let bench = Bench::by_size(&reactor, 6, &[Policy::by_size(&ranges).unwrap()]);
+        let array = bench.open().await;
+        fill(&array, b"a longer value").await;
+        leaves(&array, &[1, 2, 3, 4]).await;
+        array.close().await;
+        let array = bench.open().await;
+        reactor.sleep_ns(5_000_000_000).await;
+        let states = array.status().members.iter().map(|member| member.state).collect::<Vec<_>>();
+        let (is_in, out) = (MemberState::In, MemberState::Out);
+        assert_eq!(states, [is_in, out, out, out, is_in, is_in]);
+        for member in [1, 2, 3] {
+            let stats =
+                execute(&bench.below[member], Op::Stats { container: placement::container(DB, 0) }).await;
+            assert!(matches!(stats, Ok(Output::Stats(stats)) if stats.keys > 0), "{member} was emptied");
+        }
     });
 }

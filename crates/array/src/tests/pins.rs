@@ -1,12 +1,12 @@
 //! Values in parts that are read while members go out and come in.
 
-use super::bench::{Bench, bytes, del, execute, run, set, store_op};
+use super::bench::{Bench, DB, bytes, del, execute, run, set, store_op};
 use super::parts::{long, pin, read, upload};
 use super::slow;
-use crate::{Array, MemberState};
+use crate::{Array, MemberState, placement};
 use futures_util::future::join;
 use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::{Expiry, Item, Op, Value};
+use plimsoll_kv::{Error, Expiry, Item, Op, Request, Value};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
@@ -188,5 +188,22 @@ fn a_value_that_expires_while_it_is_stored_leaves_nothing_older_on_who_came_in()
             take_out(&array, &reactor, &[2, 3]).await;
             assert_eq!(bytes(&array, "k").await, None);
         }
+    });
+}
+
+/// Its reader was told that there is no such key.
+#[test]
+fn a_value_whose_devices_go_away_while_it_is_pinned_is_unreadable() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 4, 1);
+        let array = bench.open().await;
+        store(&array, &long(1234, 1)).await;
+        let member = &bench.members[placement::primary(b"k", 4)];
+        let is_pin = |request: &Request| matches!(request.op, Op::Retrieve { pin: true, .. });
+        member.set_policy(FaultPolicy::When(Box::new(is_pin)));
+        let pinned =
+            execute(&array, Op::Retrieve { container: DB, key: b"k".to_vec(), range: None, pin: true });
+        let pinned = pinned.await;
+        assert!(matches!(pinned, Err(Error::Unreadable(_))), "{pinned:?}");
     });
 }
