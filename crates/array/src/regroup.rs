@@ -108,11 +108,16 @@ impl Array {
                 living.push((place, (set.form(), u64::from(value.value_bytes))));
             }
         }
-        if !living.is_empty() && !self.all_in() {
+        let may_go = || living.is_empty() || self.all_in();
+        if !may_go() {
             return Ok(false);
         }
         let places: Vec<&Place> = living.iter().map(|(place, _)| place).collect();
         self.put_copies_of_all(&places, set.name).await?;
+        // One that went out over it got no copy.
+        if !may_go() {
+            return Ok(false);
+        }
         for (place, value) in &living {
             self.pack_later(place, *value);
         }

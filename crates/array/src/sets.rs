@@ -121,8 +121,9 @@ impl Array {
             lives = self.life_of(container, &set, &places).await?;
         }
         let shards = match shards {
-            // It is what a crash has left, perhaps, of which those that are in know nothing.
-            Err(Error::Unreadable(_)) if lives != Lives::Yes => {
+            // It is what a crash has left, perhaps, of which those that are in know nothing; or too many are
+            // out, and who comes back relies on what the others have of it.
+            Err(Error::Unreadable(_)) if lives != Lives::Yes || !self.may_change(0) => {
                 return Ok(Mended { in_doubt: true, ..mended });
             }
             Err(Error::Unreadable(what)) => {

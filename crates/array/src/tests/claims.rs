@@ -297,8 +297,8 @@ fn what_stood_before_a_refused_overwrite_is_kept() {
     });
 }
 
-/// By the new policy more had been needed for a write than by the old one: what had been overwritten while they
-/// were away was there again, and what had been deleted.
+/// By the new policy more had been needed for a write than by the old one: what had been overwritten while
+/// they were away was there again, and what had been deleted.
 #[test]
 fn objects_are_not_protected_in_another_way_while_devices_are_away() {
     run(async |reactor| {

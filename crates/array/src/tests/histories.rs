@@ -230,6 +230,16 @@ fn what_was_being_changed_when_too_many_went_away_is_decided_when_they_are_back(
     replay(&copies, &steps);
 }
 
+/// Found by the test below: a scrub put copies in the place of stubs while too many were away to mend a set,
+/// and an overwrite kept nothing then of what those needed who came back.
+#[test]
+fn a_set_of_which_too_many_devices_are_away_is_left_as_it_is() {
+    let mut steps: Vec<Step> = [5, 4, 12, 0, 7, 13, 22].map(|key| Step::Set(key, 0)).into();
+    steps.extend([Step::Rest, Step::Set(13, 0), Step::Rest, Step::Scrub, Step::Fail(3), Step::Fail(4)]);
+    steps.extend([Step::Delete(0), Step::Set(0, 0), Step::Heal, Step::Set(0, 0), Step::Set(4, 0)]);
+    replay(&Mechanism::Packing { data: 4, parities: 1 }.into(), &steps);
+}
+
 fn mechanism() -> impl Strategy<Value = Mechanism> {
     prop_oneof![
         Just(Mechanism::Hashing),
