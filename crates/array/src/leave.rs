@@ -21,7 +21,7 @@ use crate::member::gives_nothing;
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
 use crate::set::{Stub, VERSION_BYTES, decode_version, encode_version, ghost_key, lasting_key};
-use crate::told::Proof;
+use crate::told::{Proof, Told};
 use bytes::Bytes;
 use plimsoll_kv::{Condition, Device, Error, Expiry, Item, Kept, Op, Payload, Result, Value, Version};
 use std::rc::Rc;
@@ -246,19 +246,21 @@ impl Array {
         let slot = self.slot_for(place).await;
         let put = self.put_copies_named(place, &[slot.entry(place.container, &place.key)]).await;
         match put {
-            Ok(()) => self.return_slot(place, slot),
+            Ok(_) => self.return_slot(place, slot),
             Err(_) => self.leave_unsettled(place, slot).await,
         }
-        put
+        put.map(drop)
     }
 
-    /// The same, beside what names the keys that it may leave half done.
-    pub(crate) async fn put_copies_named(self: &Rc<Self>, place: &Place, names: &[Op]) -> Result<()> {
+    /// The same, beside what names the keys that it may leave half done; false if a member could not say what
+    /// it has, which may be a stub.
+    pub(crate) async fn put_copies_named(self: &Rc<Self>, place: &Place, names: &[Op]) -> Result<bool> {
         let told = self.ask_all(place, Proof::Record, &Manner::background()).await?;
+        let all_told = told.iter().all(|(_, told)| *told != Told::Unreadable);
         let stubs: Vec<usize> =
             told.iter().filter(|(_, told)| told.is_stub()).map(|(role, _)| *role).collect();
         if stubs.is_empty() {
-            return Ok(());
+            return Ok(all_told);
         }
         let roles = self.all_roles();
         let mut pieces = self.gather(place, None, (1, &roles, None), &Manner::background()).await?;
@@ -271,7 +273,7 @@ impl Array {
             let stored = self.sent_one(self.member_of(place, role), batch).await;
             self.unless_out(self.member_of(place, role), stored)?;
         }
-        Ok(())
+        Ok(all_told)
     }
 
     /// Puts the stub of the newest set of a held key wherever another one is, or a copy: packing it was cut

@@ -78,7 +78,7 @@ pub enum PolicyError {
     #[error("a choice of mechanisms survives 1 failure at least; what survives none is hashing")]
     NoFailures,
     /// Too few devices.
-    #[error("to survive {0} failures (`failures`) takes {needed} devices, not {1}", needed = .0 + 1)]
+    #[error("to survive {0} failures takes {needed} devices, not {1}", needed = .0 + 1)]
     Failures(u32, u32),
     /// The last one ends.
     #[error("values above {0} bytes have no mechanism: the last range has no end")]
@@ -261,7 +261,7 @@ mod tests {
         assert!(policy.choice().unwrap().mechanisms.iter().all(|it| it.fatal_losses() == 2));
         assert_eq!(policy.check(3), Ok(()));
         let few = Policy::chosen(Goal::Space, 3, 3).unwrap_err();
-        assert_eq!(few.to_string(), "to survive 3 failures (`failures`) takes 4 devices, not 3");
+        assert_eq!(few.to_string(), "to survive 3 failures takes 4 devices, not 3");
         let none = Policy::chosen(Goal::Space, 0, 3).unwrap_err().to_string();
         assert_eq!(none, "a choice of mechanisms survives 1 failure at least; what survives none is hashing");
     }

@@ -113,7 +113,9 @@ impl Array {
             return Ok(false);
         }
         let places: Vec<&Place> = living.iter().map(|(place, _)| place).collect();
-        self.put_copies_of_all(&places, set.name).await?;
+        if !self.put_copies_of_all(&places, set.name).await? {
+            return Err(Error::Unreadable("a device does not say what it has of a set".to_owned()));
+        }
         // One that went out over it got no copy.
         if !may_go() {
             return Ok(false);

@@ -60,22 +60,27 @@ impl Array {
         self.settle_soon();
     }
 
-    /// Puts copies in the place of the stubs of held keys of one set, all of which are named beside each.
-    pub(crate) async fn put_copies_of_all(self: &Rc<Self>, places: &[&Place], set: Version) -> Result<()> {
+    /// Puts copies in the place of the stubs of held keys of one set, all of which are named beside each;
+    /// false if a member could not say what it has, which may be a stub.
+    pub(crate) async fn put_copies_of_all(self: &Rc<Self>, places: &[&Place], set: Version) -> Result<bool> {
         let mut slots = Vec::new();
         for place in places {
             slots.push(self.slot_for(place).await);
         }
         let named = places.iter().zip(&slots);
         let names: Vec<Op> = named.map(|(place, slot)| slot.entry(place.container, &place.key)).collect();
+        let mut all_told = true;
         for place in places {
-            if let Err(error) = self.put_copies_named(place, &names).await {
-                self.leave_cut_short(places.iter().copied().zip(slots), set).await;
-                return Err(error);
+            match self.put_copies_named(place, &names).await {
+                Ok(told) => all_told &= told,
+                Err(error) => {
+                    self.leave_cut_short(places.iter().copied().zip(slots), set).await;
+                    return Err(error);
+                }
             }
         }
         places.iter().zip(slots).for_each(|(place, slot)| self.return_slot(place, slot));
-        Ok(())
+        Ok(all_told)
     }
 
     /// What is to name a held key: what names it already, if it is half written, so that one slot does

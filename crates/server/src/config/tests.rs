@@ -290,7 +290,7 @@ fn what_no_array_can_be_is_refused_in_words() {
     let none = of_three("mechanism = 'auto'\nfailures = 0");
     assert!(none.starts_with("array.failures: a choice of mechanisms survives 1 failure at least"), "{none}");
     let few = of_three("mechanism = 'auto'\nfailures = 3");
-    assert_eq!(few, "array: replication 4 needs 4 devices, there are 3");
+    assert_eq!(few, "array.failures: to survive 3 failures takes 4 devices, not 3");
     let sizes = of_three("[[array.sizes]]\nmechanism = 'auto'");
     assert!(sizes.starts_with("array.sizes.mechanism: auto chooses for all sizes"), "{sizes}");
     assert!(of_three("mechanism = 'auto'\ngoal = 'luck'").contains("luck"));
