@@ -217,7 +217,9 @@ impl Array {
         self.packer.rounds.note_took(self.reactor.now_ns() - begun_ns);
         let slots = others.into_iter().map(|other| other.slot);
         match sent {
-            Ok(Sent { done, refused: None }) if asked - done.len() <= set.parities() => {
+            Ok(Sent { done, refused: None })
+                if asked - done.len() <= set.parities() && self.may_change(values[0].place.primary) =>
+            {
                 at.iter().zip(slots).map(|(at, slot)| packed(&done, at, slot)).collect()
             }
             Ok(Sent { done, refused: Some(error) }) => {

@@ -37,6 +37,16 @@ pub(crate) enum Change {
     Expiry,
 }
 
+impl Change {
+    /// Members that have to take it.
+    fn needed(self) -> usize {
+        match self {
+            Change::Store(form) => form.needed(),
+            Change::Delete | Change::Expiry => 1,
+        }
+    }
+}
+
 fn is_full(error: &Error) -> bool {
     matches!(error, Error::NoSpace | Error::NoMemory)
 }
@@ -228,7 +238,7 @@ impl Array {
         (slot, change): (Slot, Change),
         requests: Vec<(usize, Request)>,
     ) -> Result<(Vec<(usize, Output)>, Slot)> {
-        let needed = self.needed_for(change);
+        let needed = change.needed();
         if !self.has_enough(place, needed) {
             return Err(self.nowhere(place, needed));
         }
@@ -272,14 +282,6 @@ impl Array {
                 self.leave_unsettled(place, slot).await;
                 Err(error)
             }
-        }
-    }
-
-    /// Members that have to take a change.
-    fn needed_for(&self, change: Change) -> usize {
-        match change {
-            Change::Store(form) => form.needed(),
-            Change::Delete | Change::Expiry => 1,
         }
     }
 
@@ -375,7 +377,12 @@ impl Array {
             self.suspect(place);
         }
         let Sent { done, refused } = sent?;
-        refused.map_or(Ok(done), Err)
+        refused.map_or(Ok(()), Err)?;
+        if !self.is_enough(place, &done, Change::Delete.needed()) {
+            self.suspect(place);
+            return Err(self.nowhere(place, Change::Delete.needed()));
+        }
+        Ok(done)
     }
 
     pub(crate) fn delete_op(&self, place: &Place, role: usize) -> Op {
