@@ -9,6 +9,7 @@
 //!   so whoever was left behind earlier cannot take itself for the array;
 //! * nor if values could be read with those that were in, and cannot with those that are there: whoever comes
 //!   back later begins with nothing, so going on gives up what stood on them alone;
+//! * forms are not added while somebody who is out claims something: by what it does would not be known;
 //! * no data is written to a device that holds something and does not belong to the array.
 
 use crate::array::ArrayOptions;

@@ -63,7 +63,8 @@ impl Array {
         if self.closing.get() {
             return Ok(false);
         }
-        // With devices out, too: who comes back begins with nothing (seeds 3465, 3834, 5856).
+        // With devices out, too: who comes back begins with nothing (seeds 3465, 3834, 5856), unless so many
+        // are that sets are not told.
         let are_told = were_told && self.sets_are_told(|_| false);
         let are_sure = !mended.in_doubt || were_all_in && self.all_in();
         if self.forms.has_packed() && are_told && are_sure {
