@@ -18,7 +18,7 @@ class Measure:
 
 
 class Bar:
-    """What was wished: a figure of every round, and the limit, if there is one, for its median."""
+    """What was wished: a figure of every round, and the limit for its median."""
 
     def __init__(self, row, name, against, limit, is_least, unit=""):
         self.row, self.name, self.against = row, name, against
@@ -46,8 +46,7 @@ class Bar:
             # Judged as it is printed.
             shown = round(median, 2)
             told["median"] = median
-            if self.limit is not None:
-                told["is_met"] = shown >= self.limit if self.is_least else shown <= self.limit
+            told["is_met"] = shown >= self.limit if self.is_least else shown <= self.limit
         return told
 
 

@@ -105,7 +105,7 @@ def bars(told):
     least, most = 0.2, 5.0
     for each in told["tables"]:
         for bar in each["bars"]:
-            if not bar["values"] or not bar["limit"]:
+            if not bar["values"]:
                 continue
 
             def place(value, bar=bar):

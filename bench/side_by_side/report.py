@@ -84,12 +84,10 @@ def measures(told):
 def verdict(bar):
     if bar["lacks"]:
         return f"not judged: {bar['lacks']} not there"
-    return {True: "met", False: "**not met**", None: "told, not judged"}[bar["is_met"]]
+    return "met" if bar["is_met"] else "**not met**"
 
 
 def limit(bar):
-    if bar["limit"] is None:
-        return ""
     unit = f" {bar['unit']}" if bar["unit"] else ""
     return f"at {'least' if bar['is_least'] else 'most'} {bar['limit']:g}{unit}"
 

@@ -341,7 +341,7 @@ def portable(context, _wanted):
     table.alternate(context.rounds, made)
     table.facts.append(f"{keys:,} keys as in row 1; `--driver portable`")
     table.judge(
-        Bar(8, "GET 1 KiB from flash, `--driver portable`", "the same with io_uring", None, True),
+        Bar(8, "GET 1 KiB from flash, `--driver portable`", "the same with io_uring", 0.5, True),
         lambda portable, uring: portable["per_second"] / uring["per_second"],
         ["portable", "uring"],
         ("per_second", "portable", ["uring"]),

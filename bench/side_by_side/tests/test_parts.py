@@ -53,10 +53,6 @@ class Bars(unittest.TestCase):
         self.assertEqual((told["is_met"], told["values"], told["lacks"]), (None, [], "redis"))
         self.assertEqual(report.verdict(told), "not judged: redis not there")
 
-    def test_a_bar_without_a_limit_is_told(self):
-        told = judged(Bar(8, "x", "y", None, True), [50], [100])
-        self.assertEqual(report.verdict(told), "told, not judged")
-
     def test_rounds_that_do_not_match_are_an_error(self):
         with self.assertRaises(ValueError):
             judged(Bar(1, "x", "y", 1, True), [1, 2], [1])
