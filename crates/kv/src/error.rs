@@ -31,7 +31,7 @@ pub enum Error {
     #[error("stored data cannot be read: {0}")]
     Unreadable(String),
     /// The device takes no more writes since one failed; reads go on. The text says what failed.
-    #[error("device is read-only after an error: {0}")]
+    #[error("writes are refused: {0}")]
     ReadOnly(String),
     /// A queue is full or the deadline cannot be met; nothing was done.
     #[error("overloaded, try again")]
@@ -97,7 +97,7 @@ impl Error {
                 "OOM command not allowed: no memory left for another key (--memory)".to_owned()
             }
             Error::Overloaded => "TRYAGAIN overloaded, try again".to_owned(),
-            Error::ReadOnly(what) => format!("MISCONF device is read-only after an error: {what}"),
+            Error::ReadOnly(what) => format!("MISCONF writes are refused: {what}"),
             Error::ShuttingDown => "LOADING server is shutting down".to_owned(),
             other => format!("ERR {other}"),
         }
