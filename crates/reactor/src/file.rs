@@ -4,7 +4,8 @@
 //! trait of `kv`, above the operations in flight.
 //!
 //! Invariants: offset, length and memory are multiples of the device's block size; a read is
-//! whole or an error, a write likewise; counters count what was asked of the device.
+//! whole or an error, a write likewise; counters count what was asked of the device; of a file that
+//! was retired nothing is asked any more.
 
 use crate::buf::Buf;
 use crate::limits::IO_BYTES_MAX;
@@ -62,6 +63,9 @@ struct FileInner {
 
 impl Drop for FileInner {
     fn drop(&mut self) {
+        if let Ok(mut ops) = self.reactor.0.ops.try_borrow_mut() {
+            ops.closed(self.id);
+        }
         // During `close` the driver is already borrowed and frees everything itself.
         if let Ok(mut driver) = self.reactor.0.driver.try_borrow_mut() {
             driver.close_file(self.id);
@@ -114,6 +118,17 @@ impl File {
     #[must_use]
     pub fn stats(&self) -> FileStats {
         self.0.stats.get()
+    }
+
+    /// From here on nothing is asked of it through this or any clone: that is an error. For who opens the same
+    /// device anew, while somebody may still have it as it was.
+    pub fn retire(&self) {
+        self.0.reactor.0.ops.borrow_mut().retire(self.0.id);
+    }
+    /// Reads, writes and flushes that have not ended, those that nobody waits for included.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.0.reactor.0.ops.borrow().in_flight_of(self.0.id)
     }
 
     fn count(&self, change: impl FnOnce(&mut FileStats)) {

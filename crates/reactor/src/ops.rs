@@ -6,7 +6,8 @@
 //! Invariants:
 //! * an operation's memory stays in its slot from submission to completion, whatever happens to
 //!   the future that waits for it;
-//! * a token names a slot and its generation: a late completion cannot reach a newer operation.
+//! * a token names a slot and its generation: a late completion cannot reach a newer operation;
+//! * of a file that was retired a driver is asked for nothing more, whoever still has it open.
 
 use crate::buf::Buf;
 use crate::limits::{OPS_MAX, SHORT_READ_BYTES_MAX};
@@ -61,6 +62,13 @@ impl Op {
         }
     }
 
+    fn file(&self) -> Option<FileId> {
+        match self {
+            Op::Read { file, .. } | Op::Write { file, .. } | Op::Flush { file } => Some(*file),
+            _ => None,
+        }
+    }
+
     fn is_short_read(&self) -> bool {
         matches!(self, Op::Read { buf, .. } if buf.len() <= SHORT_READ_BYTES_MAX)
     }
@@ -90,6 +98,8 @@ pub(crate) struct Ops {
     left: Vec<Vec<u8>>,
     /// Short reads that have not completed.
     short_reads: usize,
+    /// Files of which nothing more is asked.
+    retired: Vec<FileId>,
 }
 
 fn split(token: Token) -> (usize, u32) {
@@ -204,6 +214,29 @@ impl Ops {
         self.slots.iter().filter(|s| matches!(s.state, State::Waiting(_) | State::Abandoned)).count()
     }
 
+    /// Operations of a file with the driver, those that nobody waits for included.
+    pub(crate) fn in_flight_of(&self, file: FileId) -> usize {
+        let is_its = |slot: &&Slot| slot.op.as_ref().and_then(Op::file) == Some(file);
+        let is_with_driver = |slot: &&Slot| matches!(slot.state, State::Waiting(_) | State::Abandoned);
+        self.slots.iter().filter(is_its).filter(is_with_driver).count()
+    }
+
+    /// Nothing more is asked of a file.
+    pub(crate) fn retire(&mut self, file: FileId) {
+        if !self.retired.contains(&file) {
+            self.retired.push(file);
+        }
+    }
+
+    /// A file is closed: another may have its name.
+    pub(crate) fn closed(&mut self, file: FileId) {
+        self.retired.retain(|retired| *retired != file);
+    }
+
+    fn is_retired(&self, op: &Op) -> bool {
+        !self.retired.is_empty() && op.file().is_some_and(|file| self.retired.contains(&file))
+    }
+
     /// Leaves the memory of operations in flight to a kernel that may still write to it.
     pub(crate) fn leak_in_flight(&mut self) {
         for slot in &mut self.slots {
@@ -247,6 +280,10 @@ impl Future for OpFuture {
         }
         let op = this.op.take().expect("an operation is submitted once");
         let mut ops = inner.ops.borrow_mut();
+        if ops.is_retired(&op) {
+            let why = "the file was retired: it is opened anew";
+            return Poll::Ready((Err(io::Error::new(io::ErrorKind::BrokenPipe, why)), op));
+        }
         match ops.insert(op, cx.waker()) {
             Ok(token) => {
                 this.token = Some(token);

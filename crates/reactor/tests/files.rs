@@ -215,6 +215,40 @@ fn abandoned_operations_harm_nobody(driver: DriverChoice) {
     std::fs::remove_file(kept).unwrap();
 }
 
+fn of_a_retired_file_nothing_more_is_asked(driver: DriverChoice) {
+    let path = fresh_path("retired");
+    let kept = path.clone();
+    block_on(driver, move |reactor| {
+        let path = path.clone();
+        async move {
+            let file = reactor.open_file(&path, &created(MIB)).unwrap();
+            file.write(0, pattern(4096, 1), true).await.unwrap();
+            // Nobody waits for this one any more; it may still be with the device.
+            start_and_drop(file.write(4096, pattern(4096, 2), false));
+            let clone = file.clone();
+            file.retire();
+            while file.in_flight() > 0 {
+                reactor.sleep_ns(100_000).await;
+            }
+            assert_eq!(clone.read(0, 4096).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+            assert_eq!(
+                clone.write(0, pattern(4096, 3), true).await.unwrap_err().kind(),
+                ErrorKind::BrokenPipe
+            );
+            assert_eq!(clone.flush().await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+            assert_eq!(clone.in_flight(), 0);
+            // Opened anew it is asked again, beside the one before and after that is closed.
+            let again = reactor.open_file(&path, &FileOptions::default()).unwrap();
+            assert!(again.read(0, 4096).await.unwrap()[..] == pattern(4096, 1)[..]);
+            drop((file, clone));
+            assert!(again.read(0, 4096).await.unwrap()[..] == pattern(4096, 1)[..]);
+            let third = reactor.open_file(&path, &FileOptions::default()).unwrap();
+            third.write(0, pattern(4096, 4), true).await.unwrap();
+        }
+    });
+    std::fs::remove_file(kept).unwrap();
+}
+
 on_every_driver! {
     what_was_written_is_read_back,
     more_operations_than_the_submission_queue_holds_all_complete,
@@ -222,4 +256,5 @@ on_every_driver! {
     the_cores_of_a_process_share_a_file,
     errors_say_what_where_and_why,
     abandoned_operations_harm_nobody,
+    of_a_retired_file_nothing_more_is_asked,
 }

@@ -36,24 +36,26 @@ impl SimDriver {
         let now_ns = state.now_ns;
         match op {
             Op::Read { file, buf, .. } => {
-                let disk = &mut state.disks[file.0 as usize].disk;
+                let disk = &mut state.disks[state.files[file.0 as usize]].disk;
                 let latency_ns = disk.latency_ns(&mut state.random_disk, buf.len());
                 state.push(now_ns + latency_ns, self.index, token, Action::Read(buf.len() as u64));
             }
             Op::Write { file, offset, buf, durable } => {
                 let write = state.next_write;
                 state.next_write += 1;
-                let disk = &mut state.disks[file.0 as usize].disk;
+                let index = state.files[file.0 as usize];
+                let disk = &mut state.disks[index].disk;
                 let latency_ns = disk.latency_ns(&mut state.random_disk, buf.len());
                 disk.start_write(write, *offset, buf);
-                let (bytes, durable, disk) = (buf.len() as u64, *durable, file.0);
+                let (bytes, durable, disk) = (buf.len() as u64, *durable, index as u32);
                 let action = Action::Write { write, durable, disk, bytes };
                 state.push(now_ns + latency_ns, self.index, token, action);
             }
             Op::Flush { file } => {
-                let disk = &mut state.disks[file.0 as usize].disk;
+                let index = state.files[file.0 as usize];
+                let disk = &mut state.disks[index].disk;
                 let latency_ns = disk.latency_ns(&mut state.random_disk, 0);
-                let action = Action::Flush { disk: file.0, covered: disk.start_flush() };
+                let action = Action::Flush { disk: index as u32, covered: disk.start_flush() };
                 state.push(now_ns + latency_ns, self.index, token, action);
             }
             Op::Accept { .. } | Op::Receive { .. } | Op::Send { .. } => {
@@ -88,7 +90,7 @@ impl SimDriver {
         let count = done.len();
         for (token, mut result) in done {
             if let (Op::Read { file, offset, buf }, Ok(_)) = (ops.op_mut(token), &result) {
-                let disk = &mut state.disks[file.0 as usize].disk;
+                let disk = &mut state.disks[state.files[file.0 as usize]].disk;
                 if !disk.read(&mut state.random_disk, *offset, buf) {
                     result = Err(error(libc::EIO));
                 }
@@ -179,7 +181,9 @@ impl SimDriver {
         }
         let created = std::mem::take(&mut disk.created);
         let size_bytes = disk.disk.size_bytes();
-        Ok(Opened { id: FileId(index as u32), size_bytes, block_bytes: SECTOR_BYTES as u32, created })
+        state.files.push(index);
+        let id = FileId(state.files.len() as u32 - 1);
+        Ok(Opened { id, size_bytes, block_bytes: SECTOR_BYTES as u32, created })
     }
 
     pub(crate) fn close_file(&mut self, _file: FileId) {}

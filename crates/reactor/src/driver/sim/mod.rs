@@ -96,6 +96,8 @@ struct State {
     events: BinaryHeap<Reverse<Event>>,
     cores: Vec<Core>,
     disks: Vec<NamedDisk>,
+    /// The disk of each file that was opened: the same one may be open several times.
+    files: Vec<usize>,
     listeners: Vec<Option<ListenerState>>,
     connections: Vec<Connection>,
     /// What is sent takes up to this long.
@@ -135,6 +137,7 @@ impl World {
             events: BinaryHeap::new(),
             cores: Vec::new(),
             disks: Vec::new(),
+            files: Vec::new(),
             listeners: Vec::new(),
             connections: Vec::new(),
             network_delay_ns_max: 60_000,
