@@ -60,6 +60,9 @@ pub enum OpenError {
     /// A device that was replaced, or never belonged.
     #[error("{0} is no member of the array (any more): was it replaced?")]
     Stranger(String),
+    /// A device that comes back and has been in an array that went on without this one.
+    #[error("{0} was served without the others since it went: start the server again, with all devices")]
+    Ahead(String),
     /// A device that nothing was ever stored on.
     #[error(
         "{0} is empty, and the array has another device in its place that was in: bring that one back, or take \

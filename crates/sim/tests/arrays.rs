@@ -13,7 +13,7 @@ fn no_seed_breaks_a_rule() {
     let totals = run(0..SEEDS, threads, true);
     assert!(totals.all.violations.is_empty(), "{:#?}", totals.all.violations);
     let it = totals.members;
-    let all = [it.failed, it.missing, it.returned, it.formatted, it.replaced, it.rebuilt];
+    let all = [it.failed, it.missing, it.returned, it.formatted, it.replaced, it.reopened, it.rebuilt];
     assert!(all.iter().all(|count| *count > SEEDS / 3), "too little happens to members: {it:?}");
     assert!(totals.all.crashes > 2 * SEEDS && totals.all.crashes_in_recovery > 0, "too few crashes");
 }

@@ -159,6 +159,13 @@ impl Bench {
         line.set(move |op| if is_lost(op) { LineState::Lost } else { LineState::Whole });
     }
 
+    /// A member that was let go, opened anew: nobody reaches it any more who has it as it was.
+    pub(super) fn opened_anew(&self, member: usize) -> Joining {
+        let is_its = |line: &&Rc<Line>| Rc::ptr_eq(&line.to, &self.members[member]);
+        self.lines.borrow().iter().filter(is_its).for_each(|line| line.set(|_| LineState::Retired));
+        self.given(&[]).swap_remove(member)
+    }
+
     pub(super) async fn try_open(&self, missing: &[usize]) -> std::result::Result<Rc<Array>, OpenError> {
         self.lines.take().iter().for_each(|line| line.set(|_| LineState::Cut));
         self.ssds.iter().for_each(|ssd| ssd.lose_power());
@@ -248,6 +255,8 @@ enum LineState {
     Cut,
     /// Requests do not arrive, and nobody says so.
     Lost,
+    /// The device is open to somebody else.
+    Retired,
 }
 
 impl Line {
@@ -269,6 +278,9 @@ impl Device for Line {
             LineState::Whole => self.to.clone().execute(request),
             LineState::Cut => Box::pin(std::future::ready(Err(Error::ShuttingDown))),
             LineState::Lost => Box::pin(std::future::pending()),
+            LineState::Retired => {
+                Box::pin(std::future::ready(Err(Error::ReadOnly("it is opened anew".to_owned()))))
+            }
         }
     }
 

@@ -18,6 +18,8 @@ enum Step {
     Fail(usize),
     /// All answer again, and are filled.
     Heal,
+    /// All answer again, and those that are out are opened anew and filled.
+    Reopen,
     /// The server dies, and is started with those that were in or answer; if it does not start so, with all.
     Crash,
     Scrub,
@@ -32,6 +34,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => key.prop_map(Step::Get),
         3 => (0_usize..6).prop_map(Step::Fail),
         1 => Just(Step::Heal),
+        1 => Just(Step::Reopen),
         1 => Just(Step::Crash),
         1 => Just(Step::Scrub),
         2 => Just(Step::Rest),
@@ -99,6 +102,16 @@ impl Tried {
             Step::Heal => {
                 self.heal();
                 (0..6).for_each(|member| self.array.rebuild(member));
+            }
+            Step::Reopen => {
+                self.heal();
+                let members = self.array.status().members;
+                for member in (0..6).filter(|member| members[*member].state == MemberState::Out) {
+                    self.array.let_go(member);
+                    let back = self.array.bring_back(member, self.bench.opened_anew(member)).await;
+                    back.expect("it is the one that went");
+                    self.array.rebuild(member);
+                }
             }
             Step::Crash => {
                 // Who was in last is there: of others nobody could know that they were left behind.

@@ -91,6 +91,15 @@ fn what_is_lost_is_given_up_when_that_is_asked_for() {
     assert_eq!(server.client().ask("DBSIZE"), Reply::Integer(left as i64));
     store(&server);
     assert_eq!(whole(&server, false), KEYS);
+    // Those that are not there are not waited for.
+    for lost in [devices[1], devices[2]] {
+        std::fs::remove_file(lost).unwrap();
+        wait_for(&server, lost, "out");
+    }
+    array(&server, &["replace", "1", devices[1], "--accept-loss"]);
+    let told = fails(&["array", "rebuild", "--accept-loss", "--wait", "--admin", &server.admin]);
+    assert!(told.contains(&format!("not rebuilt, as they are not there: {}", devices[2])), "{told}");
+    assert_eq!(member(&server, devices[1])["state"], "in");
     server.stop();
 }
 
@@ -118,7 +127,7 @@ fn a_device_that_cannot_be_opened_is_replaced_in_its_place() {
     let damaged = member(&server, devices[1]);
     assert!(damaged["state"] == "out" && damaged["reason"].to_string().contains("damaged"), "{damaged}");
     let told = fails(&["array", "rebuild", "1", "--wait", "--admin", &server.admin]);
-    assert!(told.contains("cannot be opened; bring it back"), "{told}");
+    assert!(told.contains("damaged") && told.contains("bring back what it was, or replace it"), "{told}");
     array(&server, &["replace", "1", devices[1], "--force", "--wait"]);
     assert_eq!(whole(&server, false), KEYS);
     server.stop();
@@ -128,7 +137,7 @@ fn a_device_that_cannot_be_opened_is_replaced_in_its_place() {
     server.stop();
 }
 
-/// Whoever was away was emptied by the next start, and what only they had had was gone.
+/// Whoever was away was emptied when it came back, and what only they had had was gone.
 #[test]
 fn devices_that_were_away_together_have_what_they_had_when_they_are_back() {
     for (name, policy, away) in [
@@ -142,33 +151,56 @@ fn devices_that_were_away_together_have_what_they_had_when_they_are_back() {
         std::fs::write(&config, format!("[array]\n{policy}\n")).unwrap();
         let (cores, more) = (cores(2), ["--config", config.to_str().unwrap()]);
         let args = args(&devices, &cores, &more);
+        let away: Vec<&str> = away.iter().map(|at| devices[*at]).collect();
         let server = Server::start(&args);
         store(&server);
-        for device in away.iter().map(|at| devices[*at]) {
-            std::fs::rename(device, format!("{device}-away")).unwrap();
-            wait_for(&server, device, "out");
+        all_go_away(&server, &away);
+        refuses_changes(&server, name);
+        for device in &away {
+            std::fs::rename(format!("{device}-away"), device).unwrap();
+            // The first ones wait for those that went after them.
+            array(&server, &["rebuild", device]);
         }
-        let told = server.client().ask("FLUSHALL");
-        let Reply::Error(told) = told else { panic!("{told:?}") };
-        let told = String::from_utf8(told).unwrap();
-        assert!(told.contains("has what no other device has"), "{told}");
-        let mut client = server.client();
-        let mut change = |key| client.ask(&format!("SET {key} v{key}"));
-        let refused = (0..KEYS).find_map(|key| match change(key) {
-            Reply::Error(told) => Some(String::from_utf8(told).unwrap()),
-            _ => None,
-        });
-        assert!(refused.as_ref().is_some_and(|told| told.starts_with("MISCONF")), "{name}: {refused:?}");
+        array(&server, &["rebuild", "--wait"]);
+        all_are_in(&server, &devices);
+        assert_eq!(whole(&server, false), KEYS, "{name}");
+        all_go_away(&server, &away);
+        refuses_changes(&server, name);
         server.kill();
-        for device in away.iter().map(|at| devices[*at]) {
+        for device in &away {
             std::fs::rename(format!("{device}-away"), device).unwrap();
         }
         let server = Server::start(&args);
-        for device in &devices {
-            wait_for(&server, device, "in");
-        }
+        all_are_in(&server, &devices);
         assert_eq!(whole(&server, false), KEYS, "{name}");
         assert_eq!(server.client().ask("FLUSHALL"), ok());
         server.stop();
     }
+}
+
+fn all_are_in(server: &Server, devices: &[&str]) {
+    for device in devices {
+        wait_for(server, device, "in");
+    }
+}
+
+fn all_go_away(server: &Server, devices: &[&str]) {
+    for device in devices {
+        std::fs::rename(device, format!("{device}-away")).unwrap();
+        wait_for(server, device, "out");
+    }
+}
+
+/// Of everything, and of one key at least.
+fn refuses_changes(server: &Server, name: &str) {
+    let mut client = server.client();
+    let Reply::Error(told) = client.ask("FLUSHALL") else { panic!("{name}: it flushed") };
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.contains("has what no other device has"), "{told}");
+    let mut change = |key| client.ask(&format!("SET {key} v{key}"));
+    let refused = (0..KEYS).find_map(|key| match change(key) {
+        Reply::Error(told) => Some(String::from_utf8(told).unwrap()),
+        _ => None,
+    });
+    assert!(refused.as_ref().is_some_and(|told| told.starts_with("MISCONF")), "{name}: {refused:?}");
 }

@@ -2,6 +2,7 @@
 //! the server is killed, and every acknowledged write is there.
 #![allow(clippy::disallowed_methods)] // A server in a process of its own lives in real time.
 
+mod back;
 mod counting;
 mod custom;
 mod load;
@@ -97,7 +98,7 @@ fn a_device_pulled_out_under_load_is_replaced_and_nothing_is_lost() {
     let metrics = get(&server, "/metrics");
     assert!(metrics.contains(new) && !metrics.contains(pulled), "what is gone is told no more: {metrics}");
     let scrubbed = array(&server, &["scrub", "--wait"]);
-    assert!(scrubbed.contains(" 0 of them damaged or different"), "{scrubbed}");
+    assert!(scrubbed.contains(" 0 of them damaged, different or unreadable"), "{scrubbed}");
 
     // Killed under load, and all of it is there.
     let load = Load::go_on(&server.resp, model);

@@ -23,7 +23,8 @@ use tokio::sync::oneshot;
 
 /// How often a core says how its arrays are.
 const REPORT_NS: u64 = 1_000_000_000;
-/// How long a device may take to come into the place of another, before the core goes on without it.
+/// How long a device may take to come into the place of another, or back into its own, before the core goes on
+/// without it.
 pub(super) const REPLACE_NS_MAX: u64 = 60_000_000_000;
 
 /// What the control thread tells a core.
@@ -50,6 +51,10 @@ pub(super) enum Order {
     TakeOut(usize, String),
     /// A device takes the place of a member.
     Replace(usize, Box<Found>),
+    /// Have nothing of a member open any more where it is out.
+    LetGo(usize),
+    /// A device is there again that was let go, or that the start did not find.
+    BringBack(usize, Box<Found>),
     /// Give a member what it lacks; give up what is lost, if that is accepted.
     Rebuild { member: usize, accept_loss: bool },
     /// Compare all members.
@@ -197,15 +202,29 @@ impl Task {
             Order::TakeOut(member, reason) => self.store.take_out(member, &reason),
             Order::Rebuild { member, accept_loss } => self.store.rebuild(member, accept_loss),
             Order::Scrub => self.store.scrub(),
+            Order::LetGo(member) => return self.store.let_go(member).await,
             Order::Replace(member, found) => {
-                let late = self.reactor.sleep_ns(REPLACE_NS_MAX);
-                return match select(pin!(self.store.replace(member, &found)), pin!(late)).await {
-                    Either::Left((done, _)) => done,
-                    Either::Right(_) => Err(format!("{}: does not answer", found.path)),
-                };
+                let replaced = self.in_time(self.store.replace(member, &found)).await;
+                return replaced.unwrap_or_else(|| Err(format!("{}: does not answer", found.path)));
+            }
+            Order::BringBack(member, found) => {
+                let brought = self.in_time(self.store.bring_back(member, &found)).await;
+                return brought.unwrap_or_else(|| {
+                    // What was begun goes nowhere any more: it may be tried again.
+                    self.store.retire(member);
+                    Err(format!("{}: does not answer", found.path))
+                });
             }
         }
         Ok(())
+    }
+
+    /// What comes of opening a device; nothing if that takes too long.
+    async fn in_time<T>(&self, opened: impl Future<Output = T>) -> Option<T> {
+        match select(pin!(opened), pin!(self.reactor.sleep_ns(REPLACE_NS_MAX))).await {
+            Either::Left((done, _)) => Some(done),
+            Either::Right(_) => None,
+        }
     }
 
     fn report(&self) {

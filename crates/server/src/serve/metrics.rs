@@ -162,7 +162,12 @@ fn array(text: &mut Text, view: &View) {
     let scrub = &view.scrub;
     text.single("array_scrub_running", "gauge", "1: a scrub is under way.", u64::from(scrub.running));
     text.single("array_scrub_keys", "gauge", "Keys that this or the last scrub went through.", scrub.keys);
-    text.single("array_scrub_errors", "gauge", "Keys that it found damaged or different.", scrub.errors);
+    text.single(
+        "array_scrub_errors",
+        "gauge",
+        "Keys that it found damaged, different or unreadable.",
+        scrub.errors,
+    );
 }
 
 fn cores(text: &mut Text, shared: &Shared) {

@@ -35,6 +35,8 @@ use std::sync::Arc;
 const DEVICE_OUTSTANDING_MAX: usize = 256;
 /// How long the end waits for a partition of a member that is out: its device may never answer.
 const CLOSE_OUT_NS_MAX: u64 = 5_000_000_000;
+/// Between two looks whether a device has answered everything.
+const LOOK_NS: u64 = 1_000_000;
 
 /// What is to be opened, and how.
 #[derive(Clone, Debug)]
@@ -336,18 +338,82 @@ impl Store {
             let joins = joining(found, Ok(partition.clone()));
             if let Err(error) = array.replace(member, joins).await {
                 let number = slice.number;
-                self.let_go(partition);
+                self.end(partition);
                 return Err(format!("{}: partition {number}: {error}", found.path));
             }
             let before = slice.members.borrow_mut()[member].replace(partition);
-            before.into_iter().for_each(|before| self.let_go(before));
+            before.into_iter().for_each(|before| self.end(before));
         }
         self.devices.borrow_mut()[member] = Ok(device);
         Ok(())
     }
 
+    /// Has nothing of a member open any more, if it is out of all arrays here: its device may be opened anew.
+    /// What is still to be written goes there before, if the device takes it.
+    pub(super) async fn let_go(&self, member: usize) -> Result<(), String> {
+        let arrays = self.arrays();
+        let is_used = |array: &Array| array.status().members[member].state != MemberState::Out;
+        if arrays.iter().any(|(_, array)| is_used(array)) {
+            return Ok(());
+        }
+        arrays.iter().for_each(|(_, array)| array.let_go(member));
+        let slices = self.slices.borrow().clone();
+        for slice in slices {
+            let before = slice.members.borrow_mut()[member].take();
+            if let Some(partition) = before {
+                // It is out: what it has then is what it comes back with.
+                let _ = self.close_partition(&partition, true).await;
+            }
+        }
+        self.retire(member);
+        let before = self.devices.borrow()[member].clone();
+        let until_ns = self.reactor.now_ns() + CLOSE_OUT_NS_MAX;
+        while before.as_ref().is_ok_and(|device| device.file.in_flight() > 0) {
+            if self.reactor.now_ns() > until_ns {
+                return Err("what was asked of it before does not end".to_owned());
+            }
+            self.reactor.sleep_ns(LOOK_NS).await;
+        }
+        self.devices.borrow_mut()[member] = Err("it was let go".to_owned());
+        Ok(())
+    }
+
+    /// Asks the device of a member for nothing more, whoever has it.
+    pub(super) fn retire(&self, member: usize) {
+        if let Ok(device) = &self.devices.borrow()[member] {
+            device.file.retire();
+        }
+    }
+
+    /// Opens what was let go of a member, or was never open, and gives it to the arrays.
+    pub(super) async fn bring_back(&self, member: usize, found: &Found) -> Result<(), String> {
+        let superblock = found.superblock.as_ref().ok_or_else(|| format!("{}: is missing", found.path))?;
+        let lacks = |slice: &Rc<Slice>| slice.members.borrow()[member].is_none();
+        let lacking: Vec<_> = self.slices.borrow().iter().filter(|slice| lacks(slice)).cloned().collect();
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let open = self.devices.borrow()[member].clone();
+        let device = open.or_else(|_| self.open_device(&found.path))?;
+        // From here on it is what would have to be let go, also where this ends early.
+        self.devices.borrow_mut()[member] = Ok(device.clone());
+        let brought = async {
+            for slice in lacking {
+                let Some(array) = &slice.array else { continue };
+                let partition = self.open_partition(&device, superblock, slice.number).await?;
+                slice.members.borrow_mut()[member] = Some(partition.clone());
+                let back = array.bring_back(member, joining(found, Ok(partition))).await;
+                back.map_err(|error| format!("partition {}: {error}", slice.number))?;
+            }
+            Ok(())
+        };
+        let brought = brought.await;
+        self.let_go_unused();
+        brought
+    }
+
     /// Ends a partition that belongs to no array any more, whenever its device lets it.
-    fn let_go(&self, partition: Rc<Partition>) {
+    fn end(&self, partition: Rc<Partition>) {
         self.reactor.spawn(Work::Control, async move {
             if let Err(error) = partition.close().await {
                 let number = partition.number();

@@ -63,13 +63,15 @@ pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
     );
     println!(
         "members: {} failed, {} missing for a life, {} came back as they were, {} formatted anew, {} replaced, \
-         {} put back to an earlier time; {} rebuilt; {} times values rotted, {} scrubbed",
+         {} put back to an earlier time, {} opened anew while they were served; {} rebuilt; {} times values \
+         rotted, {} scrubbed",
         members.failed,
         members.missing,
         members.returned,
         members.formatted,
         members.replaced,
         members.put_back,
+        members.reopened,
         members.rebuilt,
         members.rotted,
         members.scrubbed,

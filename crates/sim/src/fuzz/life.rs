@@ -8,6 +8,7 @@
 //!
 //! Never: a task of one core touches what belongs to another but to look at it.
 
+mod back;
 mod open;
 mod watch;
 
@@ -24,7 +25,7 @@ use plimsoll_flash::{OnFull, Partition};
 use plimsoll_kv::{Above, Device};
 use plimsoll_reactor::sim::{ProcessId, World};
 use plimsoll_reactor::sync::WaitList;
-use plimsoll_reactor::{CoreId, Mailbox, Mesh, Port, Reactor, Work};
+use plimsoll_reactor::{CoreId, File, Mailbox, Mesh, Port, Reactor, Work};
 use plimsoll_server::budget::Budget;
 use plimsoll_server::config::DebugCommand;
 use plimsoll_server::parameters::Values;
@@ -109,6 +110,9 @@ pub(super) struct Life {
     pub(super) connected: Cell<u32>,
     /// By number and disk.
     pub(super) partitions: RefCell<BTreeMap<(u16, usize), Rc<Partition>>>,
+    /// As each of them has its disk.
+    files: RefCell<BTreeMap<(u16, usize), File>>,
+    backs: back::Backs,
     pub(super) arrays: RefCell<BTreeMap<u16, Rc<Array>>>,
     /// Members that are in, by partition, and a write has been acknowledged since.
     members_in: RefCell<BTreeSet<(u16, usize)>>,
@@ -176,6 +180,8 @@ impl Life {
             operations_max: Cell::new(u64::MAX),
             connected: Cell::new(0),
             partitions: RefCell::default(),
+            files: RefCell::default(),
+            backs: back::Backs::default(),
             arrays: RefCell::default(),
             members_in: RefCell::default(),
             scrubs: watch::Scrubs::default(),
@@ -252,6 +258,7 @@ impl Life {
         self.mailboxes.borrow_mut().clear();
         self.arrays.borrow_mut().clear();
         self.partitions.borrow_mut().clear();
+        self.files.borrow_mut().clear();
     }
 
     async fn open(
@@ -260,7 +267,7 @@ impl Life {
         port: Port<Message>,
         shared: &Arc<Shared>,
     ) -> Result<(), Refusal> {
-        let disks = self.open_disks(reactor).await?;
+        let disks = self.look_at_disks(reactor).await?;
         let mut local: BTreeMap<u16, Rc<dyn Device>> = BTreeMap::new();
         for number in shared.geometry.owned(reactor.core(), self.cores) {
             local.insert(number, self.open_device(reactor, &disks, number).await?);
@@ -308,11 +315,6 @@ impl Life {
         self.partitions.borrow().values().map(|partition| partition.metrics().evicted).sum()
     }
 
-    /// Keys so far that a scan may have missed: records that could not be read.
-    pub(super) fn unreadable(&self) -> u64 {
-        self.partitions.borrow().values().map(|partition| partition.metrics().unreadable).sum()
-    }
-
     fn hear(self: &Rc<Self>, reactor: &Reactor, order: Order) {
         let life = self.clone();
         match order {
@@ -322,7 +324,9 @@ impl Life {
             Order::Work => life.start_callers(reactor),
             Order::Close => {
                 let core = usize::from(reactor.core().0);
+                let handle = reactor.clone();
                 reactor.spawn(Work::Control, async move {
+                    life.until_none_comes_back(&handle).await;
                     life.close(core).await;
                     life.report(core, Order::Closed).await;
                 });

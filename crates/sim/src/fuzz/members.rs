@@ -27,6 +27,8 @@ pub struct MemberCounts {
     pub formatted: u64,
     /// Others took their places.
     pub replaced: u64,
+    /// Answered again after they had failed, and were opened anew.
+    pub reopened: u64,
     /// Came back as they were at an earlier time, and nobody said so.
     pub put_back: u64,
     /// Whole again.
@@ -44,6 +46,7 @@ impl MemberCounts {
         self.returned += other.returned;
         self.formatted += other.formatted;
         self.replaced += other.replaced;
+        self.reopened += other.reopened;
         self.put_back += other.put_back;
         self.rebuilt += other.rebuilt;
         self.rotted += other.rotted;
@@ -187,6 +190,18 @@ impl Members {
             member,
             FaultRates { write_error_ppm: always, flush_error_ppm: always, read_error_ppm, ..rates },
         ))
+    }
+
+    /// A member that has failed and answers again from now on, if there is one. In worlds where one fails now
+    /// and then it goes on doing so.
+    pub(super) fn recover(&mut self, disks: &Disks) -> Option<usize> {
+        if self.shape.class == FaultClass::Errors {
+            return None;
+        }
+        let member = disks.all().iter().position(|disk| disk.may_fail.get() && !disk.is_missing.get())?;
+        disks.all()[member].may_fail.set(false);
+        self.counts.reopened += 1;
+        Some(member)
     }
 
     /// A member on which values are to rot, if the world has such faults and one may.

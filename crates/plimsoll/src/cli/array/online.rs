@@ -60,13 +60,14 @@ pub(super) fn replace(admin: &Admin, asked: &Replacement<'_>, wait: bool) -> Res
     let new = new.to_str().ok_or_else(|| anyhow!("{}: not UTF-8", new.display()))?;
     let body = json!({ "old": old, "new": new, "force": force, "accept_loss": accept_loss });
     let answer = wish(admin, "/api/array/replace", &body)?;
-    if wait { wait_for_rebuild(admin, answer["device"].as_str()) } else { Ok(()) }
+    if wait { wait_for_rebuild(admin, &answer) } else { Ok(()) }
 }
 
 /// Has a device rebuilt, or all; whether what is lost may be given up.
 pub(super) fn rebuild(admin: &Admin, (device, accept_loss): (Option<&str>, bool), wait: bool) -> Result<()> {
-    wish(admin, "/api/array/rebuild", &json!({ "device": device, "accept_loss": accept_loss }))?;
-    if wait { wait_for_rebuild(admin, None) } else { Ok(()) }
+    let body = json!({ "device": device, "accept_loss": accept_loss });
+    let answer = wish(admin, "/api/array/rebuild", &body)?;
+    if wait { wait_for_rebuild(admin, &answer) } else { Ok(()) }
 }
 
 pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
@@ -85,26 +86,28 @@ pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
         line.show(&format!("{keys} keys, {errors} errors"));
         if scrub["running"] != Value::Bool(true) {
             line.end();
-            println!("{keys} keys compared, {errors} of them damaged or different");
+            println!("{keys} keys compared, {errors} of them damaged, different or unreadable");
             return Ok(());
         }
     }
 }
 
-/// Shows how far members are, until all that are meant are in; a rebuild that failed is a failure.
-fn wait_for_rebuild(admin: &Admin, only: Option<&str>) -> Result<()> {
+/// Shows how far members are, until all are in that the server says it rebuilds; one that failed is a failure,
+/// and so are those that should have been and are not there.
+fn wait_for_rebuild(admin: &Admin, begun: &Value) -> Result<()> {
     let (line, mut looks_out) = (Line::new(), 0);
+    let named = |list: &str| begun[list].as_array().cloned().unwrap_or_default();
+    let (meant, absent) = (named("devices"), named("absent"));
     loop {
         wait_a_look();
         let array = array(admin)?;
         let members = array["members"].as_array().cloned().unwrap_or_default();
-        let is_meant = |member: &&Value| only.is_none_or(|path| member["device"] == path);
+        let is_meant = |member: &&Value| meant.contains(&member["device"]);
         let lacking: Vec<_> =
             members.iter().filter(is_meant).filter(|member| member["state"] != "in").collect();
         let Some(member) = lacking.iter().find(|member| member["state"] == "out").or(lacking.first()) else {
             line.end();
-            println!("rebuilt");
-            return Ok(());
+            return rebuilt(&absent);
         };
         let (device, reason) = (table::text(&member["device"]), table::text(&member["reason"]));
         let has_failed = reason.starts_with(FAILED);
@@ -118,6 +121,17 @@ fn wait_for_rebuild(admin: &Admin, only: Option<&str>) -> Result<()> {
         let copied = table::bytes(table::number(&member["copied_bytes"]));
         line.show(&format!("{device} {} {copied} copied", table::progress(member)));
     }
+}
+
+fn rebuilt(absent: &[Value]) -> Result<()> {
+    if !absent.is_empty() {
+        bail!(
+            "not rebuilt, as they are not there: {}",
+            absent.iter().map(table::text).collect::<Vec<_>>().join(", ")
+        );
+    }
+    println!("rebuilt");
+    Ok(())
 }
 
 /// A line that changes, on a terminal; elsewhere lines.

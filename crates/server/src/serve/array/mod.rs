@@ -13,6 +13,7 @@
 pub(super) mod api;
 mod picks;
 mod progress;
+mod rebuild;
 mod replace;
 mod view;
 

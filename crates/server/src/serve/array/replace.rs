@@ -1,4 +1,4 @@
-//! Replacing, rebuilding and scrubbing, as operators ask for it.
+//! Replacing and scrubbing, as operators ask for it, and what all their wishes have in common.
 //!
 //! Role: from a wish to orders for the cores. Place on the path: none.
 //!
@@ -11,7 +11,7 @@ use crate::serve::core_task::Order;
 use crate::serve::devices::{FormatAsked, Found, Identity, identity, make_replacement};
 use anyhow::Error;
 use axum::http::StatusCode;
-use plimsoll_array::{ArrayStatus, MemberState};
+use plimsoll_array::ArrayStatus;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Refusal {
         Refusal { status, words: words.into() }
     }
 
-    fn of_cores(error: &Error) -> Refusal {
+    pub(super) fn of_cores(error: &Error) -> Refusal {
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 }
@@ -41,14 +41,16 @@ impl Refusal {
 #[derive(Debug, serde::Serialize)]
 pub(super) struct Done {
     #[serde(rename = "done")]
-    words: String,
-    /// The device that it concerns, as the array names it, if it is one.
-    device: Option<String>,
+    pub(super) words: String,
+    /// The devices that are being rebuilt, as the array names them.
+    pub(super) devices: Vec<String>,
+    /// Those that should be, too, and are not there.
+    pub(super) absent: Vec<String>,
 }
 
 impl Done {
-    fn new(words: impl Into<String>) -> Done {
-        Done { words: words.into(), device: None }
+    pub(super) fn new(words: impl Into<String>) -> Done {
+        Done { words: words.into(), devices: Vec::new(), absent: Vec::new() }
     }
 }
 
@@ -78,7 +80,7 @@ pub(super) enum Named {
 
 /// The member that is meant: a path as it was given to the server or as it leads to the same place, or a
 /// number from 0.
-fn find(known: &[Known], named: &Named) -> Result<usize, Refusal> {
+pub(super) fn find(known: &[Known], named: &Named) -> Result<usize, Refusal> {
     let absolute = |path: &str| std::path::absolute(path).ok();
     let found = match named {
         Named::Index(index) => Some(*index).filter(|index| *index < known.len()),
@@ -121,7 +123,7 @@ fn check_new(
 
 impl ArrayControl {
     /// Waits a little for whoever changes the array: the look at the devices is soon over.
-    async fn begin(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, Refusal> {
+    pub(super) async fn begin(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, Refusal> {
         timeout(CHANGE_WAIT_MAX, self.change.lock()).await.map_err(|_| {
             let words = "another change of the array is under way; try again when it has ended";
             Refusal::new(StatusCode::CONFLICT, words)
@@ -136,7 +138,7 @@ impl ArrayControl {
             let words = format!("{new}: name the new device by its whole path, from the root");
             return Err(Refusal::new(StatusCode::BAD_REQUEST, words));
         }
-        let open = self.with_partitions(true);
+        let open = self.with_partitions();
         let (member, old, bytes) = {
             let known = locked(&self.members);
             let member = find(&known, &wish.old)?;
@@ -169,19 +171,19 @@ impl ArrayControl {
                  device in the configuration file) at the next start"
             )
         };
-        Ok(Done { words, device: Some(device) })
+        Ok(Done { devices: vec![device], ..Done::new(words) })
     }
 
-    /// The members of which a partition is open, or is not. Taken before the members are locked, as a view
+    /// The members of which a partition is open. Taken before the members are locked, as a view
     /// locks both.
-    fn with_partitions(&self, open: bool) -> BTreeSet<usize> {
+    fn with_partitions(&self) -> BTreeSet<usize> {
         let reports = locked(&self.reports);
         let members = reports.values().flat_map(|status| status.members.iter().enumerate());
-        members.filter(|(_, member)| member.is_there == open).map(|(number, _)| number).collect()
+        members.filter(|(_, member)| member.is_there).map(|(number, _)| number).collect()
     }
 
     /// From here on the new device is the member, if any partition has taken it.
-    fn take_in(&self, member: usize, found: Found) {
+    pub(super) fn take_in(&self, member: usize, found: Found) {
         let id = found.superblock.as_ref().map(|superblock| superblock.device_id);
         let has_it = |status: &ArrayStatus| status.members.get(member).map(|member| member.id) == id;
         if !locked(&self.reports).values().any(has_it) {
@@ -212,49 +214,6 @@ impl ArrayControl {
         let made = tokio::task::spawn_blocking(move || make_replacement(&options, path, bytes, asked)).await;
         let made = made.unwrap_or_else(|error| Err(error.into()));
         made.map_err(|error| Refusal::new(StatusCode::CONFLICT, format!("{error:#}")))
-    }
-
-    /// Begins anew to rebuild a member, or all that are not in, and gives up what is lost if that is asked
-    /// for; what is to be known of that.
-    pub(super) async fn rebuild(&self, named: Option<&Named>, accept_loss: bool) -> Result<Done, Refusal> {
-        let _change = self.begin().await?;
-        let conflict = |words: String| Refusal::new(StatusCode::CONFLICT, words);
-        let (view, lacking) = (self.view(), self.with_partitions(false));
-        let is_lacking = |member: usize| view.members[member].state != MemberState::In;
-        let chosen: Vec<(usize, String, bool)> = {
-            let known = locked(&self.members);
-            let all = 0..known.len();
-            let wanted = match named {
-                Some(named) => vec![find(&known, named)?],
-                None => all.filter(|member| is_lacking(*member)).collect(),
-            };
-            let is_there = |m: usize| !lacking.contains(&m) && !known[m].is_gone;
-            wanted.into_iter().map(|m| (m, known[m].path.clone(), is_there(m))).collect()
-        };
-        if let Some((_, path, _)) = chosen.iter().find(|(member, ..)| !is_lacking(*member)) {
-            return Err(conflict(format!("{path}: is in and lacks nothing: there is nothing to rebuild")));
-        }
-        if chosen.is_empty() {
-            return Ok(Done::new("every device is in: there is nothing to rebuild"));
-        }
-        let (there, absent): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|(.., is_there)| *is_there);
-        let names = |list: &[(usize, String, bool)]| {
-            list.iter().map(|(_, path, _)| path.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        let mend = "bring it back and start the server again, or replace it (plimsoll array replace)";
-        if there.is_empty() {
-            return Err(conflict(format!("{}: not there, or cannot be opened; {mend}", names(&absent))));
-        }
-        for (member, ..) in &there {
-            let order = Order::Rebuild { member: *member, accept_loss };
-            self.order(&order).await.map_err(|error| Refusal::of_cores(&error))?;
-        }
-        let left = if absent.is_empty() {
-            String::new()
-        } else {
-            format!("; {} not there, or cannot be opened: {mend}", names(&absent))
-        };
-        Ok(Done::new(format!("{} being rebuilt{left}", names(&there))))
     }
 
     /// Begins to compare all members.

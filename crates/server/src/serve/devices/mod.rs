@@ -1,7 +1,7 @@
 //! Devices before they are served: looked at, made, formatted.
 //!
 //! Role: from the paths of a configuration to devices that are known. Place on the path: before the start,
-//! and when a device of an array is replaced.
+//! and when a device of an array is replaced or comes back.
 //!
 //! Invariants:
 //! * a device that is not ours is never formatted, unless the operator says that it may go;
@@ -261,6 +261,18 @@ pub(super) fn make_replacement(
         }
         Ok(Found::there(&path, formatted?))
     })
+}
+
+/// A device of an array that was away, looked at again.
+///
+/// # Errors
+/// It is not there, or not the one of that identity.
+pub(super) fn look_again(
+    options: &plimsoll_reactor::StartOptions,
+    path: String,
+    id: [u8; 16],
+) -> Result<Found> {
+    run_on_reactor(options, move |reactor| async move { several::look_again(&reactor, &path, id).await })
 }
 
 /// Why a device cannot take the place of another, with the mend that is at hand there.

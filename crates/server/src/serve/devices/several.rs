@@ -63,6 +63,17 @@ async fn look(reactor: &Reactor, path: &str) -> Result<Look> {
     }
 }
 
+/// Looks again at the path of a device of an array: it is the one of that identity.
+pub(super) async fn look_again(reactor: &Reactor, path: &str, id: [u8; 16]) -> Result<Found> {
+    match look(reactor, path).await? {
+        Look::Formatted(superblock) if superblock.device_id == id => Ok(Found::there(path, *superblock)),
+        Look::Formatted(_) => bail!("{path}: it is another device than the one that the array has there"),
+        Look::Blank => bail!("{path}: it is blank"),
+        Look::Absent => bail!("{path}: there is no such file"),
+        Look::Unusable(why) => bail!(why),
+    }
+}
+
 /// A device beside others that are formatted.
 fn as_found(config: &Config, path: &str, look: Look) -> Found {
     let lacks = match look {

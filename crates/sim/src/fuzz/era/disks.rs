@@ -26,6 +26,8 @@ const LOSSES_PPM: u32 = 350_000;
 const LAST_LOSSES_PPM: u32 = 800_000;
 /// How often a member fails while clients work, at each of a few instants.
 const FAILS_PPM: u32 = 450_000;
+/// How often one that has failed answers again, at each of them.
+const RECOVERS_PPM: u32 = 500_000;
 /// Operations up to such an instant.
 const FAILS_OPERATIONS_MAX: u64 = 120;
 
@@ -171,8 +173,21 @@ impl Era {
             let further_ns = self.plan.below(2 * WRITE_NS);
             self.step(life, super::LIFE_NS_MAX, |life| reached(life) || life.phase.get() > Phase::Working);
             self.step(life, further_ns, |_| false);
+            self.recover_one(life);
             self.fail_one(life, FAILS_PPM);
             self.rot_one(life);
+        }
+    }
+
+    /// Lets a member that has failed answer again, if there is one, and has it brought back.
+    fn recover_one(&mut self, life: &Life) {
+        if !self.plan.chance_ppm(RECOVERS_PPM) {
+            return;
+        }
+        if let Some(member) = self.members.recover(&self.disks) {
+            self.journal.note(|| format!("disk {member} answers again"));
+            self.disks.set_rates(member, self.rates);
+            life.bring_back(member);
         }
     }
 

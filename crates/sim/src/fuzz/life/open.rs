@@ -6,6 +6,8 @@
 //! hides what has to be read; the failure of any other is a refusal. An array starts without its missing
 //! members by itself if more than half of all are whole; else it is told to, as its operator would.
 //!
+//! Each partition of a disk has it open for itself, so that one can be opened anew alone.
+//!
 //! Never: it opens an array a second time in one life after the first had begun to write.
 
 use super::{Life, Refusal, on_full};
@@ -14,61 +16,68 @@ use crate::fuzz::ledger::Watch;
 use plimsoll_array::{Array, ArrayOptions, Joining, OpenError as ArrayError};
 use plimsoll_cache::Cache;
 use plimsoll_flash::{DeviceError, OpenError, Options, Partition, Superblock, inspect};
-use plimsoll_kv::{Above, Block, Device};
-use plimsoll_reactor::{FileOptions, Reactor};
+use plimsoll_kv::{Above, Device};
+use plimsoll_reactor::{File, FileOptions, Reactor};
 use std::rc::Rc;
 
-/// A disk that is there.
-pub(super) struct Opened {
-    block: Rc<dyn Block>,
-    pub(super) superblock: Superblock,
-}
-
 impl Life {
-    /// Opens the disks that are there.
-    pub(super) async fn open_disks(&self, reactor: &Reactor) -> Result<Vec<Option<Opened>>, Refusal> {
-        let mut opened = Vec::new();
-        for disk in &self.disks {
-            if disk.is_missing.get() {
-                opened.push(None);
-                continue;
-            }
-            let file = reactor.open_file(&disk.path, &FileOptions::default());
-            let file = file.map_err(|error| Refusal::Wrong(format!("opening the device: {error}")))?;
-            let block: Rc<dyn Block> = Rc::new(Watch { inner: Rc::new(file), ledger: disk.ledger.clone() });
-            let superblock = match inspect(&*block).await {
-                Ok(superblock) => Some(superblock),
-                Err(DeviceError::Io(_)) if disk.may_fail.get() => None,
-                Err(DeviceError::Io(error)) => return Err(Refusal::Io(error.to_string())),
-                Err(other) => return Err(Refusal::Damaged(other.to_string())),
-            };
-            opened.push(superblock.map(|superblock| Opened { block, superblock }));
+    /// Looks at the disks that are there.
+    pub(super) async fn look_at_disks(&self, reactor: &Reactor) -> Result<Vec<Option<Superblock>>, Refusal> {
+        let mut found = Vec::new();
+        for member in 0..self.disks.len() {
+            found.push(self.look_at_disk(reactor, member).await?);
         }
-        Ok(opened)
+        Ok(found)
+    }
+
+    /// Looks at a disk; nothing if it is not there, or fails.
+    pub(super) async fn look_at_disk(
+        &self,
+        reactor: &Reactor,
+        member: usize,
+    ) -> Result<Option<Superblock>, Refusal> {
+        let disk = &self.disks[member];
+        if disk.is_missing.get() {
+            return Ok(None);
+        }
+        match inspect(&self.open_disk(reactor, member)?.1).await {
+            Ok(superblock) => Ok(Some(superblock)),
+            Err(DeviceError::Io(_)) if disk.may_fail.get() => Ok(None),
+            Err(DeviceError::Io(error)) => Err(Refusal::Io(error.to_string())),
+            Err(other) => Err(Refusal::Damaged(other.to_string())),
+        }
+    }
+
+    fn open_disk(&self, reactor: &Reactor, member: usize) -> Result<(File, Watch), Refusal> {
+        let disk = &self.disks[member];
+        let file = reactor.open_file(&disk.path, &FileOptions::default());
+        let file = file.map_err(|error| Refusal::Wrong(format!("opening the device: {error}")))?;
+        let watch = Watch { inner: Rc::new(file.clone()), ledger: disk.ledger.clone() };
+        Ok((file, watch))
     }
 
     /// Opens what serves a partition, on whichever disks.
     pub(super) async fn open_device(
         self: &Rc<Self>,
         reactor: &Reactor,
-        disks: &[Option<Opened>],
+        disks: &[Option<Superblock>],
         number: u16,
     ) -> Result<Rc<dyn Device>, Refusal> {
         let mut partitions = Vec::new();
         for (member, disk) in disks.iter().enumerate() {
             let opened = match disk {
-                Some(disk) => self.open_partition(reactor, disk, number, member).await?,
+                Some(superblock) => self.open_partition(reactor, superblock, (number, member)).await?,
                 None => None,
             };
             partitions.push(opened);
         }
-        let secret = disks.iter().flatten().map(|disk| disk.superblock.hash_secret).next();
+        let secret = disks.iter().flatten().map(|superblock| superblock.hash_secret).next();
         let secret = secret.ok_or_else(|| Refusal::Wrong("no disk is there".to_owned()))?;
         if !self.shape.is_array() {
             let partition = partitions.pop().flatten().expect("its failure is a refusal");
             return Ok(self.serve_partition(partition, secret));
         }
-        let ids = disks.iter().map(|disk| disk.as_ref().map_or([0; 16], |disk| disk.superblock.device_id));
+        let ids = disks.iter().map(|it| it.as_ref().map_or([0; 16], |superblock| superblock.device_id));
         let array = self.open_array(reactor, &partitions, &ids.collect::<Vec<_>>(), number).await?;
         self.watch_array(reactor, number, &array);
         Ok(match self.shape.cache_bytes {
@@ -77,12 +86,11 @@ impl Life {
         })
     }
 
-    async fn open_partition(
+    pub(super) async fn open_partition(
         &self,
         reactor: &Reactor,
-        disk: &Opened,
-        number: u16,
-        member: usize,
+        superblock: &Superblock,
+        (number, member): (u16, usize),
     ) -> Result<Option<Rc<Partition>>, Refusal> {
         let options = Options {
             fingerprint_bits: self.shape.fingerprint_bits,
@@ -92,7 +100,9 @@ impl Life {
             is_member: self.disks.len() > 1,
             ..Options::default()
         };
-        let opened = Partition::open(reactor, disk.block.clone(), &disk.superblock, number, options).await;
+        let (file, watch) = self.open_disk(reactor, member)?;
+        self.files.borrow_mut().insert((number, member), file);
+        let opened = Partition::open(reactor, Rc::new(watch), superblock, number, options).await;
         let partition = match opened {
             Ok(partition) => partition,
             Err(OpenError::Io { .. }) if self.disks[member].may_fail.get() => return Ok(None),

@@ -60,6 +60,7 @@ impl Life {
                         array.scrub();
                     }
                 }
+                life.bring_back_asked(&reactor, (number, &array)).await;
                 if now != seen {
                     life.see_members(number, &now);
                     let sync = Request::new(Durability::Sync, Op::Sync);
@@ -176,7 +177,9 @@ impl Life {
         let mut order_ns = reactor.now_ns() + ORDER_NS;
         while let Some(member) = lacks() {
             if reactor.now_ns() >= order_ns {
-                self.order_rebuild(member);
+                // What an administrator does who sees that it is out: if it failed by itself while it was
+                // rebuilt, over a record that had rotted, nobody begins again unasked (seed 9856).
+                self.bring_back(member);
                 order_ns += ORDER_NS;
             }
             if reactor.now_ns() >= end_ns || self.journal.is_violated() {
@@ -189,12 +192,5 @@ impl Life {
             }
             reactor.sleep_ns(LOOK_NS).await;
         }
-    }
-
-    /// What an administrator does who sees that a member is out: if it failed by itself while it was rebuilt,
-    /// over a record that had rotted, nobody begins again unasked (seed 9856).
-    fn order_rebuild(&self, member: usize) {
-        let is_out = |array: &&Rc<Array>| states(array)[member] == MemberState::Out;
-        self.arrays.borrow().values().filter(is_out).for_each(|array| array.rebuild(member));
     }
 }
