@@ -120,8 +120,8 @@ impl File {
         self.0.stats.get()
     }
 
-    /// From here on nothing is asked of it through this or any clone: that is an error. For who opens the same
-    /// device anew, while somebody may still have it as it was.
+    /// From here on nothing is asked of it through this or any clone: that is an error. For who opens the
+    /// same device anew, while somebody may still have it as it was.
     pub fn retire(&self) {
         self.0.reactor.0.ops.borrow_mut().retire(self.0.id);
     }

@@ -23,8 +23,8 @@ use tokio::sync::oneshot;
 
 /// How often a core says how its arrays are.
 const REPORT_NS: u64 = 1_000_000_000;
-/// How long a device may take to come into the place of another, or back into its own, before the core goes on
-/// without it.
+/// How long a device may take to come into the place of another, or back into its own, before the core goes
+/// on without it.
 pub(super) const REPLACE_NS_MAX: u64 = 60_000_000_000;
 
 /// What the control thread tells a core.

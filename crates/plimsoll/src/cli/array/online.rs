@@ -92,8 +92,8 @@ pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
     }
 }
 
-/// Shows how far members are, until all are in that the server says it rebuilds; one that failed is a failure,
-/// and so are those that should have been and are not there.
+/// Shows how far members are, until all are in that the server says it rebuilds; one that failed is a
+/// failure, and so are those that should have been and are not there.
 fn wait_for_rebuild(admin: &Admin, begun: &Value) -> Result<()> {
     let (line, mut looks_out) = (Line::new(), 0);
     let named = |list: &str| begun[list].as_array().cloned().unwrap_or_default();

@@ -3,7 +3,8 @@
 //! Place: an era says when one answers again, and the administrator who waits for members that are out; the
 //! task that watches an array does it, on its core.
 //!
-//! Invariants: as `plimsoll serve` does it: nothing more goes to what was open before its disk is opened anew.
+//! Invariants: as `plimsoll serve` does it: nothing more goes to what was open before its disk is opened
+//! anew.
 
 use super::{Life, Phase, Refusal};
 use futures_util::future::select;
