@@ -4,6 +4,7 @@
 mod behind;
 mod bench;
 mod beside;
+mod bring_back;
 mod claims;
 mod company;
 mod custom;
