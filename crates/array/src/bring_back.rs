@@ -15,6 +15,8 @@ use crate::join::{OpenError, read_roster};
 use crate::member::Joining;
 use crate::picker::looked_at;
 use crate::roster::MemberState;
+use plimsoll_kv::Device;
+use std::rc::Rc;
 
 impl Array {
     /// Asks the device of a member that is out for nothing more.
@@ -24,32 +26,48 @@ impl Array {
         self.members.borrow_mut()[member].device = None;
     }
 
-    /// Gives a member that was let go its device again: [`Array::rebuild`] gives it what it lacks.
+    /// Gives a member that was let go its device again: [`Array::rebuild`] gives it what it lacks. One that
+    /// cannot be opened stays away, for that reason.
     ///
     /// # Errors
     /// The device is not what went, or fails.
     pub async fn bring_back(&self, member: usize, with: Joining) -> Result<(), OpenError> {
-        let name = with.name;
-        let failed = |error| OpenError::Device { name: name.clone(), error };
-        let Ok(device) = with.device else { return Err(OpenError::Nothing) };
-        let own = read_roster(&device, &self.tag).await.map_err(failed)?;
-        {
-            let mut members = self.members.borrow_mut();
-            let (kept, roster) = (&mut members[member], self.roster.borrow());
-            assert!(kept.status.state == MemberState::Out && kept.device.is_none(), "it was let go");
-            if kept.status.id != with.id {
-                return Err(OpenError::Stranger(name));
+        let (name, id) = (with.name, with.id);
+        let compared = match &with.device {
+            Err(why) => {
+                self.note(member, |status| status.reason.clone_from(why));
+                return Ok(());
             }
-            if own.as_ref().is_some_and(|own| own.array != roster.array) {
-                return Err(OpenError::OtherArray(name));
-            }
-            if own.is_some_and(|own| own.epoch > roster.epoch) {
-                return Err(OpenError::Ahead(name));
-            }
-            kept.device = looked_at(self.picker.as_ref(), &self.reactor, Some(device));
-            kept.status.name = name;
-            "it has missed writes".clone_into(&mut kept.status.reason);
+            Ok(device) => self.compare(member, (&name, id), device).await,
+        };
+        if let Err(error) = compared {
+            self.note(member, |status| status.reason = error.to_string());
+            return Err(error);
         }
+        let mut members = self.members.borrow_mut();
+        let member = &mut members[member];
+        assert!(member.status.state == MemberState::Out && member.device.is_none(), "it was let go");
+        member.device = looked_at(self.picker.as_ref(), &self.reactor, with.device.ok());
+        member.status.name = name;
+        "it has missed writes".clone_into(&mut member.status.reason);
         Ok(())
+    }
+
+    /// Compares a device that comes back with the member that went.
+    async fn compare(
+        &self,
+        member: usize,
+        (name, id): (&str, [u8; 16]),
+        device: &Rc<dyn Device>,
+    ) -> Result<(), OpenError> {
+        let failed = |error| OpenError::Device { name: name.to_owned(), error };
+        let own = read_roster(device, &self.tag).await.map_err(failed)?;
+        let roster = self.roster.borrow();
+        match own {
+            _ if roster.members[member].device != id => Err(OpenError::Stranger(name.to_owned())),
+            Some(own) if own.array != roster.array => Err(OpenError::OtherArray(name.to_owned())),
+            Some(own) if own.epoch > roster.epoch => Err(OpenError::Ahead(name.to_owned())),
+            _ => Ok(()),
+        }
     }
 }

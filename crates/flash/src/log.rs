@@ -451,6 +451,8 @@ impl Log {
     /// Writes what is left and ends the writer.
     pub async fn close(&self) -> Result<()> {
         self.closing.set(true);
+        // With nothing left to write it has to hear of it: else it has the device open for ever.
+        self.work.wake_all();
         self.flush().await
     }
 }

@@ -204,6 +204,13 @@ pub struct Gauges {
 }
 
 impl Gauges {
+    /// Whether they are the same gauges of the same thing.
+    #[must_use]
+    pub fn is_of_the_same(&self, other: &Gauges) -> bool {
+        let names = |gauges: &Gauges| gauges.values.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        self.label == other.label && names(self) == names(other)
+    }
+
     /// Gauges at zero.
     #[must_use]
     pub fn new(label: String, names: &[&'static str]) -> Gauges {

@@ -190,6 +190,8 @@ impl Shared {
     pub fn add_gauges(&self, gauges: Gauges) -> Arc<Gauges> {
         let gauges = Arc::new(gauges);
         let mut all = self.gauges.lock().expect("nobody panics while holding it");
+        // What it belongs to is open anew: what was is told no more.
+        all.retain(|other| !other.is_of_the_same(&gauges));
         all.push(gauges.clone());
         all.sort_by(|a, b| a.label.cmp(&b.label));
         gauges

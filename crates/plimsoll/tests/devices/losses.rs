@@ -98,7 +98,7 @@ fn what_is_lost_is_given_up_when_that_is_asked_for() {
     }
     array(&server, &["replace", "1", devices[1], "--accept-loss"]);
     let told = fails(&["array", "rebuild", "--accept-loss", "--wait", "--admin", &server.admin]);
-    assert!(told.contains(&format!("not rebuilt, as they are not there: {}", devices[2])), "{told}");
+    assert!(told.contains(&format!("not rebuilt, as they cannot be opened: {}", devices[2])), "{told}");
     assert_eq!(member(&server, devices[1])["state"], "in");
     server.stop();
 }

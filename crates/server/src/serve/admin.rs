@@ -73,10 +73,15 @@ async fn health(State(shown): State<Shown>) -> (StatusCode, String) {
     let words = "read-only after a failed write; see the log, and start the server again";
     let mut findings: Vec<String> = failed.iter().map(|label| format!("{label}: {words}\n")).collect();
     let members = shown.array.iter().flat_map(|array| array.view().members);
-    let out = members.filter(|member| member.state == MemberState::Out);
-    findings.extend(out.map(|member| {
+    findings.extend(members.filter_map(|member| {
         let (device, reason) = (&member.device, &member.reason);
-        format!("{device}: out of the array ({reason}); see plimsoll array status, and replace it\n")
+        match member.state {
+            MemberState::Out => Some(format!(
+                "{device}: out of the array ({reason}); see plimsoll array status, and replace it\n"
+            )),
+            MemberState::In if !reason.is_empty() => Some(format!("{device}: {reason}\n")),
+            MemberState::In | MemberState::Resyncing => None,
+        }
     }));
     if findings.is_empty() {
         return (StatusCode::OK, "ok\n".to_owned());

@@ -137,7 +137,8 @@ impl Store {
         let slices = self.slices.borrow();
         for (member, device) in self.devices.borrow_mut().iter_mut().enumerate() {
             let is_used = slices.iter().any(|slice| slice.members.borrow()[member].is_some());
-            if self.is_array() && !is_used && device.is_ok() {
+            let is_idle = device.as_ref().is_ok_and(|device| device.file.in_flight() == 0);
+            if self.is_array() && !is_used && is_idle {
                 *device = Err("nothing of it is open".to_owned());
             }
         }
@@ -385,7 +386,8 @@ impl Store {
         }
     }
 
-    /// Opens what was let go of a member, or was never open, and gives it to the arrays.
+    /// Opens what was let go of a member, or was never open, and gives it to the arrays; which partitions
+    /// cannot be opened.
     pub(super) async fn bring_back(&self, member: usize, found: &Found) -> Result<(), String> {
         let superblock = found.superblock.as_ref().ok_or_else(|| format!("{}: is missing", found.path))?;
         let lacks = |slice: &Rc<Slice>| slice.members.borrow()[member].is_none();
@@ -397,19 +399,24 @@ impl Store {
         let device = open.or_else(|_| self.open_device(&found.path))?;
         // From here on it is what would have to be let go, also where this ends early.
         self.devices.borrow_mut()[member] = Ok(device.clone());
-        let brought = async {
-            for slice in lacking {
-                let Some(array) = &slice.array else { continue };
-                let partition = self.open_partition(&device, superblock, slice.number).await?;
-                slice.members.borrow_mut()[member] = Some(partition.clone());
-                let back = array.bring_back(member, joining(found, Ok(partition))).await;
-                back.map_err(|error| format!("partition {}: {error}", slice.number))?;
+        let mut failures = Vec::new();
+        for slice in lacking {
+            let Some(array) = &slice.array else { continue };
+            let opened = self.open_partition(&device, superblock, slice.number).await;
+            failures.extend(opened.clone().err());
+            match array.bring_back(member, joining(found, opened.clone())).await {
+                Ok(()) => slice.members.borrow_mut()[member] = opened.ok(),
+                Err(error) => {
+                    failures.push(format!("partition {}: {error}", slice.number));
+                    // It is nobody's: nothing is written to it any more.
+                    if let Ok(partition) = opened {
+                        let _ = self.close_partition(&partition, true).await;
+                    }
+                }
             }
-            Ok(())
-        };
-        let brought = brought.await;
+        }
         self.let_go_unused();
-        brought
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
     }
 
     /// Ends a partition that belongs to no array any more, whenever its device lets it.

@@ -93,11 +93,11 @@ pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
 }
 
 /// Shows how far members are, until all are in that the server says it rebuilds; one that failed is a
-/// failure, and so are those that should have been and are not there.
+/// failure, and so are those that should have been and cannot be opened.
 fn wait_for_rebuild(admin: &Admin, begun: &Value) -> Result<()> {
     let (line, mut looks_out) = (Line::new(), 0);
     let named = |list: &str| begun[list].as_array().cloned().unwrap_or_default();
-    let (meant, absent) = (named("devices"), named("absent"));
+    let (meant, unopened) = (named("devices"), named("unopened"));
     loop {
         wait_a_look();
         let array = array(admin)?;
@@ -107,7 +107,7 @@ fn wait_for_rebuild(admin: &Admin, begun: &Value) -> Result<()> {
             members.iter().filter(is_meant).filter(|member| member["state"] != "in").collect();
         let Some(member) = lacking.iter().find(|member| member["state"] == "out").or(lacking.first()) else {
             line.end();
-            return rebuilt(&absent);
+            return rebuilt(&unopened);
         };
         let (device, reason) = (table::text(&member["device"]), table::text(&member["reason"]));
         let has_failed = reason.starts_with(FAILED);
@@ -123,11 +123,11 @@ fn wait_for_rebuild(admin: &Admin, begun: &Value) -> Result<()> {
     }
 }
 
-fn rebuilt(absent: &[Value]) -> Result<()> {
-    if !absent.is_empty() {
+fn rebuilt(unopened: &[Value]) -> Result<()> {
+    if !unopened.is_empty() {
         bail!(
-            "not rebuilt, as they are not there: {}",
-            absent.iter().map(table::text).collect::<Vec<_>>().join(", ")
+            "not rebuilt, as they cannot be opened: {}",
+            unopened.iter().map(table::text).collect::<Vec<_>>().join(", ")
         );
     }
     println!("rebuilt");

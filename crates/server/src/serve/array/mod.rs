@@ -70,7 +70,7 @@ struct Known {
     superblock: Option<Superblock>,
     /// Where its path led when it was opened.
     identity: Option<Identity>,
-    /// Its path leads to it no more, and the cores know.
+    /// Its path leads to it no more.
     is_gone: bool,
     /// The state that was logged last.
     told: MemberState,
@@ -163,28 +163,42 @@ impl ArrayControl {
         }
     }
 
-    /// Tells the cores of devices whose path leads to them no more.
+    /// Tells the cores of devices whose path leads to them no more, for as long as any partition uses one: the
+    /// last one that is in goes when another is.
     async fn look_for_gone(&self) {
         // Whoever replaces a device changes what is looked for: next time, then.
         let Ok(_change) = self.change.try_lock() else { return };
         let sought: Vec<(usize, String, Identity)> = {
             let members = locked(&self.members);
-            let there = members.iter().enumerate().filter(|(_, known)| !known.is_gone);
-            there.filter_map(|(member, known)| Some((member, known.path.clone(), known.identity?))).collect()
+            let known = members.iter().enumerate();
+            known.filter_map(|(member, known)| Some((member, known.path.clone(), known.identity?))).collect()
         };
         // A path may lie on a file system that does not answer.
         let looked = tokio::task::spawn_blocking(move || {
-            sought.into_iter().filter(|(_, path, opened)| identity(path) != Some(*opened)).collect::<Vec<_>>()
+            let is_gone = |(member, path, opened): (usize, String, Identity)| {
+                let is_gone = identity(&path) != Some(opened);
+                (member, path, is_gone)
+            };
+            sought.into_iter().map(is_gone).collect::<Vec<_>>()
         });
-        for (member, path, _) in looked.await.unwrap_or_default() {
-            tracing::warn!(device = path, "the file is gone: it is taken out of the array");
-            match self.order(&Order::TakeOut(member, GONE.to_owned())).await {
-                Ok(()) => locked(&self.members)[member].is_gone = true,
-                Err(error) => {
-                    tracing::warn!(device = path, %error, "not all cores know; they are told again")
-                }
+        for (member, path, is_gone) in looked.await.unwrap_or_default() {
+            let was_gone = std::mem::replace(&mut locked(&self.members)[member].is_gone, is_gone);
+            if !is_gone || !self.is_used(member) {
+                continue;
+            }
+            if !was_gone {
+                tracing::warn!(device = path, "the file is gone: it is taken out of the array");
+            }
+            if let Err(error) = self.order(&Order::TakeOut(member, GONE.to_owned())).await {
+                tracing::warn!(device = path, %error, "not all cores know; they are told again");
             }
         }
+    }
+
+    /// Whether a member is in, or being filled, anywhere.
+    fn is_used(&self, member: usize) -> bool {
+        let is_used = |status: &ArrayStatus| status.members[member].state != MemberState::Out;
+        locked(&self.reports).values().any(is_used)
     }
 
     /// Logs what has changed, and reckons how fast members are rebuilt.

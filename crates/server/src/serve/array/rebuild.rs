@@ -2,14 +2,14 @@
 //!
 //! Role: from a wish to orders for the cores. Place on the path: none.
 //!
-//! Invariants: what is opened is the device that went out; before that no core has anything open of it.
+//! Invariants: what is opened is the device that went out; before that no core asks anything of it as it was.
 //!
 //! Never: it formats a device.
 
-use super::replace::{Done, Named, Refusal, find};
+use super::replace::{Done, Named, Refusal, find, identity_of};
 use super::{ArrayControl, locked};
 use crate::serve::core_task::Order;
-use crate::serve::devices::{identity, look_again};
+use crate::serve::devices::look_again;
 use axum::http::StatusCode;
 use plimsoll_array::MemberState;
 
@@ -26,23 +26,25 @@ impl ArrayControl {
         if chosen.is_empty() {
             return Ok(Done::new("every device is in: there is nothing to rebuild"));
         }
-        let (mut devices, mut absent, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut devices, mut unopened, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for (member, path) in chosen {
-            if let Err(why) = self.bring_back(member, &path).await {
-                reasons.push(why);
-                absent.push(path);
-                continue;
+            match self.bring_back(member, &path).await {
+                Ok(()) => devices.push(path),
+                Err(why) => {
+                    reasons.push(why);
+                    unopened.push(path);
+                }
             }
+            // Of one of which a partition is damaged the others are filled.
             let order = Order::Rebuild { member, accept_loss };
             self.order(&order).await.map_err(|error| Refusal::of_cores(&error))?;
-            devices.push(path);
         }
         let reasons = reasons.join("; ");
         if devices.is_empty() {
             return Err(conflict(format!("{reasons}; {MEND}")));
         }
-        let left = if absent.is_empty() { String::new() } else { format!("; {reasons}; {MEND}") };
-        Ok(Done { words: format!("{} being rebuilt{left}", devices.join(", ")), devices, absent })
+        let left = if unopened.is_empty() { String::new() } else { format!("; {reasons}; {MEND}") };
+        Ok(Done { words: format!("{} being rebuilt{left}", devices.join(", ")), devices, unopened })
     }
 
     /// The members that are meant, and their paths.
@@ -64,7 +66,7 @@ impl ArrayControl {
 
     /// Opens a member anew wherever it is out: it may have been away, or have failed. Or why not.
     async fn bring_back(&self, member: usize, path: &str) -> Result<(), String> {
-        if identity(path).is_none() {
+        if identity_of(path).await.is_none() {
             return Err(format!("{path}: there is no such file"));
         }
         let id = locked(&self.reports).values().next().map(|status| status.members[member].id);

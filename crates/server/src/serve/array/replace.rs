@@ -44,13 +44,13 @@ pub(super) struct Done {
     pub(super) words: String,
     /// The devices that are being rebuilt, as the array names them.
     pub(super) devices: Vec<String>,
-    /// Those that should be, too, and are not there.
-    pub(super) absent: Vec<String>,
+    /// Those that should be, too, and cannot be opened.
+    pub(super) unopened: Vec<String>,
 }
 
 impl Done {
     pub(super) fn new(words: impl Into<String>) -> Done {
-        Done { words: words.into(), devices: Vec::new(), absent: Vec::new() }
+        Done { words: words.into(), devices: Vec::new(), unopened: Vec::new() }
     }
 }
 
@@ -100,6 +100,12 @@ pub(super) fn find(known: &[Known], named: &Named) -> Result<usize, Refusal> {
     })
 }
 
+/// Where a path leads. It may lie on a file system that does not answer.
+pub(super) async fn identity_of(path: &str) -> Option<Identity> {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || identity(&path)).await.ok().flatten()
+}
+
 /// Looks whether a path is free to become a member.
 fn check_new(
     known: &[Known],
@@ -108,7 +114,7 @@ fn check_new(
     there: Option<Identity>,
 ) -> Result<(), Refusal> {
     let conflict = |words: String| Err(Refusal::new(StatusCode::CONFLICT, words));
-    let is_it = |known: &Known| known.identity.is_some() && known.identity == there && !known.is_gone;
+    let is_it = |known: &Known| known.identity.is_some() && known.identity == there;
     if let Some((_, served)) = known.iter().enumerate().find(|(at, known)| is_it(known) && open.contains(at))
     {
         let path = &served.path;
@@ -138,13 +144,19 @@ impl ArrayControl {
             let words = format!("{new}: name the new device by its whole path, from the root");
             return Err(Refusal::new(StatusCode::BAD_REQUEST, words));
         }
-        let open = self.with_partitions();
+        let there = identity_of(&new).await;
         let (member, old, bytes) = {
             let known = locked(&self.members);
             let member = find(&known, &wish.old)?;
-            check_new(&known, &open, (member, &new), identity(&new))?;
             (member, known[member].path.clone(), self.bytes_of(&known, member))
         };
+        if there.is_some() && locked(&self.members)[member].identity == there {
+            // What is out may go, in its own place, once nothing more is written to it as it was.
+            let let_go = self.order(&Order::LetGo(member)).await;
+            let_go.map_err(|error| Refusal::new(StatusCode::CONFLICT, format!("{new}: {error}")))?;
+        }
+        let open = self.with_partitions();
+        check_new(&locked(&self.members), &open, (member, &new), there)?;
         let holds_last = |status: &ArrayStatus| status.members.get(member).is_some_and(|it| it.holds_last);
         if !wish.accept_loss && locked(&self.reports).values().any(holds_last) {
             let words = format!(

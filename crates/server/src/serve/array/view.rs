@@ -74,6 +74,9 @@ fn worse(a: MemberState, b: MemberState) -> MemberState {
     }
 }
 
+/// Why somebody has to look after a member that is in.
+const LAST_GONE: &str = "the file is gone, and no other device is in that could do without it";
+
 /// The array over what its partitions reported.
 pub(super) fn view(
     options: &ArrayOptions,
@@ -127,6 +130,9 @@ fn member(index: usize, known: &Known, reports: &BTreeMap<u16, ArrayStatus>) -> 
         view.copied_bytes += status.copied_bytes;
         view.repaired += status.repaired;
         view.failed_requests += status.failed_requests;
+    }
+    if known.is_gone && view.state == MemberState::In {
+        LAST_GONE.clone_into(&mut view.reason);
     }
     if view.state == MemberState::Resyncing && view.keys_total > 0 {
         view.progress = Some((view.keys_done as f64 / view.keys_total as f64).min(1.0));

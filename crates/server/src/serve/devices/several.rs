@@ -69,7 +69,7 @@ pub(super) async fn look_again(reactor: &Reactor, path: &str, id: [u8; 16]) -> R
         Look::Formatted(superblock) if superblock.device_id == id => Ok(Found::there(path, *superblock)),
         Look::Formatted(_) => bail!("{path}: it is another device than the one that the array has there"),
         Look::Blank => bail!("{path}: it is blank"),
-        Look::Absent => bail!("{path}: there is no such file"),
+        Look::Absent => bail!("{path}: there is no such file, or it holds not a byte"),
         Look::Unusable(why) => bail!(why),
     }
 }
