@@ -196,3 +196,17 @@ fn a_life_that_ends_where_it_opened_has_room_for_its_checkpoint() {
         assert!(has(&partition, "key:000000019999").await);
     });
 }
+
+/// Its log waited for ever to write something more, and had the device open meanwhile.
+#[test]
+fn what_was_closed_has_its_device_open_no_longer() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let block = tearing(&reactor);
+        let partition = open(&reactor, &block).await.unwrap();
+        run(&partition, set("k", 100)).await.unwrap();
+        partition.close().await.unwrap();
+        drop(partition);
+        reactor.sleep_ns(1_000_000_000).await;
+        assert_eq!(Rc::strong_count(&block), 1);
+    });
+}
