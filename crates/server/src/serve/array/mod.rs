@@ -163,8 +163,8 @@ impl ArrayControl {
         }
     }
 
-    /// Tells the cores of devices whose path leads to them no more, for as long as any partition uses one: the
-    /// last one that is in goes when another is.
+    /// Tells the cores of devices whose path leads to them no more, for as long as any partition uses one:
+    /// the last one that is in goes when another is.
     async fn look_for_gone(&self) {
         // Whoever replaces a device changes what is looked for: next time, then.
         let Ok(_change) = self.change.try_lock() else { return };
