@@ -50,7 +50,8 @@ lint: ## Check layout and lints
 unit: ## Run all tests
 	$(CARGO) test --workspace --locked
 	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --workspace --locked \
-		--test binary --test device --test devices --test evict --test full --test operators --test overload --test resources --test tls
+		--test binary --test device --test devices --test evict --test full --test loading --test memory --test operators \
+		--test overload --test resources --test tls
 	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --workspace --locked --test clients -- \
 		matrix::redis_py redis_py_users redis_py_tests::redis_py_commands redis_cli like_redis
 	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted

@@ -25,6 +25,9 @@ class Bar:
         self.limit, self.is_least, self.unit = limit, is_least, unit
         self.values, self.lacks, self.field, self.ours, self.theirs = [], None, None, None, None
 
+    def meets(self, value):
+        return value >= self.limit if self.is_least else value <= self.limit
+
     def plain(self):
         told = {
             "row": self.row,
@@ -42,11 +45,8 @@ class Bar:
             "is_met": None,
         }
         if self.values:
-            median = statistics.median(self.values)
-            # Judged as it is printed.
-            shown = round(median, 2)
-            told["median"] = median
-            told["is_met"] = shown >= self.limit if self.is_least else shown <= self.limit
+            told["median"] = statistics.median(self.values)
+            told["is_met"] = self.meets(told["median"])
         return told
 
 

@@ -96,9 +96,12 @@ def values(bar):
     if not bar["values"]:
         return ""
     median, low, high = summaries.spread(bar["values"])
+    # More digits where rounding would hide on which side of the bar it is.
+    tells = (digits for digits in range(2, 9) if round(median, digits) != bar["limit"])
+    digits = 2 if median == bar["limit"] else next(tells, 9)
     unit = f" {bar['unit']}" if bar["unit"] else ""
     spread = f" ({low:.2f} to {high:.2f})" if len(bar["values"]) > 1 else ""
-    return f"{median:.2f}{unit}{spread}"
+    return f"{median:.{digits}f}{unit}{spread}"
 
 
 UNITS = {

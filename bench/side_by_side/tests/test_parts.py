@@ -44,9 +44,10 @@ class Bars(unittest.TestCase):
         self.assertFalse(judged(Bar(1, "x", "y", 1, False), [101], [100])["is_met"])
         self.assertTrue(judged(Bar(1, "x", "y", 1, False), [100], [100])["is_met"])
 
-    def test_a_bar_is_judged_as_it_is_printed(self):
-        told = judged(Bar(1, "x", "y", 1, True), [9949], [10_000])
-        self.assertEqual((report.values(summary.of_bar(told)), told["is_met"]), ("0.99", False))
+    def test_rounding_meets_no_bar_and_hides_none_that_is_missed(self):
+        for ours, words, is_met in [(9949, "0.99", False), (9961, "0.996", False), (10_040, "1.004", True)]:
+            told = judged(Bar(1, "x", "y", 1, True), [ours], [10_000])
+            self.assertEqual((report.values(summary.of_bar(told)), told["is_met"]), (words, is_met))
 
     def test_a_bar_without_its_peer_is_not_judged(self):
         told = summary.of_bar(judged(Bar(1, "x", "y", 1, True), [100], None))

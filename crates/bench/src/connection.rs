@@ -14,7 +14,7 @@ use plimsoll_reactor::{Reactor, Socket};
 use plimsoll_resp::Reply;
 use rand_core::RngCore;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,6 +30,10 @@ pub(crate) struct Lane {
     /// Keys that were stored, or are on their way.
     pub(crate) keys: Arc<AtomicU64>,
     pub(crate) tally: RefCell<Tally>,
+    /// Connections that wait for replies.
+    pub(crate) waiting: Cell<usize>,
+    /// Replies that came.
+    pub(crate) replies: Cell<u64>,
 }
 
 /// An operation that was sent.
@@ -91,16 +95,19 @@ impl Connection {
             if sent.is_empty() {
                 return Ok(()); // Every key is stored.
             }
+            lane.waiting.set(lane.waiting.get() + 1);
             self.send().await?;
             let mut halves = 0;
             for one in sent.drain(..) {
                 let reply = self.receive().await?;
+                lane.replies.set(lane.replies.get() + 1);
                 if self.judge(lane, &one, &reply) && one.operation == Operation::ReadModifyWrite {
                     self.compose_set(lane, one.key);
                     halves += 1;
                 }
             }
             self.write_back(lane, begun_ns, halves).await?;
+            lane.waiting.set(lane.waiting.get() - 1);
         }
         Ok(())
     }
@@ -233,7 +240,9 @@ impl Connection {
         }
         self.send().await?;
         for _ in 0..halves {
-            match self.receive().await? {
+            let reply = self.receive().await?;
+            lane.replies.set(lane.replies.get() + 1);
+            match reply {
                 Reply::Simple(_) => self.done(lane, Operation::ReadModifyWrite, begun_ns),
                 Reply::Error(text) => lane.tally.borrow_mut().failed(&text),
                 reply => {

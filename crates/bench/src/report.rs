@@ -39,6 +39,8 @@ pub struct TenantReport {
     pub loop_kind: String,
     /// Operations a second that were asked for, in an open loop.
     pub rate: Option<f64>,
+    /// Whether the server did as many: else the operations that it was late with were done after their time.
+    pub is_rate_reached: Option<bool>,
     /// Connections.
     pub connections: usize,
     /// Commands sent together.
@@ -95,6 +97,16 @@ pub struct Report {
     pub load_failure: Option<String>,
 }
 
+/// An open loop that took so many times as long as its operations, and so many seconds, has not reached its
+/// rate.
+const LATE_MAX: f64 = 1.02;
+const LATE_S_MAX: f64 = 0.25;
+
+/// Operations of all kinds.
+fn done_of(rows: &[Row]) -> f64 {
+    rows.last().map_or(0, |row| row.count) as f64
+}
+
 /// The percentiles that are told.
 const PERCENTILES: [&str; 5] = ["50", "90", "99", "99.9", "99.99"];
 
@@ -131,6 +143,7 @@ impl TenantReport {
             workload: tenant.workload.name.clone(),
             loop_kind: if tenant.rate.is_some() { "open" } else { "closed" }.to_owned(),
             rate: tenant.rate,
+            is_rate_reached: tenant.rate.map(|rate| seconds <= LATE_MAX * done_of(&rows) / rate + LATE_S_MAX),
             connections: tenant.connections,
             pipeline: tenant.pipeline,
             seconds,
@@ -147,7 +160,7 @@ impl TenantReport {
     /// Operations that were done.
     #[must_use]
     pub fn done(&self) -> u64 {
-        self.rows.last().map_or(0, |row| row.count)
+        done_of(&self.rows) as u64
     }
 }
 
@@ -195,7 +208,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((keys, seconds)) = self.loaded {
+        if let Some((keys, seconds)) = self.loaded.filter(|_| self.load_failure.is_none()) {
             writeln!(f, "stored {keys} keys in {seconds:.1} s, {:.0} a second", keys as f64 / seconds)?;
         }
         if let Some(failure) = &self.load_failure {
@@ -244,6 +257,9 @@ impl fmt::Display for TenantReport {
                 write!(f, " {:>9.1}", row.percentiles_us[percentile])?;
             }
             writeln!(f, " {:>9.1}", row.max_us)?;
+        }
+        if self.is_rate_reached == Some(false) {
+            writeln!(f, "  THE RATE WAS NOT REACHED: what was late was done after its time")?;
         }
         if self.wrong > 0 {
             let first = self.first_wrong.as_deref().unwrap_or_default();

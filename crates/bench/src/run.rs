@@ -1,7 +1,7 @@
 //! A measurement: connections on every core, a phase that stores the keys, a phase that is measured.
 //!
-//! Invariants: a lost connection or a refusal ends it with an error, never with a smaller number; what was
-//! stored by one phase is all there before the next one begins.
+//! Invariants: a lost connection, a refusal or a server that is silent ends it with an error, never with a
+//! smaller number; what was stored by one phase is all there before the next one begins.
 #![allow(clippy::disallowed_methods, reason = "the load generator measures real time")]
 
 use crate::connection::{Connection, Lane};
@@ -13,7 +13,7 @@ use crate::tally::Tally;
 use crate::values::Sizes;
 use crate::wire::Protocol;
 use crate::workload::Workload;
-use futures_util::future::try_join_all;
+use futures_util::future::{Either, select, try_join_all};
 use plimsoll_reactor::{Reactor, StartOptions, Work, start};
 use plimsoll_resp::Reply;
 use rand_core::SeedableRng;
@@ -21,12 +21,18 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Commands that a connection sends together while keys are stored before the measurement.
 const LOAD_PIPELINE: usize = 16;
+
+/// How long a server may leave everybody who waits without any reply.
+const SILENCE_NS_MAX: u64 = 60_000_000_000;
+/// Between two looks whether replies come.
+const LOOK_NS: u64 = 1_000_000_000;
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +49,9 @@ pub enum BenchError {
     /// The server closed a connection.
     #[error("the server closed a connection")]
     Closed,
+    /// The server does not answer.
+    #[error("the server has not answered anything for {} s", SILENCE_NS_MAX / 1_000_000_000)]
+    Silent,
     /// What the server sends is not its protocol.
     #[error("the server does not speak the protocol: {0}")]
     Protocol(String),
@@ -184,7 +193,12 @@ pub async fn run_core(reactor: &Reactor, plan: &Plan) -> Result<Vec<Tally>, Benc
         for connection in (core..tenant.connections).step_by(cores) {
             let seed = scatter(scatter(plan.options.seed ^ number as u64) ^ connection as u64);
             let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            connections.push((number, connect(reactor, &plan.options, tenant.database, random).await?));
+            let connected = connect(reactor, &plan.options, tenant.database, random);
+            let connected = match select(pin!(connected), pin!(reactor.sleep_ns(SILENCE_NS_MAX))).await {
+                Either::Left((connected, _)) => connected?,
+                Either::Right(_) => return Err(BenchError::Silent),
+            };
+            connections.push((number, connected));
         }
     }
     // All have come before the first operation is due.
@@ -197,11 +211,30 @@ pub async fn run_core(reactor: &Reactor, plan: &Plan) -> Result<Vec<Tally>, Benc
             schedule: plan.schedule(number, core, cores, now_ns),
             keys: plan.keys[number].clone(),
             tally: RefCell::default(),
+            waiting: Cell::new(0),
+            replies: Cell::new(0),
         });
     }
     let work = connections.iter_mut().map(|(number, connection)| connection.work(&lanes[*number]));
-    try_join_all(work).await?;
+    match select(pin!(try_join_all(work)), pin!(silence(reactor, &lanes))).await {
+        Either::Left((worked, _)) => drop(worked?),
+        Either::Right(_) => return Err(BenchError::Silent),
+    }
     Ok(lanes.iter().map(|lane| lane.tally.take()).collect())
+}
+
+/// Ends when nobody has been answered for too long, though somebody waits.
+async fn silence(reactor: &Reactor, lanes: &[Lane]) {
+    let (mut heard, mut since_ns) = (0, reactor.now_ns());
+    while reactor.now_ns() < since_ns + SILENCE_NS_MAX {
+        reactor.sleep_ns(LOOK_NS).await;
+        let replies = lanes.iter().map(|lane| lane.replies.get()).sum();
+        if std::mem::replace(&mut heard, replies) != replies
+            || lanes.iter().all(|lane| lane.waiting.get() == 0)
+        {
+            since_ns = reactor.now_ns();
+        }
+    }
 }
 
 async fn connect(

@@ -74,8 +74,8 @@ async fn serve(reactor: Reactor, socket: Socket, stored: Stored, spoil: Spoil) {
     }
 }
 
-/// What a load is told by a server that has stood still.
-fn told(workload: &str, rate: Option<f64>, spoil: Spoil) -> Tally {
+/// A load on the server.
+fn options(workload: &str, rate: Option<f64>) -> Options {
     let workload: plimsoll_bench::Workload = workload.parse().unwrap();
     let tenant = Tenant {
         name: "load".to_owned(),
@@ -89,8 +89,7 @@ fn told(workload: &str, rate: Option<f64>, spoil: Spoil) -> Tally {
         key_bytes: 16,
         sizes: "100:1,1000:1".parse().unwrap(),
     };
-    let fill = Tenant { workload: "fillseq".parse().unwrap(), rate: None, ..tenant.clone() };
-    let options = Options {
+    Options {
         address: address(),
         protocol: Protocol::Resp,
         password: None,
@@ -102,7 +101,13 @@ fn told(workload: &str, rate: Option<f64>, spoil: Spoil) -> Tally {
         requests: None,
         seed: 1,
         server: None,
-    };
+    }
+}
+
+/// What a load is told by a server that has stood still.
+fn told(workload: &str, rate: Option<f64>, spoil: Spoil) -> Tally {
+    let options = options(workload, rate);
+    let fill = Tenant { workload: "fillseq".parse().unwrap(), rate: None, ..options.tenants[0].clone() };
     let filled = Plan::measured(&Options { tenants: vec![fill], ..options.clone() });
     let measured = Plan::measured(&options);
     let world = World::new(1, |_| "other");
@@ -174,4 +179,43 @@ fn a_server_that_changes_values_is_found_out() {
     assert!(tally.first_wrong.unwrap().contains("byte"));
     let tally = told("get", Some(RATE), |value| value.truncate(value.len() - 1));
     assert_eq!(tally.wrong, 2000);
+}
+
+/// It waited for ever.
+#[test]
+fn a_server_that_answers_nothing_any_more_ends_the_load() {
+    const ANSWERED: usize = 10;
+    let world = World::new(1, |_| "other");
+    world.start_process(SERVER, 1, |reactor| {
+        let listener = reactor.listen(address()).unwrap();
+        let reactor = reactor.clone();
+        reactor.clone().spawn(Work::Network, async move {
+            while let Ok(socket) = listener.accept().await {
+                reactor.spawn(Work::Network, async move {
+                    for answered in 0.. {
+                        let (count, _) = socket.receive(Vec::new(), 1 << 16).await;
+                        if !matches!(count, Ok(1..)) {
+                            return;
+                        }
+                        if answered < ANSWERED {
+                            socket.send(b"+OK\r\n".to_vec()).await.0.expect("the client is there");
+                        }
+                    }
+                });
+            }
+        });
+    });
+    let result: Rc<RefCell<Option<String>>> = Rc::default();
+    let (telling, plan) = (result.clone(), RefCell::new(Some(Plan::measured(&options("set", None)))));
+    world.start_process(CLIENT, 1, move |reactor| {
+        let (inner, telling) = (reactor.clone(), telling.clone());
+        let plan = plan.borrow_mut().take().expect("started once");
+        reactor.spawn(Work::Control, async move {
+            inner.sleep_ns(1_000_000).await;
+            let error = run_core(&inner, &plan).await.expect_err("nobody answers");
+            *telling.borrow_mut() = Some(error.to_string());
+        });
+    });
+    assert!(world.run_until(90_000_000_000, || result.borrow().is_some()), "the load ends");
+    assert_eq!(result.take().unwrap(), "the server has not answered anything for 60 s");
 }

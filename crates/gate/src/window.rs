@@ -23,7 +23,8 @@ use crate::depth::Depth;
 use crate::{Ask, Kind, Policy, Ticket};
 use std::collections::VecDeque;
 
-/// Bytes of a read that count as one: what a drive moves for about the price of any smaller read.
+/// Bytes of a read that count as one, and so do some more: what a drive moves for about the price of any
+/// smaller read.
 const READ_BYTES: u64 = 16 << 10;
 /// The window at first, and the smallest: more than a core can ask of a fast drive.
 const READS_MIN: u64 = 32;
@@ -145,8 +146,10 @@ impl Window {
     }
 }
 
+/// A value of so many bytes is read with its header: rounded up each of 16 KiB would count as two, and half as
+/// many be at the drive as it takes.
 fn reads_of(ask: Ask) -> u64 {
-    ask.bytes.div_ceil(READ_BYTES).max(1)
+    (ask.bytes / READ_BYTES).max(1)
 }
 
 impl Policy for Window {

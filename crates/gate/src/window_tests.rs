@@ -280,6 +280,17 @@ fn a_read_larger_than_the_window_passes_alone() {
     assert_eq!(admitted(&mut window), [2]);
 }
 
+/// Values of 16 KiB, with their header, counted as two each: half as many were at the drive as it took.
+#[test]
+fn a_value_with_its_header_counts_as_the_value() {
+    let mut window = Window::new(64);
+    let value = Ask { bytes: 16_970, ..READ };
+    for number in 0..50 {
+        window.arrive(Ticket(number), value);
+    }
+    assert_eq!(admitted(&mut window), (0..32).collect::<Vec<_>>());
+}
+
 #[test]
 fn the_window_keeps_its_bounds() {
     let mut window = Window::new(64);

@@ -169,6 +169,9 @@ impl Bench {
             None => serve::processors()?.pop().into_iter().collect(),
         };
         let password = self.password_file.as_deref().map(first_line).transpose()?;
+        if self.requests == Some(0) {
+            bail!(ConfigError("requests 0: at least one is wanted".to_owned()));
+        }
         for (name, seconds) in [("seconds", self.seconds), ("warmup", self.warmup)] {
             if !(0.0..=1e6).contains(&seconds) {
                 bail!(ConfigError(format!("{name} {seconds}: from 0 to a million")));
@@ -176,6 +179,11 @@ impl Bench {
         }
         let protocol: Protocol = self.protocol.parse().map_err(wrong("protocol"))?;
         let tenants: Vec<Tenant> = said.iter().map(|said| self.tenant(said)).collect::<Result<_>>()?;
+        let same = |at: usize| tenants[..at].iter().any(|tenant| tenant.name == tenants[at].name);
+        if let Some(at) = (0..tenants.len()).find(|at| same(*at)) {
+            let name = &tenants[at].name;
+            bail!(ConfigError(format!("tenant: two are called {name}; give each a name of its own")));
+        }
         let asks_more = |tenant: &Tenant| tenant.database != 0 || tenant.workload.mix.has(Operation::Scan);
         if protocol == Protocol::Memcached && (password.is_some() || tenants.iter().any(asks_more)) {
             bail!(ConfigError("protocol memcached: it has no scans, databases and passwords".to_owned()));

@@ -9,7 +9,7 @@
 
 use super::choice::{DriverChoice, DriverKind};
 use super::portable::Portable;
-use super::uring::Uring;
+use super::uring::{self, Uring};
 use super::wake::WakeCell;
 use super::{Driver, abort_on_panic};
 use crate::buf;
@@ -73,6 +73,9 @@ pub fn start(options: &StartOptions, main: impl Fn(&Reactor) + Send + Sync + 'st
         return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
     }
     let driver = options.driver.settle();
+    if options.driver == DriverChoice::Uring {
+        uring::try_out()?;
+    }
     let cpus: Arc<[usize]> = options.cpus.as_slice().into();
     buf::make_arena(cores * ARENA_BYTES_PER_CORE);
     let wakes: io::Result<Vec<_>> = (0..cores).map(|_| WakeCell::for_thread().map(Arc::new)).collect();

@@ -136,7 +136,7 @@ pub(in crate::driver) fn refusal() -> Option<String> {
 }
 
 /// Makes a ring and sends nothing through it: a filter may allow the one and forbid the other.
-fn try_out() -> io::Result<()> {
+pub(in crate::driver) fn try_out() -> io::Result<()> {
     let mut ring = Ring::new()?;
     // SAFETY: a NOP names no memory.
     unsafe { ring.push(opcode::Nop::new().build()) };
