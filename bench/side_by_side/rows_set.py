@@ -203,8 +203,8 @@ def judge_large(table, wanted, value_bytes):
 
 
 def restarts(context, servers):
-    """From the start of the process to the first right value, after a clean stop and after SIGKILL. What was
-    overwritten before, for other rows, is no part of it."""
+    """From the start of the process to the first right value, after a clean stop and after SIGKILL.
+    What was overwritten before, for other rows, is no part of it."""
     for key, server in servers.items():
         for sent, how in ((signal.SIGTERM, "a clean stop"), (signal.SIGKILL, "SIGKILL")):
             for _ in range(min(context.rounds, RESTART_ROUNDS_MAX)):
@@ -287,7 +287,8 @@ def beside(context, ours, keys, value_bytes, sets_per_second, full):
     base = ["--keys", keys, "--values", value_bytes]
 
     def most():
-        return rows_get.from_flash(load.ask(context, ours, min(3, table.seconds), keys, value_bytes), value_bytes)
+        sample = load.ask(context, ours, min(3, table.seconds), keys, value_bytes)
+        return rows_get.from_flash(sample, value_bytes)
 
     def half():
         return table.measures["most"].rounds[-1]["per_second"] / 2
@@ -325,8 +326,8 @@ def beside(context, ours, keys, value_bytes, sets_per_second, full):
     table.facts.append(
         f"{keys:,} keys with values of 1 KiB on a device {full:.0%} full of live records, overwritten "
         f"{before} its capacity before; beside: {OVERWRITE_CONNECTIONS} connections that overwrite at "
-        f"random and are asked for {sets:,.0f} a second, a quarter of what SETs alone get there (beside GETs they "
-        "may reach less: the table has it); cleaning was at work in every round"
+        f"random and are asked for {sets:,.0f} a second, a quarter of what SETs alone get there (beside "
+        "GETs they may reach less: the table has it); cleaning was at work in every round"
     )
     table.judge(
         Bar(

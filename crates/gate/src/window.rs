@@ -146,8 +146,8 @@ impl Window {
     }
 }
 
-/// A value of so many bytes is read with its header: rounded up each of 16 KiB would count as two, and half as
-/// many be at the drive as it takes.
+/// A value of so many bytes is read with its header: rounded up each of 16 KiB would count as two, and half
+/// as many be at the drive as it takes.
 fn reads_of(ask: Ask) -> u64 {
     (ask.bytes / READ_BYTES).max(1)
 }

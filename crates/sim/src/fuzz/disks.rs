@@ -34,6 +34,9 @@ pub(super) struct Disk {
     /// last.
     pub(super) is_rotten: Cell<bool>,
     pub(super) rotted_in: Cell<u64>,
+    /// In which life it answered again, after it had failed, last: what failed in it is not known to all who
+    /// use it before the next one.
+    pub(super) recovered_in: Cell<u64>,
     /// What it held at an earlier time, when arrays had been opened so often.
     earlier: RefCell<Option<(u64, Vec<u8>)>>,
 }
@@ -77,8 +80,18 @@ impl Disks {
         let partition_bytes = self.shape.segments * self.shape.segment_bytes;
         let ledger = Ledger::new(&self.world, &path, (FRONT_BYTES, partition_bytes));
         let [is_whole, is_missing, may_fail, is_rotten] = [true, false, false, false].map(Cell::new);
-        let (rotted_in, earlier) = (Cell::new(0), RefCell::new(None));
-        Rc::new(Disk { path, ledger, is_whole, is_missing, may_fail, is_rotten, rotted_in, earlier })
+        let (rotted_in, recovered_in, earlier) = (Cell::new(0), Cell::new(u64::MAX), RefCell::new(None));
+        Rc::new(Disk {
+            path,
+            ledger,
+            is_whole,
+            is_missing,
+            may_fail,
+            is_rotten,
+            rotted_in,
+            recovered_in,
+            earlier,
+        })
     }
 
     /// Puts a blank disk in the place of another.

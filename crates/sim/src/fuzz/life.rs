@@ -367,7 +367,7 @@ impl Life {
         };
         for (member, partition) in own {
             match partition.close().await {
-                Err(error) if !self.disks[member].may_fail.get() => {
+                Err(error) if self.disks[member].is_whole.get() => {
                     let trouble = super::journal::Trouble::of(&error);
                     self.journal.explain("closing a partition", &trouble);
                 }

@@ -194,12 +194,13 @@ impl Members {
 
     /// A member that has failed and answers again from now on, if there is one. In worlds where one fails now
     /// and then it goes on doing so.
-    pub(super) fn recover(&mut self, disks: &Disks) -> Option<usize> {
+    pub(super) fn recover(&mut self, disks: &Disks, life: &Life) -> Option<usize> {
         if self.shape.class == FaultClass::Errors {
             return None;
         }
         let member = disks.all().iter().position(|disk| disk.may_fail.get() && !disk.is_missing.get())?;
         disks.all()[member].may_fail.set(false);
+        disks.all()[member].recovered_in.set(life.number);
         self.counts.reopened += 1;
         Some(member)
     }
@@ -241,7 +242,8 @@ impl Members {
                 self.counts.scrubbed += 1;
             }
             let fails = disk.may_fail.get() || disk.is_missing.get() || disk.is_rotten.get();
-            if !disk.is_whole.get() && !fails && life.is_in(member) {
+            let has_failed = disk.recovered_in.get() == life.number;
+            if !disk.is_whole.get() && !fails && !has_failed && life.is_in(member) {
                 disk.is_whole.set(true);
                 self.counts.rebuilt += 1;
                 life.journal.note(|| format!("{} is whole again", disk.path));

@@ -184,7 +184,7 @@ impl Era {
         if !self.plan.chance_ppm(RECOVERS_PPM) {
             return;
         }
-        if let Some(member) = self.members.recover(&self.disks) {
+        if let Some(member) = self.members.recover(&self.disks, life) {
             self.journal.note(|| format!("disk {member} answers again"));
             self.disks.set_rates(member, self.rates);
             life.bring_back(member);
