@@ -11,7 +11,7 @@
 //! Never: it makes a member readable.
 
 use crate::array::Array;
-use crate::join::{OpenError, read_roster};
+use crate::join::{MISSED, OpenError, read_roster};
 use crate::member::Joining;
 use crate::picker::looked_at;
 use crate::roster::MemberState;
@@ -49,7 +49,7 @@ impl Array {
         assert!(member.status.state == MemberState::Out && member.device.is_none(), "it was let go");
         member.device = looked_at(self.picker.as_ref(), &self.reactor, with.device.ok());
         member.status.name = name;
-        "it has missed writes".clone_into(&mut member.status.reason);
+        MISSED.clone_into(&mut member.status.reason);
         Ok(())
     }
 

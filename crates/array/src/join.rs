@@ -302,6 +302,9 @@ fn extend(roster: &mut Roster, policy: &Policy, members: &[Member]) -> Result<()
     Ok(())
 }
 
+/// Why a member is not in that comes back as it went.
+pub(crate) const MISSED: &str = "it has missed writes";
+
 /// Why a member is not in; empty if it is.
 fn lacking(roster: &Roster, entry: &Entry, own: Option<&Roster>, member: &Joining) -> String {
     let reason = match (&member.device, entry.state) {
@@ -312,7 +315,7 @@ fn lacking(roster: &Roster, entry: &Entry, own: Option<&Roster>, member: &Joinin
         }
         (Ok(_), MemberState::In) => "",
         (Ok(_), MemberState::Out) if own.is_none() => "it takes the place of another",
-        (Ok(_), MemberState::Out) => "it has missed writes",
+        (Ok(_), MemberState::Out) => MISSED,
         // A write or transaction that the end of the server cut short may be on the others and not on it: it
         // begins anew, with nothing.
         (Ok(_), MemberState::Resyncing) => "it was being resynchronised when the server ended",

@@ -103,8 +103,8 @@ const LATE_MAX: f64 = 1.02;
 const LATE_S_MAX: f64 = 0.25;
 
 /// Operations of all kinds.
-fn done_of(rows: &[Row]) -> f64 {
-    rows.last().map_or(0, |row| row.count) as f64
+fn done_of(rows: &[Row]) -> u64 {
+    rows.last().map_or(0, |row| row.count)
 }
 
 /// The percentiles that are told.
@@ -143,7 +143,9 @@ impl TenantReport {
             workload: tenant.workload.name.clone(),
             loop_kind: if tenant.rate.is_some() { "open" } else { "closed" }.to_owned(),
             rate: tenant.rate,
-            is_rate_reached: tenant.rate.map(|rate| seconds <= LATE_MAX * done_of(&rows) / rate + LATE_S_MAX),
+            is_rate_reached: tenant
+                .rate
+                .map(|rate| seconds <= LATE_MAX * done_of(&rows) as f64 / rate + LATE_S_MAX),
             connections: tenant.connections,
             pipeline: tenant.pipeline,
             seconds,
@@ -160,7 +162,7 @@ impl TenantReport {
     /// Operations that were done.
     #[must_use]
     pub fn done(&self) -> u64 {
-        done_of(&self.rows) as u64
+        done_of(&self.rows)
     }
 }
 

@@ -207,8 +207,8 @@ impl Gauges {
     /// Whether they are the same gauges of the same thing.
     #[must_use]
     pub fn is_of_the_same(&self, other: &Gauges) -> bool {
-        let names = |gauges: &Gauges| gauges.values.iter().map(|(name, _)| *name).collect::<Vec<_>>();
-        self.label == other.label && names(self) == names(other)
+        self.label == other.label
+            && self.values.iter().map(|(name, _)| name).eq(other.values.iter().map(|(name, _)| name))
     }
 
     /// Gauges at zero.

@@ -109,7 +109,10 @@ fn the_last_device_that_went_away_is_watched_on_when_it_is_back() {
     away(c);
     wait_for(&server, c, "out");
     back(c);
-    array(&server, &["rebuild", c, "--wait"]);
+    // A replacement that is refused leaves it no worse than it was.
+    let told = fails(&["array", "replace", c, c, "--admin", &server.admin]);
+    assert!(told.contains("is a Plimsoll device already"), "{told}");
+    wait_for(&server, c, "in");
     assert!(get(&server, "/healthz").starts_with("HTTP/1.0 200"));
     server.stop();
 }

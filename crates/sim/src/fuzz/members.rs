@@ -27,7 +27,7 @@ pub struct MemberCounts {
     pub formatted: u64,
     /// Others took their places.
     pub replaced: u64,
-    /// Answered again after they had failed, and were opened anew.
+    /// Opened anew for a partition while it was served, after they had failed.
     pub reopened: u64,
     /// Came back as they were at an earlier time, and nobody said so.
     pub put_back: u64,
@@ -201,7 +201,6 @@ impl Members {
         let member = disks.all().iter().position(|disk| disk.may_fail.get() && !disk.is_missing.get())?;
         disks.all()[member].may_fail.set(false);
         disks.all()[member].recovered_in.set(life.number);
-        self.counts.reopened += 1;
         Some(member)
     }
 
@@ -232,6 +231,7 @@ impl Members {
 
     /// Notes who has been scrubbed, and who rebuilt.
     pub(super) fn look(&mut self, disks: &Disks, life: &Life) {
+        self.counts.reopened += life.take_reopened();
         for (member, disk) in disks.all().iter().enumerate() {
             // In the last frame of a log segment that was not closed rot looks like the end of the log, and a
             // partition that knows that it is not does not open (seed 82). One that was opened since has

@@ -65,7 +65,7 @@ impl ArrayControl {
     }
 
     /// Opens a member anew wherever it is out: it may have been away, or have failed. Or why not.
-    async fn bring_back(&self, member: usize, path: &str) -> Result<(), String> {
+    pub(super) async fn bring_back(&self, member: usize, path: &str) -> Result<(), String> {
         if identity_of(path).await.is_none() {
             return Err(format!("{path}: there is no such file"));
         }

@@ -150,13 +150,6 @@ impl ArrayControl {
             let member = find(&known, &wish.old)?;
             (member, known[member].path.clone(), self.bytes_of(&known, member))
         };
-        if there.is_some() && locked(&self.members)[member].identity == there {
-            // What is out may go, in its own place, once nothing more is written to it as it was.
-            let let_go = self.order(&Order::LetGo(member)).await;
-            let_go.map_err(|error| Refusal::new(StatusCode::CONFLICT, format!("{new}: {error}")))?;
-        }
-        let open = self.with_partitions();
-        check_new(&locked(&self.members), &open, (member, &new), there)?;
         let holds_last = |status: &ArrayStatus| status.members.get(member).is_some_and(|it| it.holds_last);
         if !wish.accept_loss && locked(&self.reports).values().any(holds_last) {
             let words = format!(
@@ -165,7 +158,21 @@ impl ArrayControl {
             );
             return Err(Refusal::new(StatusCode::CONFLICT, words));
         }
-        let mut found = self.make(new.clone(), bytes, force).await?;
+        let is_itself = there.is_some() && locked(&self.members)[member].identity == there;
+        if is_itself {
+            // What is out may go, in its own place, once nothing more is written to it as it was.
+            let let_go = self.order(&Order::LetGo(member)).await;
+            let_go.map_err(|error| Refusal::new(StatusCode::CONFLICT, format!("{new}: {error}")))?;
+        }
+        let open = self.with_partitions();
+        check_new(&locked(&self.members), &open, (member, &new), there)?;
+        let made = self.make(new.clone(), bytes, force).await;
+        if made.is_err() && is_itself && self.bring_back(member, &old).await.is_ok() {
+            // It was let go for this alone: it comes back as by a rebuild.
+            let order = Order::Rebuild { member, accept_loss: false };
+            self.order(&order).await.map_err(|error| Refusal::of_cores(&error))?;
+        }
+        let mut found = made?;
         let is_same_place = std::path::absolute(&old).is_ok_and(|old| old == Path::new(&new));
         if is_same_place {
             found.path.clone_from(&old); // As it is named at the next start.

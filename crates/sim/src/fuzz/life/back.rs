@@ -27,6 +27,8 @@ pub(super) struct Backs {
     asked: RefCell<BTreeSet<(u16, usize)>>,
     /// So many are on their way.
     under_way: Cell<usize>,
+    /// So many have come back since somebody asked.
+    reopened: Cell<u64>,
     /// Records that could not be read in partitions that were opened anew since.
     unreadable: Cell<u64>,
 }
@@ -52,6 +54,7 @@ impl Life {
             match self.open_anew(reactor, (number, member), array).await {
                 Ok(true) => {
                     self.journal.note(|| format!("disk {member} is opened anew for partition {number}"));
+                    self.backs.reopened.set(self.backs.reopened.get() + 1);
                     array.rebuild(member);
                 }
                 Ok(false) => self.journal.note(|| format!("disk {member} cannot be opened anew")),
@@ -63,6 +66,11 @@ impl Life {
             }
             self.backs.under_way.set(self.backs.under_way.get() - 1);
         }
+    }
+
+    /// How many have come back since this was asked last.
+    pub(in crate::fuzz) fn take_reopened(&self) -> u64 {
+        self.backs.reopened.take()
     }
 
     /// Waits until nobody is on the way back: a server does one after the other.
