@@ -29,9 +29,9 @@ const HELD_NS_MAX: u64 = 1_000_000_000;
 pub(crate) enum SetState {
     /// All that they should have.
     Whole,
-    /// One of them lacks what it should have: the set was not finished, unless that was lost otherwise.
+    /// One of them lacks what it should have, and none has what it cannot read: the set was not finished.
     Partial,
-    /// One of them cannot read it.
+    /// One of them cannot read it: what others lack may be lost, too.
     Damaged,
 }
 
@@ -136,27 +136,31 @@ impl Array {
         stub: &Stub,
         manner: &Manner,
     ) -> Result<SetState> {
-        let (mut found, mut state) = (None, SetState::Whole);
+        let (mut found, mut is_partial, mut is_damaged) = (None, false, false);
         for holder in &stub.holders {
             let Some(device) = self.readable((*holder).into()) else { continue };
             match self.record(&device, container, stub.set, manner).await {
                 Ok(record) => found = Some(record.set),
-                Err(Error::NotFound) => return Ok(SetState::Partial),
-                Err(error) if verdict(&error) == Verdict::Broken => state = SetState::Damaged,
+                Err(Error::NotFound) => is_partial = true,
+                Err(error) if verdict(&error) == Verdict::Broken => is_damaged = true,
                 Err(error) => return Err(error),
             }
         }
-        let Some(set) = found else { return Ok(SetState::Damaged) };
-        for (at, value) in set.values.iter().enumerate() {
-            let Some(device) = self.readable(self.primary_of_value(&set, at)) else { continue };
+        let values = found.iter().flat_map(|set| set.values.iter().enumerate().map(move |it| (set, it)));
+        for (set, (at, value)) in values {
+            let Some(device) = self.readable(self.primary_of_value(set, at)) else { continue };
             match self.shard_at(&device, container, value, manner).await {
                 Ok(_) => {}
-                Err(Error::NotFound) => return Ok(SetState::Partial),
-                Err(error) if verdict(&error) == Verdict::Broken => state = SetState::Damaged,
+                Err(Error::NotFound) => is_partial = true,
+                Err(error) if verdict(&error) == Verdict::Broken => is_damaged = true,
                 Err(error) => return Err(error),
             }
         }
-        Ok(state)
+        Ok(match (is_damaged, is_partial, found.is_some()) {
+            (false, true, _) => SetState::Partial,
+            (false, false, true) => SetState::Whole,
+            (true, ..) | (false, false, false) => SetState::Damaged,
+        })
     }
 
     /// The record of a set as a member has it.

@@ -322,8 +322,20 @@ impl Array {
         let slot = self.journal.slot().await;
         let done = self.write_delete(place, (slot, seen), manner).await?;
         let deleted = done.into_iter().map(|(member, output)| (member, first_output(output)));
-        let deleted = deleted.filter(|(_, output)| matches!(output, Output::Deleted(_))).collect();
-        self.first_of(place, deleted).map_err(|_| Error::NotFound)
+        self.first_deleted(place, deleted.collect()).ok_or(Error::NotFound)
+    }
+
+    /// What the first member gave that read what it deleted. One that could not knows neither its version nor
+    /// whether it had expired: it counts where no other has told that there was nothing.
+    fn first_deleted(&self, place: &Place, told: Vec<(usize, Output)>) -> Option<Output> {
+        const UNREAD: Output = Output::Deleted(Version::ZERO);
+        let role = |member: usize| placement::role(place.primary, member, self.count());
+        let is_sure = |member: usize| role(member) < self.forms.sure_roles();
+        let was_absent = told.iter().any(|(member, output)| *output == Output::Done && is_sure(*member));
+        let (unread, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, output)| *output == UNREAD);
+        let read = others.into_iter().filter(|(_, output)| matches!(output, Output::Deleted(_))).collect();
+        let first = self.first_of(place, read).ok();
+        first.or_else(|| self.first_of(place, unread).ok().filter(|_| !was_absent))
     }
 
     /// Takes a held key away; what each member says of it.

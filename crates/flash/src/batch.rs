@@ -14,7 +14,7 @@ use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
 use crate::targets::{Target, has_stores, log_bytes};
 use plimsoll_kv::key_locks::KeyGuard;
 use plimsoll_kv::limits::{BATCH_OPS_MAX, KEPT_HEAD_BYTES_MAX, RECORD_VALUE_BYTES_MAX};
-use plimsoll_kv::{Durability, Error, Item, Kept, Lifetime, Op, Output, Result, Value};
+use plimsoll_kv::{Durability, Error, Item, Kept, Lifetime, Op, Output, Result, Value, Version};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -46,6 +46,12 @@ impl Batched<'_> {
     fn is_held(&self, held: &[(u16, u64)]) -> bool {
         let source = self.source.map(|source| source.place);
         [Some(self.target.place), source].iter().flatten().all(|place| held.contains(&place.lock_id()))
+    }
+
+    /// True if it deletes what is not there.
+    fn deletes_nothing(&self) -> bool {
+        let is_there = self.target.found.is_some() || self.target.damaged().is_some();
+        matches!(self.target.write, Op::Delete { .. }) && !is_there
     }
 
     /// True if it is to keep what another key holds, and that one is not there.
@@ -108,10 +114,7 @@ impl Partition {
             }
             let is_expired = |one: &Batched<'_>| one.target.found.is_some() && one.item.is_none();
             let seen: Vec<_> = batch.iter().map(|one| (one.target.place, is_expired(one))).collect();
-            let deletes_nothing = |one: &Batched<'_>| {
-                matches!(one.target.write, Op::Delete { .. }) && one.target.found.is_none()
-            };
-            let changes = !batch.iter().all(|one| deletes_nothing(one) || one.keeps_nothing());
+            let changes = !batch.iter().all(|one| one.deletes_nothing() || one.keeps_nothing());
             match self.append_batch(batch, (size, stores), lifetime, durability) {
                 Err(Error::NoSpace) => self.wait_to_write(stores).await?,
                 Ok(outputs) if changes => {
@@ -270,7 +273,9 @@ impl Partition {
                 Op::Store { condition, .. } | Op::Delete { condition, .. } => *condition,
                 _ => unreachable!("checked when the keys were held"),
             };
-            judge(condition, one.live())?;
+            if one.target.damaged().is_none() {
+                judge(condition, one.live())?;
+            }
             one.target.judge_retain()?;
             one.source.zip(one.target.write.kept()).map_or(Ok(()), |(source, kept)| source.judge(kept))?;
         }
@@ -319,10 +324,9 @@ impl Partition {
                 });
                 Output::Stored { version, previous }
             }
-            Op::Delete { .. } => {
-                let Target { place, found, dooms, .. } = &one.target;
-                if let Some(found) = found {
-                    self.push_delete(place, found, dooms, urgency);
+            Op::Delete { key, .. } => {
+                if self.push_delete_of(&one.target, key, urgency) {
+                    return Output::Deleted(Version::ZERO);
                 }
                 one.item.as_ref().map_or(Output::Done, |item| Output::Deleted(item.version))
             }

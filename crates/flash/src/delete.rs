@@ -8,14 +8,15 @@
 use crate::fetch::{Extent, Found, Lookup};
 use crate::format::note::note_bytes_max;
 use crate::format::record::{self, record_bytes};
-use crate::format::transition::{FLAG_PREVIOUS_EXPIRING, FLAG_WHOLE};
+use crate::format::transition::FLAG_WHOLE;
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
-use crate::held::judge;
+use crate::held::{Held, Replaced, judge, takes_unread};
 use crate::metrics::add;
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
+use crate::targets::Target;
 use crate::uploads::UploadState;
-use plimsoll_kv::{Condition, ContainerId, Durability, Error, Output, Result};
+use plimsoll_kv::{Condition, ContainerId, Durability, Error, Output, Result, Version};
 use std::rc::Rc;
 
 impl Partition {
@@ -30,23 +31,35 @@ impl Partition {
         self.log.wait_for_room().await?;
         let mut hold = self.hold(container, key).await;
         loop {
-            let found;
-            (hold, found) = self.find_held(hold, key, Extent::Head).await?;
-            let Some(found) = found else { return self.refuse(hold, key, None, Error::NotFound).await };
-            let expired = found.is_expired(self.now_ms());
-            if let Err(error) = judge(condition, (!expired).then_some(&found)) {
-                return self.refuse(hold, key, Some(&found), error).await;
-            }
-            let version = self.item(&found, Vec::new())?.version;
-            let Some(dooms) = self.uploads_of(&hold.place, Some(&found), false).await? else { continue };
-            match self.append_delete(&hold.place, &found, &dooms, durability) {
+            let held;
+            (hold, held) = self.find_held(hold, key, Extent::Head).await?;
+            let (appended, told) = match held {
+                Held::Absent => return self.refuse(hold, key, None, Error::NotFound).await,
+                Held::Damaged(_, error) if !takes_unread(condition) => return Err(error),
+                Held::Damaged(damaged, _) => {
+                    let appended = self.append_removal(&hold.place, key, &damaged, durability);
+                    (appended, Ok(Output::Deleted(Version::ZERO)))
+                }
+                Held::Found(found) => {
+                    let expired = found.is_expired(self.now_ms());
+                    if let Err(error) = judge(condition, (!expired).then_some(&found)) {
+                        return self.refuse(hold, key, Some(&found), error).await;
+                    }
+                    let version = self.item(&found, Vec::new())?.version;
+                    let dooms = self.uploads_of(&hold.place, Some(&found), false).await?;
+                    let Some(dooms) = dooms else { continue };
+                    let appended = self.append_delete(&hold.place, &found, &dooms, durability);
+                    (appended, if expired { Err(Error::NotFound) } else { Ok(Output::Deleted(version)) })
+                }
+            };
+            match appended {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
                     let frame = self.log.frame();
                     drop(hold);
                     self.acknowledge(frame, durability).await?;
-                    return if expired { Err(Error::NotFound) } else { Ok(Output::Deleted(version)) };
+                    return told;
                 }
             }
         }
@@ -109,21 +122,32 @@ impl Partition {
         Ok(())
     }
 
+    /// Appends the delete of the record of a key that cannot be read.
+    fn append_removal(&self, place: &Place, key: &[u8], old: &Replaced, urgency: Durability) -> Result<()> {
+        self.reserve_for_delete(record_bytes(key.len(), 0) as usize, 1)?;
+        self.push_tombstone(&old.removal(place), key, urgency);
+        Ok(())
+    }
+
     /// Pushes a delete for which there is room, and applies it.
     pub(crate) fn push_delete(&self, place: &Place, found: &Found, dooms: &[u64], urgency: Durability) {
-        let transition = Transition {
-            slot: place.slot.0,
-            container: place.generation,
-            fingerprint: place.fingerprint,
-            previous: found.entry.location,
-            previous_length: found.entry.length,
-            flags: if found.expiry_ms == 0 { 0 } else { FLAG_PREVIOUS_EXPIRING },
-            ..Transition::new(TransitionKind::Delete)
-        };
         self.commit_note(self.release_note(place, found.entry.location).as_slice(), urgency);
-        self.push_tombstone(&transition, record::key(&found.bytes, &found.header), urgency);
+        let removal = Replaced::from(found).removal(place);
+        self.push_tombstone(&removal, record::key(&found.bytes, &found.header), urgency);
         let dooms: Vec<Transition> = dooms.iter().map(|upload| Partition::doom_note(*upload)).collect();
         self.commit_note(&dooms, urgency);
+    }
+
+    /// Pushes the delete of what a write found, if that is there; true if it could not be read.
+    pub(crate) fn push_delete_of(&self, target: &Target<'_>, key: &[u8], urgency: Durability) -> bool {
+        if let Some(damaged) = target.damaged() {
+            self.push_tombstone(&damaged.removal(&target.place), key, urgency);
+            return true;
+        }
+        if let Some(found) = &target.found {
+            self.push_delete(&target.place, found, &target.dooms, urgency);
+        }
+        false
     }
 
     /// Pushes the tombstone that stands for a delete, and applies it. The key is in it, so that a

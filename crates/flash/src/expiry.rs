@@ -31,9 +31,9 @@ impl Partition {
         self.log.wait_for_room().await?;
         let mut hold = self.hold(container, key).await;
         loop {
-            let found;
-            (hold, found) = self.find_held(hold, key, Extent::Whole).await?;
-            let found = match found {
+            let held;
+            (hold, held) = self.find_held(hold, key, Extent::Whole).await?;
+            let found = match held.readable()? {
                 Some(found) if !found.is_expired(self.now_ms()) => found,
                 gone => return self.refuse(hold, key, gone.as_ref(), Error::NotFound).await,
             };

@@ -6,10 +6,15 @@
 //! Invariants:
 //! * conditions are judged and the record appended while the key is held, and the record that is
 //!   there is looked at again after every await;
-//! * what a refusal tells of a key is durable before it is told.
+//! * what a refusal tells of a key is durable before it is told;
+//! * a record that cannot be read goes only to a write that needs nothing of it, and only where the index
+//!   alone tells whose it is and that nothing goes with it.
 
 use crate::fetch::{Extent, Found, Lookup};
-use crate::index::Entry;
+use crate::format::record::{MANIFEST_BYTES, record_bytes};
+use crate::format::transition::FLAG_PREVIOUS_EXPIRING;
+use crate::format::{Transition, TransitionKind, UNIT_BYTES};
+use crate::index::{Entry, FINGERPRINT_BITS};
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
 use plimsoll_kv::key_locks::KeyGuard;
@@ -26,6 +31,11 @@ pub(crate) fn judge(condition: Condition, existing: Option<&Found>) -> Result<()
     }
 }
 
+/// Whether a delete takes away what cannot be read: it is there, though nobody can say whether it has expired.
+pub(crate) fn takes_unread(condition: Condition) -> bool {
+    matches!(condition, Condition::None | Condition::MustExist)
+}
+
 /// A key that is held: nobody else writes it, and who comes later waits in line.
 pub(crate) struct Hold {
     /// Where the key belongs while its container is not emptied.
@@ -37,13 +47,49 @@ pub(crate) struct Hold {
 #[derive(Clone, Copy)]
 pub(crate) struct Replaced {
     pub(crate) entry: Entry,
-    /// It has an expiry time.
+    /// It has an expiry time, as far as is known.
     pub(crate) is_expiring: bool,
+    /// It cannot be read: what is stored in its place is a new key's record, and it is deleted before.
+    pub(crate) is_damaged: bool,
 }
 
 impl From<&Found> for Replaced {
     fn from(found: &Found) -> Replaced {
-        Replaced { entry: found.entry, is_expiring: found.expiry_ms != 0 }
+        Replaced { entry: found.entry, is_expiring: found.expiry_ms != 0, is_damaged: false }
+    }
+}
+
+impl Replaced {
+    /// The transition that takes it away. Its tombstone is nowhere, unless one is pushed.
+    pub(crate) fn removal(&self, place: &Place) -> Transition {
+        Transition {
+            slot: place.slot.0,
+            container: place.generation,
+            fingerprint: place.fingerprint,
+            previous: self.entry.location,
+            previous_length: self.entry.length,
+            flags: if self.is_expiring { FLAG_PREVIOUS_EXPIRING } else { 0 },
+            ..Transition::new(TransitionKind::Delete)
+        }
+    }
+}
+
+/// What is at a held key.
+pub(crate) enum Held {
+    Found(Found),
+    Absent,
+    /// A record that cannot be read, and why; whoever needs nothing of it may take it away.
+    Damaged(Replaced, Error),
+}
+
+impl Held {
+    /// For whoever has to read it.
+    pub(crate) fn readable(self) -> Result<Option<Found>> {
+        match self {
+            Held::Found(found) => Ok(Some(found)),
+            Held::Absent => Ok(None),
+            Held::Damaged(_, error) => Err(error),
+        }
     }
 }
 
@@ -69,28 +115,45 @@ impl Partition {
 
     /// The record of a held key. If its container was emptied meanwhile, the key is held anew, at its
     /// new place.
-    pub(crate) async fn find_held(
-        &self,
-        mut hold: Hold,
-        key: &[u8],
-        extent: Extent,
-    ) -> Result<(Hold, Option<Found>)> {
+    pub(crate) async fn find_held(&self, mut hold: Hold, key: &[u8], extent: Extent) -> Result<(Hold, Held)> {
         let container = hold.place.container;
         loop {
-            let found = self.find(&hold.place, key, extent).await?;
+            let found = self.find(&hold.place, key, extent).await;
             if self.place(container, key) != hold.place {
                 drop(hold);
                 hold = self.hold(container, key).await;
                 continue;
             }
             match found {
-                Lookup::Found(found) if self.is_current(&hold.place, &found.entry) => {
-                    return Ok((hold, Some(found)));
+                Ok(Lookup::Found(found)) if self.is_current(&hold.place, &found.entry) => {
+                    return Ok((hold, Held::Found(found)));
                 }
-                Lookup::Absent => return Ok((hold, None)),
-                Lookup::Found(_) | Lookup::Moved => {}
+                Ok(Lookup::Absent) => return Ok((hold, Held::Absent)),
+                Ok(Lookup::Found(_) | Lookup::Moved) => {}
+                Err(error @ Error::Unreadable(_)) => match self.damaged_at(&hold.place, key) {
+                    Some(damaged) => return Ok((hold, Held::Damaged(damaged, error))),
+                    None => return Err(error),
+                },
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The record of a key of which a look, just now, said that it cannot be read. Its slot and its whole
+    /// fingerprint are the key's, 54 bits of a hash: it is taken to be the key's. Nothing where several
+    /// records may be meant, and where something goes with it that it alone names: what is kept below it,
+    /// or a value in parts.
+    pub(crate) fn damaged_at(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
+        if self.layout.fingerprint_bits < FINGERPRINT_BITS {
+            return None;
+        }
+        let state = self.state.borrow();
+        let mut entries = state.index.find(place.slot, place.fingerprint);
+        let entry = entries.next().filter(|_| entries.next().is_none())?;
+        let is_alone = state.kept.below(entry.location).is_none() && !state.kept.is_kept(entry.location);
+        let as_manifest = record_bytes(key.len(), MANIFEST_BYTES) == u64::from(entry.length) * UNIT_BYTES;
+        let may_be_in_parts = as_manifest && state.uploads.has_value(place.slot, place.generation);
+        (is_alone && !may_be_in_parts).then_some(Replaced { entry, is_expiring: false, is_damaged: true })
     }
 
     /// The record of a held key, if that is known without a read, and nothing goes with it: no upload, no
@@ -116,8 +179,11 @@ impl Partition {
         state.index.find(place.slot, place.fingerprint).find_map(|entry| {
             let known = state.known.find(place.slot, place.fingerprint, entry.location)?;
             let is_same = known.identity == state.known.identity(place.generation, key);
-            (is_same || is_planted(Bug::FingerprintIsKey))
-                .then_some(Replaced { entry, is_expiring: known.is_expiring })
+            (is_same || is_planted(Bug::FingerprintIsKey)).then_some(Replaced {
+                entry,
+                is_expiring: known.is_expiring,
+                is_damaged: false,
+            })
         })
     }
 

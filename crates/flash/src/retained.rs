@@ -64,7 +64,9 @@ impl Partition {
             let known = if is_release { self.known_above(&hold.place, key) } else { None };
             let mut found = None;
             if known.is_none() {
-                (hold, found) = self.find_held(hold, key, Extent::Head).await?;
+                let held;
+                (hold, held) = self.find_held(hold, key, Extent::Head).await?;
+                found = held.readable()?;
             }
             let Some(current) = known.or(found.as_ref().map(Replaced::from)) else {
                 return self.refuse(hold, key, None, Error::NotFound).await;

@@ -9,7 +9,7 @@ use crate::format::note::note_bytes_max;
 use crate::format::record::{Manifest, record_bytes};
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN};
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
-use crate::held::{Hold, Replaced, judge};
+use crate::held::{Held, Hold, Replaced, judge};
 use crate::known::KnownRecord;
 use crate::log::Log;
 use crate::metrics::add;
@@ -20,7 +20,8 @@ use plimsoll_kv::{
 };
 use std::rc::Rc;
 
-/// Transitions that one store makes at most: its own, and four of what it replaces and commits.
+/// Transitions that one store makes at most: its own, and four of what it replaces and commits. What cannot
+/// be read takes one, but nothing goes with it.
 pub(crate) const STORE_TRANSITIONS: usize = 5;
 
 /// A store whose conditions have been judged.
@@ -154,7 +155,13 @@ impl Partition {
     ) -> Result<(Hold, Option<Looked>)> {
         let whole = asked.want_previous || given.edit.is_some();
         let extent = if whole { Extent::Whole } else { Extent::Head };
-        let (hold, found) = self.find_held(hold, asked.key, extent).await?;
+        let (hold, held) = self.find_held(hold, asked.key, extent).await?;
+        let found = match held {
+            Held::Damaged(damaged, _) if asked.only_whose(given) => {
+                return Ok((hold, Some(Looked::known(damaged, asked.expiry))));
+            }
+            held => held.readable()?,
+        };
         let existing = found.as_ref().filter(|found| !found.is_expired(self.now_ms()));
         let retained = found.as_ref().filter(|_| asked.retain).map_or(Ok(()), Found::judge_retain);
         let judged = judge(asked.condition, existing).and(retained).and_then(|()| self.edit(given, existing));
@@ -241,8 +248,13 @@ impl Partition {
             ..Partition::upload_note(TransitionKind::UploadCommit, upload)
         }));
         note.extend(store.dooms.iter().map(|upload| Partition::doom_note(*upload)));
+        // The keys in order may lack the key of what cannot be read: it is stored as a new one.
+        let (damaged, replaced) = match store.replaced {
+            Some(old) if old.is_damaged => (Some(old), None),
+            replaced => (None, replaced),
+        };
+        note.extend(damaged.map(|old| old.removal(&store.place)));
         self.commit_note(&note, urgency);
-        let replaced = store.replaced;
         let mut flags = if store.expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
         if replaced.is_some_and(|old| old.is_expiring) {
             flags |= FLAG_PREVIOUS_EXPIRING;

@@ -10,11 +10,11 @@ use crate::fetch::{Extent, Found, Lookup};
 use crate::format::RecordKind;
 use crate::format::note::note_bytes_max;
 use crate::format::record::{self, KEEPER_BYTES, MANIFEST_BYTES};
-use crate::held::Replaced;
+use crate::held::{Replaced, takes_unread};
 use crate::metrics::add;
 use crate::partition::{Partition, Place};
 use crate::store::STORE_TRANSITIONS;
-use plimsoll_kv::{Condition, Expiry, Op, Result, Value};
+use plimsoll_kv::{Condition, Error, Expiry, Op, Result, Value};
 use std::rc::Rc;
 
 /// A write and what it acts on.
@@ -23,7 +23,7 @@ pub(crate) struct Target<'a> {
     pub(crate) place: Place,
     /// The record that is there, expired or not, if it had to be looked at.
     pub(crate) found: Option<Found>,
-    /// What is replaced, if that was known without a look.
+    /// What is replaced, if that was known without a look, or cannot be read.
     pub(crate) known: Option<Replaced>,
     /// The uploads that go with it.
     pub(crate) dooms: Vec<u64>,
@@ -33,6 +33,11 @@ impl Target<'_> {
     /// The record that goes.
     pub(crate) fn replaced(&self) -> Option<Replaced> {
         self.known.or(self.found.as_ref().map(Replaced::from))
+    }
+
+    /// What it replaces or takes away, if that cannot be read.
+    pub(crate) fn damaged(&self) -> Option<&Replaced> {
+        self.known.as_ref().filter(|known| known.is_damaged)
     }
 
     /// Whether what is replaced may be retained, if it is to be.
@@ -88,6 +93,18 @@ fn asks_nothing(write: &Op) -> bool {
     *condition == Condition::None && *expiry != Expiry::Keep && !want_previous
 }
 
+/// True if a write may take the place of what cannot be read. What a batch gives back of what it replaces it
+/// gives as far as that was read.
+fn takes_place_of_unread(write: &Op) -> bool {
+    match write {
+        Op::Store { value: Value::Bytes(_) | Value::Upload(_), condition, expiry, .. } => {
+            *condition == Condition::None && *expiry != Expiry::Keep
+        }
+        Op::Delete { condition, .. } => takes_unread(*condition),
+        _ => false,
+    }
+}
+
 impl Partition {
     /// What a write acts on; nothing if it moved meanwhile.
     pub(crate) async fn find_target<'a>(self: &Rc<Self>, write: &'a Op) -> Result<Option<Target<'a>>> {
@@ -101,10 +118,15 @@ impl Partition {
             return Ok(Some(Target { write, place, found: None, known: Some(replaced), dooms: Vec::new() }));
         }
         let extent = if is_expiry { Extent::Whole } else { Extent::Head };
-        let found = match self.find(&place, key, extent).await? {
-            Lookup::Found(found) => Some(found),
-            Lookup::Absent => None,
-            Lookup::Moved => return Ok(None),
+        let found = match self.find(&place, key, extent).await {
+            Ok(Lookup::Found(found)) => Some(found),
+            Ok(Lookup::Absent) => None,
+            Ok(Lookup::Moved) => return Ok(None),
+            Err(error @ Error::Unreadable(_)) if takes_place_of_unread(write) => {
+                let known = Some(self.damaged_at(&place, key).ok_or(error)?);
+                return Ok(Some(Target { write, place, found: None, known, dooms: Vec::new() }));
+            }
+            Err(error) => return Err(error),
         };
         if let Some(found) =
             found.as_ref().filter(|found| is_expiry && found.header.kind == RecordKind::Value)

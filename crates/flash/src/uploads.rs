@@ -7,6 +7,7 @@
 //! list of its record's holders, and nothing else does. The lists are not stored: they follow from the
 //! uploads.
 
+use plimsoll_kv::Slot;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -107,6 +108,13 @@ impl Uploads {
         assert!(upload.parts.is_empty() && upload.state == UploadState::Open, "parts come after it");
         self.all.insert(id, upload);
         self.open.insert(id);
+    }
+
+    /// Whether a value of a key in a slot, of a generation of a container, stands in parts.
+    pub(crate) fn has_value(&self, slot: Slot, generation: u32) -> bool {
+        let is_value = |upload: &Upload| matches!(upload.state, UploadState::Live | UploadState::Promised);
+        let is_its = |upload: &Upload| upload.slot == slot.0 && upload.generation == generation;
+        self.all.values().any(|upload| is_value(upload) && is_its(upload))
     }
 
     /// Says where one stands now, if it is there.

@@ -93,12 +93,13 @@ async fn verify_segment(
             return report.find(format!("{place}: {error}"));
         }
     };
-    let mut proved_units = 0;
+    let (mut proved_units, mut headless) = (0, Vec::new());
     for location in record_locations(block, layout, segment, &info, &bytes).await {
         let at = ((location - u64::from(segment) * layout.segment_units()) * UNIT_BYTES) as usize;
         let offset = layout.device_offset(location);
         match record::verify_head(&bytes[at..], info.sequence, location) {
-            Err(error) => report.find(format!("{place}, device offset {offset}: {error}")),
+            // Whether it is live cannot be told before all others have been looked at.
+            Err(error) => headless.push(format!("{place}, device offset {offset}: {error}")),
             Ok(header) if !is_live(state, layout, &bytes[at..], &header, location) => {}
             Ok(header) => match verify_value(&bytes[at..], &header) {
                 Err(error) => {
@@ -115,6 +116,7 @@ async fn verify_segment(
     }
     let missing = info.live_units.saturating_sub(proved_units) * UNIT_BYTES;
     if missing > 0 {
+        headless.into_iter().for_each(|what| report.find(what));
         report.damaged_bytes += missing;
         report.find(format!("{place}: {missing} bytes of live records cannot be proved"));
     }

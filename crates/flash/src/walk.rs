@@ -10,14 +10,15 @@ use crate::format::chain::take_varint;
 use crate::format::note::{NOTE_KIND, decode_note};
 use crate::format::record::{self, verify_value};
 use crate::format::{
-    Chain, FrameHeader, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind, UNIT_BYTES,
-    crc32c, round_up,
+    Chain, FrameHeader, RecordKind, SegmentFooter, SegmentHeader, SegmentKind, Transition, TransitionKind,
+    UNIT_BYTES, crc32c, round_up,
 };
 use crate::layout::Layout;
 use crate::segments::Segment;
 use futures_util::future::join_all;
 use plimsoll_kv::block::{Block, Origin};
 use std::io;
+use std::ops::Range;
 
 /// Bytes of one read while a segment is read whole.
 const READ_BYTES: usize = 1 << 20;
@@ -228,7 +229,8 @@ pub async fn record_locations(
 ) -> Vec<u64> {
     let stored = |t: &Transition| matches!(t.kind, TransitionKind::Store | TransitionKind::StorePart);
     if info.kind != SegmentKind::Log {
-        return records_in_row(layout, segment, info.sequence, bytes);
+        let all = layout.block_bytes..layout.segment_bytes;
+        return records_in_row(layout, (segment, info.sequence), bytes, all);
     }
     if let Ok(Some((_, transitions))) =
         read_summary(block, Origin::BACKGROUND, layout, segment, info.sequence, 0).await
@@ -238,21 +240,34 @@ pub async fn record_locations(
     let mut locations = Vec::new();
     let mut offset = layout.block_bytes;
     while let Some(frame) = frame_at(bytes, layout, segment, info.sequence, offset) {
-        locations.extend(frame.transitions.iter().filter(|t| stored(t)).map(|t| t.location));
+        if frame.heads_whole {
+            locations.extend(frame.transitions.iter().filter(|t| stored(t)).map(|t| t.location));
+        } else {
+            // A damaged head hides what stands behind it in its frame.
+            locations.extend(records_in_row(layout, (segment, info.sequence), bytes, offset..frame.end));
+        }
         offset = frame.end;
     }
     locations
 }
 
-/// Records of a cleaned segment stand one after the other; writes begin on fresh blocks.
-fn records_in_row(layout: &Layout, segment: u32, sequence: u64, bytes: &[u8]) -> Vec<u64> {
+/// Records that were stored, in these bytes of a segment. In a cleaned one they stand one after the other;
+/// writes begin on fresh blocks.
+fn records_in_row(
+    layout: &Layout,
+    (segment, sequence): (u32, u64),
+    bytes: &[u8],
+    within: Range<u64>,
+) -> Vec<u64> {
     let mut locations = Vec::new();
-    let mut at = layout.block_bytes;
-    while at < layout.segment_bytes {
+    let mut at = within.start;
+    while at < within.end {
         let location = layout.location(segment, at);
         match record::verify_head(&bytes[at as usize..], sequence, location) {
             Ok(header) => {
-                locations.push(location);
+                if header.kind != RecordKind::Tombstone {
+                    locations.push(location);
+                }
                 at += header.record_bytes();
             }
             // The rest of a block, or a damaged record: look for the next one.

@@ -9,7 +9,7 @@ use crate::{Mechanism, Policy};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::transaction::{Action, Held};
-use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Value};
+use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Request, Value};
 
 /// A key with this primary.
 fn key_at(primary: usize, word: &str) -> String {
@@ -401,5 +401,37 @@ fn a_value_of_a_set_with_fewer_parities_than_others_leaves_its_ghost() {
         bench.members[1].set_policy(FaultPolicy::From(1));
         del(&array, &second).await.unwrap();
         assert_eq!(bytes(&array, &first).await, Some(value(20, 1)));
+    });
+}
+
+/// With two devices replaced and a block of a third one damaged, keys were taken for ones whose set a crash had
+/// cut short, and deleted: absent instead of an error.
+#[test]
+fn a_key_of_whose_set_one_piece_is_damaged_and_one_is_gone_is_lost_and_not_absent() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 3, 2, 1);
+        let rot = Error::Unreadable("rot".to_owned());
+        let faults = [0, 1, 2].map(|member| bench.fails(member, &rot));
+        let array = bench.open().await;
+        fill(&array, 40, 1).await;
+        settled(&reactor).await;
+        let (found, _) = found_sets(&bench).await;
+        let [damaged, gone] = [0, 1].map(|at| found[0].values[at].key.clone());
+        let delete = Op::Delete { container: DB, key: gone.clone(), condition: Condition::None };
+        execute(&bench.below[placement::primary(&gone, 3)], delete).await.unwrap();
+        let rotten = damaged.clone();
+        let fails =
+            move |request: &Request| matches!(&request.op, Op::Retrieve { key, .. } if *key == rotten);
+        faults[placement::primary(&damaged, 3)].set_policy(FaultPolicy::When(Box::new(fails)));
+        // As after a kill: any key may have been cut short.
+        let name = String::from_utf8_lossy(&damaged).into_owned();
+        array.distrusted.set(true);
+        array.suspect(&array.place(DB, &damaged).unwrap());
+        for _ in 0..2 {
+            let read = get(&array, &name).await;
+            assert!(matches!(read, Err(Error::Unreadable(_))), "{read:?}");
+        }
+        faults[placement::primary(&damaged, 3)].set_policy(FaultPolicy::Never);
+        assert!(bytes(&array, &name).await.is_some(), "nothing of it was taken away");
     });
 }

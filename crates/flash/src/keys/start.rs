@@ -161,7 +161,8 @@ impl Partition {
         let io = |error: std::io::Error| Error::Unreadable(format!("{error}, log segment {segment}"));
         let seek = |t: &crate::format::Transition| match t.kind {
             TransitionKind::Store if t.previous == 0 => Some((t.location, false)),
-            TransitionKind::Delete => Some((t.location, true)),
+            // What was deleted unread has no tombstone: the store of the key follows.
+            TransitionKind::Delete if t.location != 0 => Some((t.location, true)),
             _ => None,
         };
         let mut window = Window { segment, sequence, start: 0, bytes: Vec::new() };

@@ -144,6 +144,10 @@ impl Partition {
     /// Appends a write for which there is room.
     fn push_write(&self, target: Target<'_>, lifetime: Lifetime, urgency: Durability) -> Result<()> {
         let replaced = target.replaced();
+        if let Op::Delete { key, .. } = target.write {
+            self.push_delete_of(&target, key, urgency);
+            return Ok(());
+        }
         let Target { write, place, found, dooms, .. } = target;
         match write {
             Op::Store { key, value, expiry, .. } => {
@@ -172,11 +176,6 @@ impl Partition {
                     },
                     urgency,
                 );
-            }
-            Op::Delete { .. } => {
-                if let Some(found) = &found {
-                    self.push_delete(&place, found, &dooms, urgency);
-                }
             }
             Op::SetExpiry { key, expiry, .. } => {
                 if let Some(found) = found {

@@ -1,5 +1,6 @@
 //! Rules of the engine that were broken once: one named test for each.
 
+mod damaged;
 mod expiry;
 
 use crate::opening::{DISK_BYTES, SERVER, disk, format_options, live, open, open_with, run, world};

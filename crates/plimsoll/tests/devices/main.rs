@@ -5,6 +5,7 @@
 mod back;
 mod counting;
 mod custom;
+mod damaged;
 mod load;
 mod losses;
 mod packing;

@@ -77,7 +77,8 @@ async fn health(State(shown): State<Shown>) -> (StatusCode, String) {
         let (device, reason) = (&member.device, &member.reason);
         match member.state {
             MemberState::Out => Some(format!(
-                "{device}: out of the array ({reason}); see plimsoll array status, and replace it\n"
+                "{device}: out of the array ({reason}); see plimsoll array status, and bring it back (plimsoll \
+                 array rebuild) or replace it (plimsoll array replace)\n"
             )),
             MemberState::In if !reason.is_empty() => Some(format!("{device}: {reason}\n")),
             MemberState::In | MemberState::Resyncing => None,

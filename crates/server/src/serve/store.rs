@@ -354,8 +354,13 @@ impl Store {
     pub(super) async fn let_go(&self, member: usize) -> Result<(), String> {
         let arrays = self.arrays();
         let is_used = |array: &Array| array.status().members[member].state != MemberState::Out;
-        if arrays.iter().any(|(_, array)| is_used(array)) {
-            return Ok(());
+        if let Some((number, _)) = arrays.iter().find(|(_, array)| is_used(array)) {
+            let is_out = |slice: &&Rc<Slice>| slice.array.as_ref().is_some_and(|array| !is_used(array));
+            let is_open = |slice: &&Rc<Slice>| slice.members.borrow()[member].is_some();
+            return match self.slices.borrow().iter().filter(is_out).find(is_open) {
+                Some(slice) => Err(format!("partition {} of it is out, and {number} in use", slice.number)),
+                None => Ok(()),
+            };
         }
         arrays.iter().for_each(|(_, array)| array.let_go(member));
         let slices = self.slices.borrow().clone();

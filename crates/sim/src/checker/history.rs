@@ -102,7 +102,8 @@ pub enum Input {
     },
     /// Read. Answers `Value`.
     Get,
-    /// Remove. Answers `Flag(was present)`.
+    /// Remove. Answers `Flag(was present)`, or `Done` where what was removed could not be read: it may have
+    /// expired.
     Delete,
     /// Look. Answers `Flag(is present)`.
     Exists,

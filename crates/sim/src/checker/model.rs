@@ -111,7 +111,7 @@ impl Model {
                 flag == view.is_some_and(|live| live.deadline_ms.is_some())
             }
             (Input::Ttl, Output::Lifetime(lifetime)) => self.lives(view, lifetime, wall),
-            (Input::Clear, Output::Done) => true,
+            (Input::Clear | Input::Delete, Output::Done) => true,
             _ => panic!("{output:?} is no answer to {input:?}"),
         }
     }

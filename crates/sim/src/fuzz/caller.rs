@@ -33,6 +33,9 @@ pub(super) struct Caller {
     pub(super) workload: RefCell<Workload>,
 }
 
+/// What a delete tells of what could not be read: that may have expired.
+pub(super) const UNREAD: checker::Output = checker::Output::Done;
+
 /// What a call gave; nothing if the caller went away.
 type Called = Option<Result<Output, Error>>;
 
@@ -274,6 +277,7 @@ impl Caller {
         let op =
             Op::Delete { container: container(key), key: key.name.1.clone(), condition: Condition::None };
         match self.call_or_leave(self.shape.durability(key.number), op).await {
+            Some(Ok(Output::Deleted(Version::ZERO))) => drop(self.journal.answer(&asked, UNREAD)),
             Some(Ok(Output::Deleted(version))) => {
                 let ended = self.journal.answer(&asked, checker::Output::Flag(true));
                 self.see(key, &asked, ended, version, None);
@@ -413,8 +417,12 @@ impl Caller {
             }
         };
         for ((key, asked, value), output) in all.iter().zip(outputs) {
-            let flag = matches!(output, Output::Stored { .. } | Output::Deleted(_));
-            let ended = self.journal.answer(asked, checker::Output::Flag(flag));
+            let told = match output {
+                Output::Deleted(Version::ZERO) => UNREAD,
+                Output::Stored { .. } | Output::Deleted(_) => checker::Output::Flag(true),
+                _ => checker::Output::Flag(false),
+            };
+            let ended = self.journal.answer(asked, told);
             if let (Output::Stored { version, .. }, Some(value)) = (output, value) {
                 self.made(key, asked, ended, version, *value);
             }

@@ -301,6 +301,11 @@ impl Journal {
         self.count(|tally| tally.lost += 1);
     }
 
+    /// True if anything that is stored ever was damaged.
+    pub(super) fn was_damaged(&self) -> bool {
+        self.ledgers.borrow().iter().any(|ledger| ledger.was_damaged())
+    }
+
     /// It failed: judges whether that is explained, and ends it.
     pub(super) fn fail(&self, asked: &Asked, trouble: &Trouble, may_be_full: bool) {
         let what = self.under_way.borrow().get(&asked.number).map(|u| u.what.clone()).unwrap_or_default();
@@ -311,8 +316,7 @@ impl Journal {
                 let was_roomy = self.full_at.get() < asked.begun;
                 // Segments in which something is damaged are kept, and may leave no room even to delete
                 // what was seen expired.
-                let is_damaged = self.ledgers.borrow().iter().any(|ledger| ledger.was_damaged());
-                if (!may_be_full && !is_damaged) || was_roomy {
+                if (!may_be_full && !self.was_damaged()) || was_roomy {
                     self.violate("space", format!("{what} was refused for want of space"));
                 }
                 self.withdraw(asked, "no space");

@@ -7,6 +7,7 @@
 //!
 //! Never: it knows sockets.
 
+use super::caller::UNREAD;
 use super::journal::{Asked, Journal, Trouble};
 use super::shape::Shape;
 use super::workload::{Command, Key};
@@ -322,7 +323,9 @@ fn value(journal: &Journal, key: &Key, asked: &Asked, reply: &Reply) -> bool {
 fn found(journal: &Journal, all: &[Asked], changes: bool, count: i64) -> bool {
     let is_all = count == all.len() as i64;
     for asked in all {
-        if is_all || count == 0 {
+        if is_all && changes && journal.was_damaged() {
+            journal.answer(asked, UNREAD);
+        } else if is_all || count == 0 {
             journal.answer(asked, checker::Output::Flag(is_all));
         } else if changes {
             journal.lose(asked, "some of several");

@@ -169,7 +169,8 @@ fn describe(path: &str, descriptor: OwnedFd) -> io::Result<DirectFile> {
     if size_bytes == 0 {
         return Err(refusal(io::ErrorKind::InvalidInput, path, "holds not even one block"));
     }
-    if rustix::fs::fstatfs(&descriptor).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC) {
+    // The file system of a device's node is that of /dev.
+    if !is_device && rustix::fs::fstatfs(&descriptor).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC) {
         tracing::warn!(
             path,
             "lies in memory (tmpfs): nothing written to it outlives the machine's next stop"
