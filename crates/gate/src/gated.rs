@@ -19,7 +19,7 @@ pub struct GateStats {
     pub waited: u64,
     /// Nanoseconds that I/Os spent at the device, and in the driver, which may hold reads for some turns.
     pub device_ns: u64,
-    /// How many small reads may be at the device now.
+    /// How many small reads that somebody waits for may be at the device now.
     pub reads_max: u64,
 }
 

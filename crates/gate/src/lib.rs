@@ -1,9 +1,9 @@
 //! The gate: every I/O of one SSD passes here, whoever it is for.
 //!
 //! Role: decides when an I/O goes to the device. Place on the path: below the flash engine, above
-//! the file or block device. [`Window`] bounds the reads at the device by their latency; [`Fifo`] is
-//! what it is measured against. Fairness among tenants (Gimbal, SIGCOMM'21) comes later, behind the
-//! same [`Policy`].
+//! the file or block device. [`Window`] bounds the reads at the device by their latency, those that somebody
+//! waits for and those of the background each for themselves; [`Fifo`] is what it is measured against.
+//! Fairness among tenants (Gimbal, SIGCOMM'21) comes later, behind the same [`Policy`].
 //!
 //! Invariants: a policy is a pure state machine without clock or I/O; nothing outstanding is
 //! forgotten: each admitted I/O is completed once; the number outstanding is bounded.
@@ -14,6 +14,7 @@
 mod depth;
 mod fifo;
 mod gated;
+mod reads;
 mod window;
 
 pub use fifo::Fifo;
@@ -58,6 +59,6 @@ pub trait Policy {
     fn complete(&mut self, ask: Ask, device_ns: Option<u64>);
     /// The asker of a ticket that was not admitted is gone.
     fn withdraw(&mut self, ticket: Ticket);
-    /// How many small reads may be at the device now.
+    /// How many small reads that somebody waits for may be at the device now.
     fn reads_max(&self) -> u64;
 }

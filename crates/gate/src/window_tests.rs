@@ -238,6 +238,151 @@ fn a_drive_at_its_limit_has_a_short_queue_and_stays_there() {
     assert!(window.device_us_mean < 0.2 * all.device_us_mean, "{}", window.device_us_mean);
 }
 
+/// Clients that send at fixed times, beside cleaning, which reads a segment in pieces again and again.
+struct Beside {
+    window: Window,
+    /// From one client's read to the next.
+    every_ns: u64,
+    cleans: bool,
+    /// When the drive is free, and who waits for what: when it came.
+    drive_ns: u64,
+    asked: BTreeMap<Ticket, (Ask, u64)>,
+    events: BinaryHeap<Reverse<(u64, Option<Ticket>)>>,
+    tickets: u64,
+    /// Of the segment.
+    pieces_left: u64,
+    /// What clients waited for, and when the background had its pieces.
+    waits_ns: Vec<u64>,
+    pieces_ns: Vec<u64>,
+}
+
+const PIECE: Ask = Ask { origin: Origin::BACKGROUND, kind: Kind::Read, bytes: 128 << 10 };
+const SEGMENT_PIECES: u64 = 64;
+/// The drive moves 2 GB/s: that many small reads, or an eighth as many pieces.
+const SMALL_NS: u64 = 8_000;
+const LATENCY_NS: u64 = 80_000;
+
+impl Beside {
+    fn ask(&mut self, ask: Ask, now_ns: u64) {
+        let ticket = Ticket(self.tickets);
+        self.tickets += 1;
+        self.asked.insert(ticket, (ask, now_ns));
+        self.window.arrive(ticket, ask);
+    }
+
+    fn step(&mut self, now_ns: u64, done: Option<(Ticket, u64)>) {
+        if let Some((ticket, device_ns)) = done {
+            let (ask, came_ns) = self.asked.remove(&ticket).unwrap();
+            self.window.complete(ask, Some(device_ns));
+            if ask == PIECE {
+                self.pieces_left -= 1;
+                self.pieces_ns.push(now_ns);
+            } else {
+                self.waits_ns.push(now_ns - came_ns);
+            }
+        } else {
+            self.ask(READ, now_ns);
+            self.events.push(Reverse((now_ns + self.every_ns, None)));
+        }
+        if self.cleans && self.pieces_left == 0 {
+            self.pieces_left = SEGMENT_PIECES;
+            (0..SEGMENT_PIECES).for_each(|_| self.ask(PIECE, now_ns));
+        }
+    }
+
+    fn admit(&mut self, now_ns: u64, admitted_ns: &mut BTreeMap<Ticket, u64>) {
+        while let Some(ticket) = self.window.admit() {
+            admitted_ns.insert(ticket, now_ns);
+            let reads = self.asked[&ticket].0.bytes.div_ceil(16 << 10);
+            self.drive_ns = self.drive_ns.max(now_ns) + reads * SMALL_NS;
+            self.events.push(Reverse((self.drive_ns + LATENCY_NS, Some(ticket))));
+        }
+    }
+}
+
+/// A tenth of a second: what the slowest of a thousand reads of clients waited, and when pieces were there.
+fn beside_cleaning(every_ns: u64, cleans: bool) -> (u64, Vec<u64>) {
+    let mut beside = Beside {
+        window: Window::new(OUTSTANDING_MAX),
+        every_ns,
+        cleans,
+        drive_ns: 0,
+        asked: BTreeMap::new(),
+        events: BinaryHeap::from([Reverse((0, None))]),
+        tickets: 0,
+        pieces_left: 0,
+        waits_ns: Vec::new(),
+        pieces_ns: Vec::new(),
+    };
+    let mut admitted_ns = BTreeMap::new();
+    while let Some(Reverse((now_ns, ticket))) = beside.events.pop() {
+        if now_ns > 100_000_000 {
+            break;
+        }
+        let done = ticket.map(|ticket| (ticket, now_ns - admitted_ns.remove(&ticket).unwrap()));
+        beside.step(now_ns, done);
+        beside.admit(now_ns, &mut admitted_ns);
+    }
+    beside.waits_ns.sort_unstable();
+    (beside.waits_ns[beside.waits_ns.len() * 999 / 1000], beside.pieces_ns)
+}
+
+#[test]
+fn the_background_is_in_nobodys_way_and_comes_through() {
+    // Clients take half of what the drive can do.
+    let (alone_ns, _) = beside_cleaning(2 * SMALL_NS, false);
+    let (beside_ns, pieces_ns) = beside_cleaning(2 * SMALL_NS, true);
+    assert!(beside_ns <= 2 * alone_ns, "{beside_ns} {alone_ns}");
+    let shares = pieces_ns.len() as f64 * (8 * SMALL_NS) as f64 / 100e6;
+    assert!(shares > 0.3, "{shares} of the drive");
+    // They want more than it can do: the background still gets one piece after the other.
+    let (_, pieces_ns) = beside_cleaning(SMALL_NS * 9 / 10, true);
+    let longest_ns = pieces_ns.windows(2).map(|two| two[1] - two[0]).max();
+    assert!(longest_ns.is_some_and(|ns| ns < 5_000_000), "{longest_ns:?}");
+}
+
+#[test]
+fn the_background_has_a_window_while_it_is_alone_and_a_quarter_beside_others() {
+    let mut window = Window::new(OUTSTANDING_MAX);
+    for number in 0..12 {
+        window.arrive(Ticket(number), PIECE);
+    }
+    assert_eq!(admitted(&mut window), [0, 1, 2, 3]);
+    window.arrive(Ticket(12), READ);
+    assert_eq!(admitted(&mut window), [12], "behind none of them");
+    for _ in 0..3 {
+        window.complete(PIECE, None);
+        assert_eq!(admitted(&mut window), []);
+    }
+    window.complete(PIECE, None);
+    assert_eq!(admitted(&mut window), [4], "one goes beside others");
+    window.withdraw(Ticket(5));
+    window.complete(READ, None);
+    assert_eq!(admitted(&mut window), [6, 7, 8], "no others are there any more");
+}
+
+/// What opened while the background was alone would fill the drive in any instant without other reads.
+#[test]
+fn the_window_of_the_background_begins_anew_beside_others() {
+    let mut window = Window::new(OUTSTANDING_MAX);
+    for number in 0..2_000 {
+        window.arrive(Ticket(number), PIECE);
+    }
+    for _ in 0..1_000 {
+        admitted(&mut window);
+        window.complete(PIECE, Some(LATENCY_NS));
+    }
+    admitted(&mut window);
+    assert_eq!(window.background.reading(), OUTSTANDING_MAX as u64 / 2, "it leaves others room");
+    window.arrive(Ticket(2_000), READ);
+    assert_eq!(admitted(&mut window), [2_000]);
+    for _ in 0..OUTSTANDING_MAX / 2 / 8 {
+        window.complete(PIECE, None);
+    }
+    window.complete(READ, None);
+    assert_eq!(admitted(&mut window).len(), 4);
+}
+
 fn admitted(window: &mut Window) -> Vec<u64> {
     std::iter::from_fn(|| window.admit()).map(|ticket| ticket.0).collect()
 }
@@ -297,7 +442,7 @@ fn the_window_keeps_its_bounds() {
     let mut ticket = 0;
     for latency_ns in [1_000, 1_000_000, 1_000, u64::MAX, 0] {
         for _ in 0..20_000 {
-            while window.reads.len() < 2 {
+            while window.foreground.wanted() < window.foreground.reading() + 2 {
                 window.arrive(Ticket(ticket), READ);
                 ticket += 1;
             }
