@@ -6,7 +6,7 @@
 //! A reader's order: `format` (bytes), `layout` (where), `index`, `known`, `segments`, `state`, `uploads`,
 //! `kept` (what is known), `prepare`, `log` (how it becomes durable), `partition`, `fetch`, `direct`, `read`,
 //! `part`, `held`, `store`, `delete`, `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests
-//! do), `checkpoint`, `recover`, `load`, `walk` (what a restart does), `space`, `background`, `clean`,
+//! do), `checkpoint`, `recover`, `load`, `walk`, `bulk` (what a restart does), `space`, `background`, `clean`,
 //! `marks`, `evict` (what keeps it going), `device` (formatting).
 //!
 //! Invariants: `docs/architecture.md` names the seven of the whole; the engine keeps 2 (acknowledged
@@ -15,6 +15,7 @@
 
 mod background;
 mod batch;
+mod bulk;
 mod checkpoint;
 mod clean;
 mod delete;

@@ -6,6 +6,7 @@
 //! Invariant: a frame counts only if it is whole: its header, every note and every record in it
 //! are proved. A footer counts for all frames, because it is written after they are durable.
 
+use crate::bulk::read_bulk;
 use crate::format::chain::take_varint;
 use crate::format::note::{NOTE_KIND, decode_note};
 use crate::format::record::{self, verify_value};
@@ -15,13 +16,9 @@ use crate::format::{
 };
 use crate::layout::Layout;
 use crate::segments::Segment;
-use futures_util::future::join_all;
 use plimsoll_kv::block::{Block, Origin};
 use std::io;
 use std::ops::Range;
-
-/// Bytes of one read while a segment is read whole.
-const READ_BYTES: usize = 1 << 20;
 
 /// A transition and the frame it stands in.
 pub type Framed = (u64, Transition);
@@ -33,18 +30,7 @@ pub async fn read_segment(
     segment: u32,
     origin: Origin,
 ) -> io::Result<Vec<u8>> {
-    let start = layout.segment_offset(segment);
-    let step = READ_BYTES.min(layout.segment_bytes as usize);
-    let offsets = (0..layout.segment_bytes).step_by(step);
-    let reads = offsets.map(|offset| {
-        let length = step.min((layout.segment_bytes - offset) as usize);
-        block.read(origin, start + offset, length)
-    });
-    let mut bytes = Vec::with_capacity(layout.segment_bytes as usize);
-    for piece in join_all(reads).await {
-        bytes.extend_from_slice(&piece?);
-    }
-    Ok(bytes)
+    read_bulk(block, origin, layout.segment_offset(segment), layout.segment_bytes).await
 }
 
 /// Reads the header of a segment.
@@ -80,8 +66,8 @@ pub async fn read_summary(
     {
         return Ok(None);
     }
-    let buf = block.read(origin, footer_offset - summary_bytes, summary_bytes as usize).await?;
-    Ok(decode_summary(&buf, &footer, first_frame).map(|transitions| (footer, transitions)))
+    let bytes = read_bulk(block, origin, footer_offset - summary_bytes, summary_bytes).await?;
+    Ok(decode_summary(&bytes, &footer, first_frame).map(|transitions| (footer, transitions)))
 }
 
 /// Proves and decodes a summary of a segment that begins with `first_frame`.

@@ -1,5 +1,6 @@
 //! The engine over the simulated reactor.
 
+mod background_reads;
 mod bad_sectors;
 mod crash;
 mod direct;

@@ -5,6 +5,7 @@
 //! Invariants: what is not read is dead, by the summary of a closed log segment and the index; of a
 //! segment without a summary everything is read.
 
+use crate::bulk::{BACKGROUND_READ_BYTES, read_bulk};
 use crate::format::{SegmentKind, Transition, TransitionKind, UNIT_BYTES, round_up};
 use crate::partition::Partition;
 use crate::segments::{ReadGuard, Segment};
@@ -18,12 +19,10 @@ use plimsoll_reactor::Buf;
 const PIECES_PART: u64 = 2;
 /// What lies between two live records is read with them if it is shorter than this: a read more costs more.
 const GAP_BYTES: u64 = 32 << 10;
-/// Bytes of one read.
-const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// A segment that cannot be read so many times in a row is damaged: what hinders may pass.
 const TRIES: usize = 3;
 const RETRY_DELAY_NS: u64 = 100_000_000;
-/// Reads at the device at a time.
+/// Runs that are read at a time.
 const READS_MAX: usize = 4;
 
 /// What was read of a victim.
@@ -135,7 +134,8 @@ impl Partition {
         }
     }
 
-    /// The blocks that hold records, in runs: where each begins in the segment, and its bytes.
+    /// The blocks that hold records, in runs: where each begins in the segment, and its bytes. A run is one
+    /// read, unless a record in it is longer than that.
     fn runs(&self, segment: u32, records: &[(u64, u32)]) -> Vec<(u64, u64)> {
         let first = u64::from(segment) * self.layout.segment_units();
         let block = self.layout.block_bytes;
@@ -146,7 +146,7 @@ impl Partition {
             let begin = begin / block * block;
             match runs.last_mut() {
                 Some((from, length))
-                    if begin <= *from + *length + GAP_BYTES && end - *from <= PIECE_BYTES_MAX =>
+                    if begin <= *from + *length + GAP_BYTES && end - *from <= BACKGROUND_READ_BYTES =>
                 {
                     *length = (*length).max(end - *from);
                 }
@@ -160,13 +160,19 @@ impl Partition {
         let start = self.layout.segment_offset(segment);
         let mut pieces = Vec::with_capacity(runs.len());
         for some in runs.chunks(READS_MAX) {
-            let reads = some.iter().map(|(offset, length)| {
-                self.block.read(Origin::BACKGROUND, start + offset, *length as usize)
-            });
+            let reads = some.iter().map(|(offset, length)| self.read_run(start + offset, *length));
             for ((offset, _), read) in some.iter().zip(join_all(reads).await) {
-                pieces.push((*offset, Piece::Read(read?)));
+                pieces.push((*offset, read?));
             }
         }
         Ok(pieces)
+    }
+
+    /// The bytes of a run stand together, for each record is looked at as a whole.
+    async fn read_run(&self, offset: u64, length: u64) -> std::io::Result<Piece> {
+        if length <= BACKGROUND_READ_BYTES {
+            return self.block.read(Origin::BACKGROUND, offset, length as usize).await.map(Piece::Read);
+        }
+        read_bulk(&*self.block, Origin::BACKGROUND, offset, length).await.map(Piece::Whole)
     }
 }

@@ -13,6 +13,7 @@
 use super::name;
 use super::run::{Run, RunName};
 use super::table::Table;
+use crate::bulk::read_bulk;
 use crate::format::record::{self, RECORD_HEADER_BYTES, RecordHeader};
 use crate::format::{RecordKind, SegmentHeader, SegmentKind, TransitionKind, UNIT_BYTES, round_up};
 use crate::index::Entry;
@@ -28,7 +29,7 @@ use std::rc::Rc;
 
 /// Names taken from the log without a pause.
 const NAMES_PER_STEP: usize = 256;
-/// Bytes of one read of record heads.
+/// Bytes of a segment in which heads of records are read together.
 const WINDOW_BYTES: u64 = 256 << 10;
 /// Bytes read behind the last record head sought: header and a usual key.
 const HEAD_BYTES: u64 = 512;
@@ -233,10 +234,9 @@ impl Partition {
         let start = at / layout.block_bytes * layout.block_bytes;
         let end = round_up((at + length).max(hint), layout.block_bytes).min(layout.segment_bytes);
         let offset = layout.segment_offset(window.segment) + start;
-        let read = self.block.read(Origin::BACKGROUND, offset, (end - start) as usize).await;
-        let read = read.map_err(|error| Error::Unreadable(format!("{error}, device offset {offset}")))?;
-        window.start = start;
-        window.bytes = read.to_vec();
+        let read = read_bulk(&*self.block, Origin::BACKGROUND, offset, end - start).await;
+        let unreadable = |error| Error::Unreadable(format!("{error}, device offset {offset}"));
+        (window.start, window.bytes) = (start, read.map_err(unreadable)?);
         Ok(())
     }
 
