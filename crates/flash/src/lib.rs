@@ -4,10 +4,10 @@
 //! above the gate and the block device; `docs/on-flash-format.md` draws what it writes.
 //!
 //! A reader's order: `format` (bytes), `layout` (where), `index`, `known`, `segments`, `state`, `uploads`,
-//! `kept` (what is known), `prepare`, `log` (how it becomes durable), `partition`, `fetch`, `direct`, `read`,
-//! `part`, `held`, `store`, `delete`, `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what requests
-//! do), `checkpoint`, `recover`, `load`, `walk`, `bulk` (what a restart does), `space`, `background`, `clean`,
-//! `marks`, `evict` (what keeps it going), `device` (formatting).
+//! `kept` (what is known), `prepare`, `log` (how it becomes durable), `partition`, `fetch`, `direct`,
+//! `read`, `part`, `held`, `store`, `delete`, `expiry`, `batch`, `retained`, `upload`, `scan`, `keys` (what
+//! requests do), `checkpoint`, `recover`, `load`, `walk`, `bulk` (what a restart does), `space`,
+//! `background`, `clean`, `marks`, `evict` (what keeps it going), `device` (formatting).
 //!
 //! Invariants: `docs/architecture.md` names the seven of the whole; the engine keeps 2 (acknowledged
 //! means durable), 3 (versions), 4 (nothing unverified leaves) and 5 (everything is bounded).
