@@ -105,7 +105,8 @@ fn it_reads_short_pieces_and_records_that_span_them_stay() {
             assert!(metrics.cleaned_segments > 50 && metrics.damaged_bytes == 0, "{metrics:?}");
             assert!(watched.whole.get() > 100 && watched.others.get() > 100);
             assert!(watched.longest.get() <= PIECE_BYTES, "{}", watched.longest.get());
-            for (number, step) in last.borrow().iter().enumerate() {
+            let last = last.borrow().clone();
+            for (number, step) in last.iter().enumerate() {
                 assert!(read(&partition, number as u64).await == value(number as u64, *step), "{number}");
             }
         }
@@ -114,7 +115,8 @@ fn it_reads_short_pieces_and_records_that_span_them_stay() {
         let last = last.clone();
         async move {
             let partition = opening::open_with(&reactor, SEGMENT_BYTES, Options::default()).await;
-            for (number, step) in last.borrow().iter().enumerate() {
+            let last = last.borrow().clone();
+            for (number, step) in last.iter().enumerate() {
                 assert!(read(&partition, number as u64).await == value(number as u64, *step), "{number}");
             }
         }
