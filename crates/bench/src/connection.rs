@@ -1,8 +1,10 @@
 //! One connection: takes what is due, sends it, and proves what comes back.
 //!
 //! Place on the path: between the schedule and the socket. Invariants: replies are taken in the order of
-//! their commands; a value is compared byte for byte. A connection that is lost ends the measurement.
+//! their commands, and there are as many; a value is compared byte for byte; a key whose insert was
+//! acknowledged before it was asked for is there. A connection that is lost ends the measurement.
 
+use crate::inserted::Inserted;
 use crate::keys::{self, Chooser};
 use crate::run::{BenchError, Tenant};
 use crate::schedule::Schedule;
@@ -21,6 +23,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of one receive.
 const RECEIVE_BYTES: usize = 128 << 10;
 
+/// Bytes that a connection sends together at most, of how many commands ever its pipeline is: 50 connections
+/// that store long values hold 200 MiB. One command is sent however long it is.
+const PIPELINE_BYTES_MAX: usize = 4 << 20;
+
 /// What the connections of one core have in common for one tenant.
 pub(crate) struct Lane {
     pub(crate) reactor: Reactor,
@@ -29,6 +35,8 @@ pub(crate) struct Lane {
     pub(crate) schedule: Schedule,
     /// Keys that were stored, or are on their way.
     pub(crate) keys: Arc<AtomicU64>,
+    /// Of these, what was inserted and acknowledged.
+    pub(crate) inserted: Arc<Inserted>,
     pub(crate) tally: RefCell<Tally>,
     /// Connections that wait for replies.
     pub(crate) waiting: Cell<usize>,
@@ -43,6 +51,8 @@ struct Sent {
     key: u64,
     /// Keys that it asks for.
     count: u64,
+    /// Which of them have to be there, inserted as they were: a bit for each, the lowest the first's.
+    acknowledged: u128,
     begun_ns: u64,
 }
 
@@ -50,6 +60,8 @@ struct Sent {
 pub(crate) struct Connection {
     socket: Socket,
     wire: Wire,
+    /// What the server says to the greeting, each time.
+    greeting: Option<Reply>,
     received: Vec<u8>,
     /// Bytes of `received` that are decoded.
     taken: usize,
@@ -64,6 +76,7 @@ impl Connection {
         Connection {
             socket,
             wire: Wire::new(protocol),
+            greeting: None,
             received: Vec::new(),
             taken: 0,
             out: Vec::new(),
@@ -77,7 +90,26 @@ impl Connection {
     pub(crate) async fn ask(&mut self, words: &[&[u8]]) -> Result<Reply, BenchError> {
         self.wire.command(words, &mut self.out);
         self.send().await?;
-        self.receive().await
+        let reply = self.receive().await?;
+        self.nothing_is_left().map(|()| reply)
+    }
+
+    /// Asks for a sign of life, and keeps it.
+    pub(crate) async fn greet(&mut self) -> Result<Reply, BenchError> {
+        let reply = self.ask(&[self.wire.greeting().as_bytes()]).await?;
+        self.greeting = Some(reply.clone());
+        Ok(reply)
+    }
+
+    /// Proves that the server has said nothing twice: what was left over would come before another greeting.
+    async fn take_leave(&mut self) -> Result<(), BenchError> {
+        let reply = self.ask(&[self.wire.greeting().as_bytes()]).await?;
+        if self.greeting.as_ref() == Some(&reply) { Ok(()) } else { Err(BenchError::Surplus) }
+    }
+
+    /// An error if more came than was asked for.
+    fn nothing_is_left(&self) -> Result<(), BenchError> {
+        if self.taken < self.received.len() { Err(BenchError::Surplus) } else { Ok(()) }
     }
 
     /// Works until the schedule is over.
@@ -87,29 +119,56 @@ impl Connection {
             if let Some(at_ns) = due.at_ns {
                 lane.reactor.sleep_until(at_ns).await;
             }
-            let begun_ns = due.at_ns.unwrap_or_else(|| lane.reactor.now_ns());
-            for _ in 0..due.count {
-                let Some(one) = self.compose(lane, begun_ns) else { break };
-                sent.push(one);
-            }
-            if sent.is_empty() {
-                return Ok(()); // Every key is stored.
-            }
-            lane.waiting.set(lane.waiting.get() + 1);
-            self.send().await?;
-            let mut halves = 0;
-            for one in sent.drain(..) {
-                let reply = self.receive().await?;
-                lane.replies.set(lane.replies.get() + 1);
-                if self.judge(lane, &one, &reply) && one.operation == Operation::ReadModifyWrite {
-                    self.compose_set(lane, one.key);
-                    halves += 1;
+            let mut left = due.count;
+            while left > 0 {
+                let begun_ns = due.at_ns.unwrap_or_else(|| lane.reactor.now_ns());
+                self.compose_some(lane, left, begun_ns, &mut sent);
+                if sent.is_empty() {
+                    return self.end(lane).await; // Every key is stored.
                 }
+                left -= sent.len();
+                lane.waiting.set(lane.waiting.get() + 1);
+                self.exchange(lane, &mut sent).await?;
+                lane.waiting.set(lane.waiting.get() - 1);
             }
-            self.write_back(lane, begun_ns, halves).await?;
-            lane.waiting.set(lane.waiting.get() - 1);
         }
+        self.end(lane).await
+    }
+
+    /// Takes leave, watched as any other reply is.
+    async fn end(&mut self, lane: &Lane) -> Result<(), BenchError> {
+        lane.waiting.set(lane.waiting.get() + 1);
+        self.take_leave().await?;
+        lane.waiting.set(lane.waiting.get() - 1);
         Ok(())
+    }
+
+    /// Sends what is composed and takes its replies.
+    async fn exchange(&mut self, lane: &Lane, sent: &mut Vec<Sent>) -> Result<(), BenchError> {
+        self.send().await?;
+        let (mut halves, begun_ns) = (0, sent[0].begun_ns);
+        for one in sent.drain(..) {
+            let reply = self.receive().await?;
+            lane.replies.set(lane.replies.get() + 1);
+            if self.judge(lane, &one, &reply) && one.operation == Operation::ReadModifyWrite {
+                self.compose_set(lane, one.key);
+                halves += 1;
+            }
+        }
+        self.nothing_is_left()?;
+        self.write_back(lane, begun_ns, halves).await
+    }
+
+    /// Writes the next operations to the output: so many, or as many as may be sent together.
+    fn compose_some(&mut self, lane: &Lane, count: usize, begun_ns: u64, sent: &mut Vec<Sent>) {
+        let mut halves_bytes = 0; // What read-modify-writes will send together.
+        while sent.len() < count && self.out.len().max(halves_bytes) < PIPELINE_BYTES_MAX {
+            let Some(one) = self.compose(lane, begun_ns) else { return };
+            if one.operation == Operation::ReadModifyWrite {
+                halves_bytes += lane.tenant.sizes.of(one.key);
+            }
+            sent.push(one);
+        }
     }
 
     /// Writes the next operation to the output; nothing if there is no key left to store.
@@ -121,7 +180,7 @@ impl Connection {
                 return None;
             }
             self.compose_set(lane, key);
-            return Some(Sent { operation, key, count: 1, begun_ns });
+            return Some(Sent { operation, key, count: 1, acknowledged: 0, begun_ns });
         }
         let keys = lane.keys.load(Ordering::Relaxed);
         let key = lane.chooser.choose(keys, &mut self.random);
@@ -137,7 +196,8 @@ impl Connection {
                 self.wire.get(&self.name, &mut self.out);
             }
         }
-        Some(Sent { operation, key, count, begun_ns })
+        let acknowledged = lane.inserted.among(key, count);
+        Some(Sent { operation, key, count, acknowledged, begun_ns })
     }
 
     fn compose_set(&mut self, lane: &Lane, key: u64) {
@@ -192,11 +252,14 @@ impl Connection {
                 lane.tally.borrow_mut().failed(text);
                 false
             }
-            (Operation::Update | Operation::Insert, Reply::Simple(text)) if text == b"OK" => true,
-            (Operation::Read | Operation::ReadModifyWrite, reply) => self.prove(lane, sent.key, reply),
-            (Operation::Scan, Reply::Array(replies)) if replies.len() as u64 == sent.count => (sent.key..)
-                .zip(replies)
-                .fold(true, |right, (key, reply)| self.prove(lane, key, reply) && right),
+            (Operation::Update | Operation::Insert, Reply::Simple(text)) if text == b"OK" => {
+                lane.inserted.acknowledge(sent.key);
+                true
+            }
+            (Operation::Read | Operation::ReadModifyWrite, reply) => self.prove(lane, sent, 0, reply),
+            (Operation::Scan, Reply::Array(replies)) if replies.len() as u64 == sent.count => {
+                (0..).zip(replies).fold(true, |right, (at, reply)| self.prove(lane, sent, at, reply) && right)
+            }
             (operation, reply) => {
                 let what = format!("a reply to {} that is none: {reply:.100?}", operation.name());
                 lane.tally.borrow_mut().is_wrong(what);
@@ -216,8 +279,9 @@ impl Connection {
         }
     }
 
-    /// True if a value is one that was stored under its key.
-    fn prove(&mut self, lane: &Lane, key: u64, reply: &Reply) -> bool {
+    /// True if a value is one that was stored under its key, the one at this place of those asked for.
+    fn prove(&mut self, lane: &Lane, sent: &Sent, at: u64, reply: &Reply) -> bool {
+        let key = sent.key + at;
         let mut tally = lane.tally.borrow_mut();
         match reply {
             Reply::Bulk(bytes) => {
@@ -226,6 +290,7 @@ impl Connection {
                 keys::name(key, lane.tenant.key_bytes, &mut self.name);
                 tally.is_wrong(format!("{}: {fault}", self.name.escape_ascii()));
             }
+            Reply::Null if sent.acknowledged >> at & 1 == 1 => tally.lost += 1,
             Reply::Null if key >= lane.tenant.keys => tally.not_yet += 1,
             Reply::Null => tally.absent += 1,
             reply => tally.is_wrong(format!("a value that is none: {reply:.100?}")),
@@ -250,6 +315,6 @@ impl Connection {
                 }
             }
         }
-        Ok(())
+        self.nothing_is_left()
     }
 }

@@ -6,11 +6,14 @@
 //!
 //! Invariants: every value that is read is compared with the one that can have been stored, byte for byte;
 //! in an open loop a latency begins when its operation is due, whether or not somebody could send it then
-//! (no coordinated omission); what failed is told and never counted as done.
+//! (no coordinated omission); what failed is told and never counted as done; an insert that was acknowledged
+//! is found by every read that is sent after that.
 #![forbid(unsafe_code)]
 
 mod connection;
+mod inserted;
 mod keys;
+mod printable;
 mod process;
 mod report;
 mod run;

@@ -55,6 +55,8 @@ pub struct TenantReport {
     pub first_wrong: Option<String>,
     /// Keys that were there before, and are not.
     pub absent: u64,
+    /// Keys whose insert was acknowledged, and that are not there.
+    pub lost: u64,
     /// Keys that were asked for while they were being inserted.
     pub not_yet: u64,
     /// Errors by their first word, and the first text of each.
@@ -153,6 +155,7 @@ impl TenantReport {
             wrong: tally.wrong,
             first_wrong: tally.first_wrong.clone(),
             absent: tally.absent,
+            lost: tally.lost,
             not_yet: tally.not_yet,
             errors: tally.errors.clone(),
             clean: tally.is_clean(),
@@ -269,6 +272,13 @@ impl fmt::Display for TenantReport {
         }
         if self.absent > 0 {
             writeln!(f, "  ABSENT KEYS: {} (were all stored before? --load stores them)", self.absent)?;
+        }
+        if self.lost > 0 {
+            writeln!(
+                f,
+                "  LOST KEYS: {} (their inserts were acknowledged, and they are not there)",
+                self.lost
+            )?;
         }
         if self.not_yet > 0 {
             writeln!(f, "  asked for while they were being inserted, and not there yet: {}", self.not_yet)?;

@@ -5,7 +5,9 @@
 #![allow(clippy::disallowed_methods, reason = "the load generator measures real time")]
 
 use crate::connection::{Connection, Lane};
+use crate::inserted::Inserted;
 use crate::keys::{Chooser, Distribution, scatter};
+use crate::printable::printable;
 use crate::process::Usage;
 use crate::report::{Report, TenantReport};
 use crate::schedule::Schedule;
@@ -52,6 +54,15 @@ pub enum BenchError {
     /// The server does not answer.
     #[error("the server has not answered anything for {} s", SILENCE_NS_MAX / 1_000_000_000)]
     Silent,
+    /// The server does not answer each command once.
+    #[error("the server answers more often than it is asked: a reply is left over, and none can be trusted")]
+    Surplus,
+    /// There is no number to tell.
+    #[error(
+        "nothing was measured: {0} has done no operation in the time that counts; give it more with --seconds, \
+         or less to wait for with a higher --rate"
+    )]
+    Nothing(String),
     /// What the server sends is not its protocol.
     #[error("the server does not speak the protocol: {0}")]
     Protocol(String),
@@ -134,6 +145,8 @@ pub struct Plan {
     choosers: Vec<Chooser>,
     /// Keys of each tenant that are stored or on their way.
     keys: Vec<Arc<AtomicU64>>,
+    /// Of these, what was inserted and acknowledged.
+    inserted: Vec<Arc<Inserted>>,
     /// Operations that each tenant may still begin.
     left: Vec<Option<Arc<AtomicU64>>>,
 }
@@ -144,11 +157,12 @@ impl Plan {
     pub fn measured(options: &Options) -> Plan {
         let there = |tenant: &Tenant| if tenant.workload.fills { 0 } else { tenant.keys };
         let keys = options.tenants.iter().map(|tenant| Arc::new(AtomicU64::new(there(tenant)))).collect();
+        let inserted = options.tenants.iter().map(|tenant| Arc::new(Inserted::from(there(tenant)))).collect();
         let left = |_| options.requests.map(|requests| Arc::new(AtomicU64::new(requests)));
         let left = options.tenants.iter().map(left).collect();
         let chooser = |tenant: &Tenant| Chooser::new(tenant.distribution, tenant.keys);
         let choosers = options.tenants.iter().map(chooser).collect();
-        Plan { options: options.clone(), choosers, keys, left }
+        Plan { options: options.clone(), choosers, keys, inserted, left }
     }
 
     /// What stores the keys before.
@@ -168,10 +182,12 @@ impl Plan {
         let Options { seconds, warmup_seconds, tenants, .. } = &self.options;
         let is_timed = self.options.is_timed(&tenants[tenant]);
         let counts_from_ns = if is_timed { now_ns + (warmup_seconds * 1e9) as u64 } else { now_ns };
-        let interval_ns = tenants[tenant].rate.map(|rate| cores as f64 * 1e9 / rate);
+        // A core without a connection would leave its share of the rate undone.
+        let sharing = cores.min(tenants[tenant].connections) as f64;
+        let interval_ns = tenants[tenant].rate.map(|rate| sharing * 1e9 / rate);
         Schedule {
             // So that the cores do not all send at the same instant.
-            begin_ns: now_ns + interval_ns.map_or(0, |ns| (ns * core as f64 / cores as f64) as u64),
+            begin_ns: now_ns + interval_ns.map_or(0, |ns| (ns * core as f64 / sharing) as u64),
             counts_from_ns,
             end_ns: is_timed.then(|| counts_from_ns + (seconds * 1e9) as u64),
             interval_ns,
@@ -210,6 +226,7 @@ pub async fn run_core(reactor: &Reactor, plan: &Plan) -> Result<Vec<Tally>, Benc
             chooser: plan.choosers[number],
             schedule: plan.schedule(number, core, cores, now_ns),
             keys: plan.keys[number].clone(),
+            inserted: plan.inserted[number].clone(),
             tally: RefCell::default(),
             waiting: Cell::new(0),
             replies: Cell::new(0),
@@ -250,19 +267,17 @@ async fn connect(
     if let Some(password) = &options.password {
         greetings.push(("AUTH", vec![b"AUTH", password]));
     }
-    greetings.push(match options.protocol {
-        Protocol::Resp => ("PING", vec![b"PING".as_slice()]),
-        Protocol::Memcached => ("version", vec![b"version".as_slice()]),
-    });
     if database != "0" {
         greetings.push(("SELECT", vec![b"SELECT", database.as_bytes()]));
     }
+    let refused = |command, reply| match reply {
+        Reply::Error(text) => Err(BenchError::Refused { command, text: printable(&text) }),
+        _ => Ok(()),
+    };
     for (command, words) in greetings {
-        if let Reply::Error(text) = connection.ask(&words).await? {
-            let text = String::from_utf8_lossy(&text).into_owned();
-            return Err(BenchError::Refused { command, text });
-        }
+        refused(command, connection.ask(&words).await?)?;
     }
+    refused("a greeting", connection.greet().await?)?;
     Ok(connection)
 }
 
@@ -294,7 +309,7 @@ fn phase(plan: Plan, watch: impl FnOnce() -> Result<(), BenchError>) -> Result<V
 /// Measures.
 ///
 /// # Errors
-/// The server is not there, refuses, or leaves; the load generator cannot run.
+/// The server is not there, refuses, or leaves; the load generator cannot run; or nothing was done.
 pub fn run(options: &Options) -> Result<Report, BenchError> {
     let usage = || options.server.map(Usage::of).transpose().map_err(BenchError::Usage);
     usage()?;
@@ -315,5 +330,10 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
     let after = usage()?;
     let tenants =
         options.tenants.iter().zip(tallies).map(|(tenant, tally)| TenantReport::new(tenant, &tally));
-    Ok(Report::new(options, loaded, tenants.collect(), before.zip(after)))
+    let report = Report::new(options, loaded, tenants.collect(), before.zip(after));
+    // Where something failed, the report says what.
+    match report.tenants.iter().find(|tenant| report.clean && tenant.done() == 0) {
+        Some(idle) => Err(BenchError::Nothing(idle.name.clone())),
+        None => Ok(report),
+    }
 }

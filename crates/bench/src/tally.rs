@@ -2,6 +2,7 @@
 //!
 //! Invariant: an operation is counted once, as done with its latency or as failed.
 
+use crate::printable::printable;
 use crate::workload::Operation;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ pub struct Tally {
     pub wrong: u64,
     /// Keys that were stored before the measurement and are not there.
     pub absent: u64,
+    /// Keys whose insert was acknowledged, and that are not there.
+    pub lost: u64,
     /// Keys that were inserted just now and not there yet.
     pub not_yet: u64,
     /// Errors by their first word, each with the first text.
@@ -42,6 +45,7 @@ impl Default for Tally {
             latencies,
             wrong: 0,
             absent: 0,
+            lost: 0,
             not_yet: 0,
             errors: BTreeMap::new(),
             first_wrong: None,
@@ -68,7 +72,7 @@ impl Tally {
     }
 
     pub(crate) fn failed(&mut self, text: &[u8]) {
-        let text = String::from_utf8_lossy(text).into_owned();
+        let text = printable(text);
         let code = text.split(' ').next().unwrap_or_default().to_owned();
         self.errors.entry(code).or_insert((0, text)).0 += 1;
     }
@@ -81,6 +85,7 @@ impl Tally {
         }
         self.wrong += other.wrong;
         self.absent += other.absent;
+        self.lost += other.lost;
         self.not_yet += other.not_yet;
         for (code, (count, text)) in &other.errors {
             self.errors.entry(code.clone()).or_insert((0, text.clone())).0 += count;
@@ -96,6 +101,6 @@ impl Tally {
     /// True if nothing failed.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.wrong == 0 && self.absent == 0 && self.errors.is_empty()
+        self.wrong == 0 && self.absent == 0 && self.lost == 0 && self.errors.is_empty()
     }
 }

@@ -42,6 +42,14 @@ impl Wire {
         }
     }
 
+    /// A command that changes nothing, and is always answered in the same way.
+    pub(crate) fn greeting(&self) -> &'static str {
+        match self {
+            Wire::Resp(_) => "PING",
+            Wire::Memcached => "version",
+        }
+    }
+
     /// Writes a command of words without spaces.
     pub(crate) fn command(&self, words: &[&[u8]], out: &mut Vec<u8>) {
         match self {

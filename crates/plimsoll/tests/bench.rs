@@ -42,6 +42,11 @@ fn a_server_is_measured_and_found_out_if_it_loses_values() {
     assert!(text.contains("b: set, 50 connections"), "{text}");
     assert_eq!(text.matches(" 100 ").count(), 2, "all that were asked for are counted: {text}");
 
+    // No number is made of nothing.
+    let text = fails(&with(&base[..5], &["--seconds", "0", "--warmup", "0"]));
+    assert!(text.contains("nothing was measured: load has done no operation"), "{text}");
+    assert!(!text.contains("p99.9"), "no table of zeros: {text}");
+
     // One key is gone, another one holds what nobody stored.
     let mut client = server.client();
     client.ask("DEL key:000000000007");
