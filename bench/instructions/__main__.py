@@ -18,7 +18,8 @@ if __package__ in (None, ""):
 
 from instructions import counts, pages  # noqa: E402
 from side_by_side import children  # noqa: E402
-from side_by_side.run import MIB, Flags, Run  # noqa: E402
+from side_by_side.flags import Flags  # noqa: E402
+from side_by_side.run import MIB, Run  # noqa: E402
 from side_by_side.servers import Ours, lay  # noqa: E402
 
 KEYS, OPERATIONS, QUICK = 20_000, 40_000, 2_000

@@ -17,7 +17,8 @@ from several_devices import pages  # noqa: E402
 from several_devices.servers import Several, lay_all  # noqa: E402
 from side_by_side import load  # noqa: E402
 from side_by_side.children import Failed  # noqa: E402
-from side_by_side.run import MIB, Flags, Run  # noqa: E402
+from side_by_side.flags import Flags  # noqa: E402
+from side_by_side.run import MIB, Run  # noqa: E402
 
 DEVICES = 6
 # So large that a value of 64 KiB is one record: segments of small devices are small.

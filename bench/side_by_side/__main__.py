@@ -16,7 +16,8 @@ if __package__ in (None, ""):
 
 from side_by_side import children, load, machine, report, rows_get, rows_set  # noqa: E402
 from side_by_side.measure import Table  # noqa: E402
-from side_by_side.run import MIB, Flags, Run  # noqa: E402
+from side_by_side.flags import Flags, count, seconds  # noqa: E402
+from side_by_side.run import MIB, Run  # noqa: E402
 
 # Seconds of one measure, by row.
 SECONDS = {1: 8, 2: 5, 4: 5, 5: 5, 6: 5, 7: 8, 8: 5}
@@ -111,8 +112,8 @@ class Compared(Run):
 def arguments():
     words = Flags("side_by_side", __doc__, ROUNDS, "bench")
     words.add_argument("--rows", default=",".join(map(str, sorted(ROWS))), help="default: %(default)s")
-    words.add_argument("--seconds", type=float, help=f"of one measure; default by row: {SECONDS}")
-    words.add_argument("--keys", type=int, help=f"of 1 KiB; longer values have fewer; default {KEYS}")
+    words.add_argument("--seconds", type=seconds, help=f"of one measure; default by row: {SECONDS}")
+    words.add_argument("--keys", type=count, help=f"of 1 KiB; longer values have fewer; default {KEYS}")
     said = words.said()
     said.keys = said.keys or (QUICK_KEYS if said.quick else KEYS)
     said.seconds = said.seconds or (QUICK_SECONDS if said.quick else None)

@@ -12,6 +12,8 @@ import subprocess
 import time
 
 PR_SET_PDEATHSIG = 1
+# A load may notice that its server is gone before the server's parent can.
+FALL_SECONDS_MAX = 1.0
 LIBC = ctypes.CDLL(None, use_errno=True)
 WORDS_MAX = 2000
 
@@ -29,6 +31,13 @@ def bound(cpus):
             os._exit(125)
 
     return prepare
+
+
+def status(code):
+    """How a program ended, in words."""
+    if code >= 0:
+        return f"status {code}"
+    return f"status {code} ({signal.Signals(-code).name})"
 
 
 def tail(path):
@@ -52,10 +61,18 @@ class Child:
             )
         self.pid = self.process.pid
 
+    def fallen(self):
+        """What is to be said if it has ended by itself, and its last lines."""
+        if self.is_stopped or self.process.poll() is None:
+            return None
+        last = tail(self.log) or "it said nothing"
+        return f"{self.name} ended by itself, {status(self.process.returncode)}: {last}"
+
     def check(self):
         """Fails if it has ended by itself."""
-        if not self.is_stopped and self.process.poll() is not None:
-            raise Failed(f"{self.name} ended by itself, status {self.process.returncode}: {tail(self.log)}")
+        words = self.fallen()
+        if words:
+            raise Failed(words)
 
     def end(self, sent, seconds=120):
         """Sends a signal and waits."""
@@ -96,6 +113,15 @@ class Children:
     def check(self):
         for child in self.living:
             child.check()
+
+    def fallen(self, seconds=FALL_SECONDS_MAX):
+        """What is to be said of those that have ended by themselves, or do shortly; nothing if all live."""
+        until = time.monotonic() + seconds
+        while True:
+            words = list(filter(None, (child.fallen() for child in self.living)))
+            if words or not self.living or time.monotonic() > until:
+                return "\n".join(words) or None
+            time.sleep(0.05)
 
     def kill(self):
         for child in self.living:

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from several_devices.__main__ import MECHANISMS, SIZES
-from side_by_side.run import ROOT, TARGET
+from side_by_side.flags import ROOT, TARGET
 
 SCRIPTS = os.path.join(ROOT, "bench", "several_devices")
 BINARY = os.path.abspath(os.environ["PLIMSOLL_BINARY"]) if "PLIMSOLL_BINARY" in os.environ else None

@@ -1,13 +1,16 @@
 """Parts of `make bench` by themselves: what is judged, read and refused."""
 
+import argparse
 import os
+import sys
 import tempfile
 import unittest
 from unittest import mock
 
-from side_by_side import load, report, rows_get, servers, summary
+from side_by_side import flags, load, report, rows_get, servers, summary
 from side_by_side.children import Children, Failed, run
 from side_by_side.measure import Bar, Table
+from side_by_side.run import Run
 
 HERE = os.sched_getaffinity(0)
 
@@ -142,6 +145,55 @@ class Programs(unittest.TestCase):
             servers.read_over(path)  # It ends at the end of the file, and leaves it as it is.
             with open(path, "rb") as file:
                 self.assertEqual(file.read(), data)
+
+
+class Words(unittest.TestCase):
+    def test_what_cannot_be_measured_is_refused_in_words(self):
+        for right in ("1", "12"):
+            self.assertEqual(flags.count(right), int(right))
+        for right in ("1", "0.5"):
+            self.assertEqual(flags.seconds(right), float(right))
+        for read, wrong in (
+            (flags.count, ("", "0", "-1", "1.5", "x", "²")),
+            (flags.seconds, ("", "0", "-1", "x", "nan", "inf")),
+        ):
+            for text in wrong:
+                with self.assertRaisesRegex(argparse.ArgumentTypeError, f"{text}: .* above 0 is wanted"):
+                    read(text)
+
+    def test_a_place_that_cannot_be_written_is_refused_and_looking_makes_nothing(self):
+        with tempfile.TemporaryDirectory() as directory:
+            file, deep = os.path.join(directory, "file"), os.path.join(directory, "a", "b")
+            with open(file, "w", encoding="utf-8"):
+                pass
+            flags.write_into(directory)
+            flags.write_into(deep)
+            for wrong in (file, os.path.join(file, "under"), "/proc/nothing"):
+                with self.assertRaises(OSError):
+                    flags.write_into(wrong)
+            self.assertEqual(os.listdir(directory), ["file"])
+
+
+class Falls(unittest.TestCase):
+    def run_that(self, command, raises, directory):
+        """The words by which a run ends, one of whose servers is this command, and that fails so."""
+        said = mock.Mock(binary=sys.executable, dir=directory, out=directory, rounds=1, quick=True)
+        ended = unittest.TestCase.assertRaises(self, (SystemExit, OSError))
+        with ended, Run.of(said) as run:
+            run.children.start("peer", command, HERE, os.path.join(run.directory, "log"))
+            raise raises
+        return str(ended.exception)
+
+    def test_a_server_that_dies_is_named_whatever_noticed_it(self):
+        dies = ["sh", "-c", "echo last words; sleep 0.2; kill -9 $$"]
+        with tempfile.TemporaryDirectory() as directory:
+            for noticed in (Failed("a connection was lost"), ConnectionResetError(), OSError("page")):
+                ended = self.run_that(dies, noticed, directory)
+                self.assertEqual(ended, "bench: peer ended by itself, status -9 (SIGKILL): last words")
+            lives = ["sleep", "60"]
+            self.assertEqual(self.run_that(lives, Failed("it failed"), directory), "bench: it failed")
+            self.assertEqual(self.run_that(lives, OSError("another"), directory), "another")
+            self.assertEqual(os.listdir(directory), [])
 
 
 class Forgetful(servers.Memcached):

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 from side_by_side.__main__ import ROWS
-from side_by_side.run import ROOT, TARGET
+from side_by_side.flags import ROOT, TARGET
 
 SCRIPTS = os.path.join(ROOT, "bench", "side_by_side")
 BINARY = os.path.abspath(os.environ["PLIMSOLL_BINARY"]) if "PLIMSOLL_BINARY" in os.environ else None
@@ -143,7 +143,9 @@ class Runs(unittest.TestCase):
         dies = self.wrapper('[ "$1" = serve ] && { (sleep 3; kill -9 $$) & }')
         ran = self.run_it(dies, "--rows", "4", "--seconds", "5")
         self.assertEqual(ran.returncode, 1)
-        self.assertRegex(ran.stderr, "ended by itself, status -9|a connection was lost|closed a connection")
+        self.assertIn("bench: plimsoll ended by itself, status -9 (SIGKILL): ", ran.stderr)
+        self.assertRegex(ran.stderr, "(?s)ended by itself.* ready ", "its last lines")
+        self.assertNotIn("Traceback", ran.stderr)
         self.assertFalse(os.path.exists(self.out), "nothing is written")
         self.nothing_is_left()
 
@@ -173,13 +175,22 @@ class Runs(unittest.TestCase):
             (["--rows", "77"], "there are"),
             (["--rows", "x"], "numbers with commas"),
             (["--pages", ROOT], "a quick run"),
+            (["--rounds", "0"], "--rounds: 0: a whole number above 0"),
+            (["--seconds", "-1"], "--seconds: -1: a number above 0"),
+            (["--keys", "many"], "--keys: many: a whole number above 0"),
+            (["--out", os.path.join(BINARY, "out")], "--out"),
+            (["--dir", BINARY], f"--dir {BINARY} cannot be written: Not a directory"),
         ):
             ran = self.run_it(BINARY, *flags)
             self.assertEqual(ran.returncode, 2, ran.stderr)
             self.assertIn(says, ran.stderr)
-        ran = self.run_it(os.path.join(self.holder.name, "absent"))
-        self.assertEqual(ran.returncode, 1)
-        self.assertIn("make build", ran.stderr)
+            self.assertNotIn("Traceback", ran.stderr)
+        for binary in (os.path.join(self.holder.name, "absent"), self.data):
+            ran = self.run_it(binary)
+            self.assertEqual(ran.returncode, 1)
+            self.assertIn("make build", ran.stderr)
+        self.assertEqual(os.listdir(self.holder.name), ["data"], "nothing was made")
+        self.nothing_is_left()
 
 
 if __name__ == "__main__":
