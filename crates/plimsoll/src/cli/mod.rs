@@ -3,6 +3,9 @@
 //! Role: reads flags, calls what they ask for, turns errors into words and an exit code: 0 success,
 //! 1 failure, 2 wrong usage.
 
+#[macro_use] // First: its macros stand for those of the library in all that follows.
+mod out;
+
 mod array;
 mod bench;
 mod device;
@@ -182,7 +185,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor.run(),
         Command::Sim { command } => command.run(),
     };
-    match result {
+    match result.and(out::end()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.say(&format!("plimsoll: {error:#}"));

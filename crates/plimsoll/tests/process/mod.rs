@@ -13,7 +13,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_plimsoll");
+/// The program.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_plimsoll");
 
 /// A reply that takes longer never comes.
 const HANG: Duration = Duration::from_secs(60);
@@ -117,9 +118,9 @@ impl Server {
         Server::spawn(args).until_ready()
     }
 
-    /// As [`Server::start`], without some system calls: see [`forbidding`].
-    pub fn start_forbidding(rules: &[&str], args: &[&str]) -> Server {
-        Server::spawn_by(forbidding(rules), args).until_ready()
+    /// As [`Server::start`], under another program: see [`forbidding`] and [`starving`].
+    pub fn start_by(command: Command, args: &[&str]) -> Server {
+        Server::spawn_by(command, args).until_ready()
     }
 
     fn until_ready(self) -> Server {
@@ -226,9 +227,18 @@ pub fn ask(address: &str, text: &str) -> String {
 
 /// `plimsoll` without some system calls, as `io_uring_setup=EPERM`; arguments are to be added.
 pub fn forbidding(rules: &[&str]) -> Command {
+    under("forbid.py", rules)
+}
+
+/// `plimsoll` with so little memory that it may lock; arguments are to be added.
+pub fn starving(locked_kib: u32) -> Command {
+    under("starve.py", &[&locked_kib.to_string()])
+}
+
+fn under(script: &str, words: &[&str]) -> Command {
     let mut command = Command::new("python3");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/process/forbid.py");
-    command.arg(script).args(rules).args(["--", BINARY]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/process").join(script);
+    command.arg(script).args(words).args(["--", BINARY]);
     command
 }
 

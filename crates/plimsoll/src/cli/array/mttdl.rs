@@ -8,7 +8,7 @@ use plimsoll_array::{
     Cost, Failures, MEMBERS_MAX, Mechanism, MechanismError, Stored, set_mttdl_approximate_h, set_mttdl_h,
 };
 use plimsoll_server::config::{ConfigError, Size};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::ops::RangeInclusive;
 
 /// Hours of a year of 365.25 days.
@@ -67,7 +67,7 @@ impl Mttdl {
     pub(super) fn run(self) -> Result<()> {
         let model = self.model()?;
         let (mechanisms, left_out) = self.mechanisms(&model)?;
-        let mut out = BufWriter::new(std::io::stdout());
+        let mut out = Vec::new();
         writeln!(
             out,
             "{} devices of {}, full; objects of {}; MTTF {} h, MTTR {} h of an object; failures independent",
@@ -79,7 +79,8 @@ impl Mttdl {
         for why in left_out {
             writeln!(out, "\nleft out: {why}")?;
         }
-        Ok(out.flush()?)
+        print!("{}", String::from_utf8_lossy(&out));
+        Ok(())
     }
 
     /// What is reckoned with, or what is wrong with it.
