@@ -1,11 +1,13 @@
-//! Where io_uring is forbidden: the binary under filters of system calls such as containers and sandboxes
-//! have. It serves all the same, says why it is slower, and what was acknowledged survives.
+//! Where io_uring is forbidden, or finds no memory: the binary under filters of system calls such as
+//! containers and sandboxes have, and under limits. It serves all the same, says why it is slower, and what
+//! was acknowledged survives.
 
 mod process;
 
 use plimsoll_resp::Reply;
-use process::{Server, directory, forbidding, told};
+use process::{Server, cores, directory, forbidding, starving, told};
 use std::path::Path;
+use std::process::Command;
 
 /// What default profiles of container engines do.
 const CONTAINER: &[&str] = &["io_uring_setup=EPERM"];
@@ -22,7 +24,7 @@ const WARNING: &str = "io_uring cannot be used: the portable driver";
 fn start(rules: &[&str], data: &Path, further: &[&str]) -> Server {
     let driver: &[&str] = if further.contains(&"--driver") { &[] } else { &["--driver", "auto"] };
     let args = ["--size", "128MiB", "--data", data.to_str().unwrap()];
-    Server::start_forbidding(rules, &[&args, driver, further].concat())
+    Server::start_by(forbidding(rules), &[&args, driver, further].concat())
 }
 
 fn ok() -> Reply {
@@ -125,4 +127,47 @@ fn doctor_says_worse_unless_io_uring_was_asked_for() {
     assert!(code == Some(1) && line.starts_with("BAD"), "{line}");
     let (code, line) = doctor("portable");
     assert!(code == Some(0) && line.starts_with("good"), "{line}");
+}
+
+/// Serves with one warning that names the mend, unless io_uring was asked for by name; and `doctor` agrees.
+fn is_served_without_memory(plimsoll: &dyn Fn() -> Command, data: &str) {
+    let cores = cores(2);
+    let size = ["--size", "128MiB", "--driver", "auto"];
+    let server = Server::start_by(plimsoll(), &[&size[..], &["--data", data, "--cores", &cores]].concat());
+    assert_eq!(server.client().ask("SET k v"), ok());
+    let Reply::Bulk(info) = server.client().ask("INFO server") else { panic!("no INFO") };
+    assert!(String::from_utf8(info).unwrap().contains("multiplexing_api:epoll\r\n"));
+    let said = server.stop();
+    assert_eq!(said.matches(WARNING).count(), 1, "one warning: {said}");
+    let line = said.lines().find(|line| line.contains(WARNING)).unwrap();
+    assert!(line.contains("ulimit -l") && line.contains("LimitMEMLOCK=infinity"), "the mend: {line}");
+    assert!(said.contains("driver=\"portable\""), "{said}");
+    let asked =
+        |words: &[&str]| plimsoll().args(words).args(["--data", data, "--cores", &cores]).output().unwrap();
+    let refused = asked(&["serve", "--driver", "uring"]);
+    let said = told(&refused);
+    assert!(refused.status.code() == Some(1) && said.contains("no memory for io_uring"), "{said}");
+    assert!(said.contains("ulimit -l"), "{said}");
+    for (driver, code, state) in [("auto", 0, "worse"), ("uring", 1, "BAD")] {
+        let output = asked(&["doctor", "--driver", driver]);
+        let said = told(&output);
+        let line = said.lines().find(|line| line.contains(" io_uring ")).unwrap();
+        assert!(line.starts_with(state) && line.contains("LimitMEMLOCK=infinity"), "{line}");
+        assert_eq!(driver == "auto", line.contains("the portable driver serves"), "{line}");
+        assert_eq!(output.status.code(), Some(code), "{said}");
+    }
+}
+
+/// Too little for a ring, and enough for one but not for one of each of two cores.
+#[test]
+fn who_may_not_lock_the_memory_of_a_ring_is_served() {
+    let data = directory("portable-locked");
+    let data = data.to_str().unwrap();
+    is_served_without_memory(&|| forbidding(&["io_uring_setup=ENOMEM"]), data);
+    // Not every kernel counts the memory of rings as locked.
+    let doctor = starving(64).args(["doctor", "--data", data, "--driver", "uring"]).output().unwrap();
+    if told(&doctor).contains("no memory for io_uring") {
+        is_served_without_memory(&|| starving(64), data);
+        is_served_without_memory(&|| starving(300), data);
+    }
 }

@@ -42,7 +42,7 @@ pub use buf::Buf;
 pub use control::{Control, ControlPort, ControlSender};
 pub use driver::cannot_listen;
 pub use driver::sim;
-pub use driver::{DriverChoice, DriverKind, Running, StartOptions, start};
+pub use driver::{DriverChoice, DriverKind, Running, StartOptions, is_refusal, start};
 pub use file::{File, FileOptions, FileStats};
 pub use load::{Load, LoadSnapshot, Work};
 pub use memory::{Allocator, give_back_kept_memory};

@@ -53,7 +53,7 @@ pub struct Settings {
     pub started_ms: u64,
     /// The process' id.
     pub process_id: u32,
-    /// What speaks to the kernel.
+    /// What was to speak to the kernel: see [`Shared::driver`].
     pub driver: DriverKind,
 }
 
@@ -105,6 +105,8 @@ pub struct Shared {
     pub cores: Vec<CoreCounters>,
     /// Filled when the reactors run.
     pub loads: OnceLock<Vec<Load>>,
+    /// Filled when the reactors run: io_uring may have had room for one of them, and not for all.
+    pub driver: OnceLock<DriverKind>,
     /// Measured by the control thread.
     pub process: ProcessGauges,
     /// What devices and partitions tell; locked to add one and to list them.
@@ -138,12 +140,19 @@ impl Shared {
             geometry,
             cores: (0..cores).map(|_| CoreCounters::new(command::SLOTS.len())).collect(),
             loads: OnceLock::new(),
+            driver: OnceLock::new(),
             process: ProcessGauges::default(),
             gauges: Mutex::new(Vec::new()),
             connections: AtomicU64::new(0),
             next_client: AtomicU64::new(1),
             next_slow: AtomicU64::new(0),
         }
+    }
+
+    /// What speaks to the kernel.
+    #[must_use]
+    pub fn driver(&self) -> DriverKind {
+        self.driver.get().copied().unwrap_or(self.settings.driver)
     }
 
     /// The counters of a core.

@@ -6,7 +6,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use plimsoll_reactor::limits::ARENA_BYTES_PER_CORE;
-use plimsoll_reactor::{DriverChoice, StartOptions, start};
+use plimsoll_reactor::{DriverChoice, StartOptions, is_refusal, start};
 use plimsoll_server::config::{ConfigError, DriverName, parse_cores};
 use plimsoll_server::limits::DESCRIPTORS_BESIDE;
 use plimsoll_server::parameters::{PARAMETERS, Parameter};
@@ -16,6 +16,9 @@ use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+/// What lets a process lock memory.
+const MEND_LOCKED: &str = "LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited";
 
 /// A block that every device with direct I/O takes.
 const BLOCK_BYTES: usize = 4096;
@@ -133,15 +136,16 @@ fn io_uring(cpus: &[usize], driver: DriverName) -> Finding {
 /// What it means that io_uring could not be had.
 fn judge_refusal(error: &std::io::Error, driver: DriverName) -> Finding {
     const MEND: &str = "in a container allow it: packaging/ has a seccomp profile; on the machine: sysctl kernel.io_uring_disabled=0";
-    match error.kind() {
-        ErrorKind::InvalidInput => Finding::bad(error.to_string(), "--cores with processors of this machine"),
-        // The kinds for which the server takes the other driver.
-        ErrorKind::PermissionDenied | ErrorKind::Unsupported if driver == DriverName::Auto => Finding::worse(
-            format!("the portable driver serves, for up to twice the processor time: {error}"),
-            MEND,
-        ),
-        _ => Finding::bad(error.to_string(), MEND),
+    let mend = match error.kind() {
+        ErrorKind::InvalidInput => "--cores with processors of this machine",
+        ErrorKind::OutOfMemory => MEND_LOCKED,
+        _ => MEND,
+    };
+    if is_refusal(error) && driver == DriverName::Auto {
+        let says = format!("the portable driver serves, for up to twice the processor time: {error}");
+        return Finding::worse(says, mend);
     }
+    Finding::bad(error.to_string(), mend)
 }
 
 fn descriptors(most: Option<u64>) -> Finding {
@@ -173,7 +177,7 @@ fn locked_memory(most: Option<u64>, cores: usize) -> Finding {
                 "{} KiB: disk buffers cannot be registered with the kernel, an I/O costs a tenth more",
                 most >> 10
             ),
-            "LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited",
+            MEND_LOCKED,
         ),
         most => Finding::good(most.map_or("no limit".to_owned(), |most| format!("{} MiB", most >> 20))),
     }
@@ -315,7 +319,7 @@ mod tests {
     #[test]
     fn without_io_uring_the_server_runs_unless_it_was_asked_for() {
         let refused = |kind| std::io::Error::new(kind, "core 0: no");
-        for kind in [ErrorKind::PermissionDenied, ErrorKind::Unsupported] {
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::Unsupported, ErrorKind::OutOfMemory] {
             let found = judge_refusal(&refused(kind), DriverName::Auto);
             assert!(
                 found.state == State::Worse && found.says.contains("the portable driver serves"),
@@ -323,8 +327,10 @@ mod tests {
             );
             assert_eq!(judge_refusal(&refused(kind), DriverName::Uring).state, State::Bad);
         }
+        let mend = judge_refusal(&refused(ErrorKind::OutOfMemory), DriverName::Uring).mend.unwrap();
+        assert!(mend.contains("ulimit -l") && mend.contains("LimitMEMLOCK=infinity"), "{mend}");
         // Nothing else lets the server run without.
-        assert_eq!(judge_refusal(&refused(ErrorKind::OutOfMemory), DriverName::Auto).state, State::Bad);
+        assert_eq!(judge_refusal(&refused(ErrorKind::Other), DriverName::Auto).state, State::Bad);
         assert_eq!(judge_refusal(&refused(ErrorKind::InvalidInput), DriverName::Auto).state, State::Bad);
     }
 

@@ -22,7 +22,7 @@ mod start;
 mod uring;
 pub(crate) mod wake;
 
-pub use choice::{DriverChoice, DriverKind};
+pub use choice::{DriverChoice, DriverKind, is_refusal};
 pub use kernel::sockets::cannot_listen;
 pub use start::{Running, StartOptions, start};
 

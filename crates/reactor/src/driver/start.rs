@@ -7,7 +7,7 @@
 //! have the same kind; a panic on one core ends the process, for a server that has lost a core would
 //! keep promises by halves.
 
-use super::choice::{DriverChoice, DriverKind};
+use super::choice::{self, DriverChoice, DriverKind};
 use super::portable::Portable;
 use super::uring::{self, Uring};
 use super::wake::WakeCell;
@@ -76,11 +76,31 @@ pub fn start(options: &StartOptions, main: impl Fn(&Reactor) + Send + Sync + 'st
     if options.driver == DriverChoice::Uring {
         uring::try_out()?;
     }
-    let cpus: Arc<[usize]> = options.cpus.as_slice().into();
     buf::make_arena(cores * ARENA_BYTES_PER_CORE);
+    let main = Arc::new(main);
+    match start_with(driver, options, main.clone()) {
+        // There was a ring to try, and then not one for each core.
+        Err(error) if driver == DriverKind::Uring && error.kind() == io::ErrorKind::OutOfMemory => {
+            if options.driver == DriverChoice::Uring {
+                return Err(error);
+            }
+            choice::fall_short(&error);
+            start_with(DriverKind::Portable, options, main)
+        }
+        started => started,
+    }
+}
+
+/// The same with this kind of driver, or not at all.
+fn start_with(
+    driver: DriverKind,
+    options: &StartOptions,
+    main: Arc<impl Fn(&Reactor) + Send + Sync + 'static>,
+) -> io::Result<Running> {
+    let cores = options.cpus.len();
+    let cpus: Arc<[usize]> = options.cpus.as_slice().into();
     let wakes: io::Result<Vec<_>> = (0..cores).map(|_| WakeCell::for_thread().map(Arc::new)).collect();
     let wakes: Arc<[Arc<WakeCell>]> = wakes?.into();
-    let main = Arc::new(main);
     let loads: Vec<Load> = (0..cores).map(|_| Load::default()).collect();
     let (ready_sender, ready) = channel();
     let mut threads = Vec::with_capacity(cores);

@@ -128,7 +128,7 @@ fn server(text: &mut String, core: &Core, _: &Facts) {
         "redis_mode:standalone";
         "os:{} {}", std::env::consts::OS, std::env::consts::ARCH;
         "arch_bits:{}", usize::BITS;
-        "multiplexing_api:{}", settings.driver.interface();
+        "multiplexing_api:{}", core.shared.driver().interface();
         "process_id:{}", settings.process_id;
         "run_id:{}", settings.run_id;
         "tcp_port:{}", tcp_port;

@@ -84,7 +84,7 @@ pub(super) fn labels_above_zero(shared: &Shared, name: &str) -> Vec<String> {
 pub(super) fn render(shared: &Shared, view: Option<&View>) -> String {
     let mut text = Text(String::new());
     text.declare("info", "gauge", "The version that runs, and its driver.");
-    let driver = shared.settings.driver.name();
+    let driver = shared.driver().name();
     let what = format!("version=\"{}\",driver=\"{driver}\"", env!("CARGO_PKG_VERSION"));
     text.sample("info", &what, 1);
     let process = &shared.process;

@@ -287,6 +287,7 @@ fn start(config: &Config, devices: &Devices, settings: Settings) -> Result<(Serv
     let running = start_reactors(&options, move |reactor| core_task::start(reactor, &plan))?;
     let loads = shared.loads.set(running.loads().to_vec());
     assert!(loads.is_ok(), "set once");
+    shared.driver.get_or_init(|| options.driver.settle());
     let array = ArrayControl::new(config, devices, commands.clone());
     Ok((Server { shared, commands, array, events, stop_asked, cores }, running))
 }
@@ -333,7 +334,7 @@ impl Server {
         tracing::info!(
             resp = %Listen(served.plain), tls_resp = %Listen(served.tls),
             admin = %admin.address, partitions = self.shared.geometry.partitions, devices = devices.0.len(),
-            cores = ?config.cores, driver = self.shared.settings.driver.name(),
+            cores = ?config.cores, driver = self.shared.driver().name(),
             records, durability = ?config.durability, "ready"
         );
         Ok(admin)

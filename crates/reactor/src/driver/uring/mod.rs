@@ -21,7 +21,7 @@ mod receive;
 mod ring;
 mod standing;
 
-pub(super) use ring::{refusal, try_out};
+pub(super) use ring::try_out;
 
 use super::kernel::sockets::{self, Sockets};
 use super::kernel::system::{Clock, Random};

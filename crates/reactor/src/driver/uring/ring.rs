@@ -126,15 +126,6 @@ impl Ring {
     }
 }
 
-/// Why this process may not use io_uring, if the kernel or a filter refuses it. That it is short of
-/// memory or of descriptors is no refusal: whoever starts learns of it.
-pub(in crate::driver) fn refusal() -> Option<String> {
-    let refused = |error: &io::Error| {
-        matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
-    };
-    try_out().err().filter(refused).map(|error| error.to_string())
-}
-
 /// Makes a ring and sends nothing through it: a filter may allow the one and forbid the other.
 pub(in crate::driver) fn try_out() -> io::Result<()> {
     let mut ring = Ring::new()?;
@@ -196,8 +187,8 @@ fn explain(error: io::Error) -> io::Error {
              sandboxes and containers hide it"
         }
         Some(libc::ENOMEM) => {
-            "no memory for io_uring: raise the limit of locked memory (ulimit -l, LimitMEMLOCK= in the \
-             service file) or that of the control group"
+            "no memory for io_uring: raise the limit of locked memory (ulimit -l unlimited, \
+             LimitMEMLOCK=infinity in the service file) or that of the control group"
         }
         Some(libc::EMFILE | libc::ENFILE) => {
             "no descriptor left for io_uring: raise the limit of open files (ulimit -n, LimitNOFILE=)"
