@@ -31,7 +31,7 @@ pub(crate) fn judge(condition: Condition, existing: Option<&Found>) -> Result<()
     }
 }
 
-/// Whether a delete takes away what cannot be read: it is there, though nobody can say whether it has expired.
+/// Whether a delete takes away what cannot be read: it is there, though it may have expired.
 pub(crate) fn takes_unread(condition: Condition) -> bool {
     matches!(condition, Condition::None | Condition::MustExist)
 }

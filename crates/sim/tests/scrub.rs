@@ -323,8 +323,8 @@ fn a_thousand_corruptions_are_found_and_mended_by_a_scrub() {
     });
 }
 
-/// A device whose heads had rotted was taken out whole, with the pieces that others needed of it; three of them
-/// were an outage.
+/// A device whose heads had rotted was taken out whole, with the pieces that others needed of it; three of
+/// them were an outage.
 #[test]
 fn corrupted_heads_of_records_are_mended_where_they_are() {
     const HEADS: usize = 60;

@@ -404,8 +404,8 @@ fn a_value_of_a_set_with_fewer_parities_than_others_leaves_its_ghost() {
     });
 }
 
-/// With two devices replaced and a block of a third one damaged, keys were taken for ones whose set a crash had
-/// cut short, and deleted: absent instead of an error.
+/// With two devices replaced and a block of a third one damaged, keys were taken for ones whose set a crash
+/// had cut short, and deleted: absent instead of an error.
 #[test]
 fn a_key_of_whose_set_one_piece_is_damaged_and_one_is_gone_is_lost_and_not_absent() {
     run(async |reactor| {

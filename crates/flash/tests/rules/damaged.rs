@@ -42,8 +42,8 @@ fn is_unreadable<T>(told: &Result<T>) -> bool {
     matches!(told, Err(Error::Unreadable(_)))
 }
 
-/// Runs a test: what stands below a checkpoint when it rots, what is done then, and what there is after it, after
-/// a power loss, and after a clean stop.
+/// Runs a test: what stands below a checkpoint when it rots, what is done then, and what there is after it,
+/// after a power loss, and after a clean stop.
 fn lives(
     before: impl AsyncFn(&Rc<Partition>) + Copy + 'static,
     first: impl AsyncFn(&World, &Rc<Partition>) + Copy + 'static,
