@@ -156,6 +156,7 @@ pub enum Op {
         /// Until when.
         expiry: Expiry,
         /// Keep the version that this store replaces until `Release` or `Revert`.
+        /// What cannot be read is not kept.
         retain: bool,
         /// Give the replaced value back in the completion. In a batch its bytes come along if they were read
         /// anyway: those of short values are.

@@ -105,10 +105,11 @@ async fn check_counts(life: &Life, caller: &Rc<Caller>, container: u32) {
     // read, perhaps, when some are out, or one that was slow and looked before its time had come.
     let others_tell = life.members().iter().flatten().any(|state| *state != MemberState::In)
         || (life.shape.is_array() && life.shape.class == FaultClass::Slow);
-    // Of what was overwritten or deleted unread nobody knows whether it had a time to expire.
-    let may_count_more = others_tell || life.was_damaged();
-    let unseen = if may_count_more { stats.expiring_keys.saturating_sub(expiring_at_most) } else { 0 };
-    let (at_most, expiring_at_most) = (at_most + unseen, expiring_at_most + unseen);
+    let surplus = stats.expiring_keys.saturating_sub(expiring_at_most);
+    let unseen = if others_tell { surplus } else { 0 };
+    // What was overwritten or deleted unread goes on counting as expiring.
+    let unread = if life.journal.may_be_unread() { surplus } else { 0 };
+    let (at_most, expiring_at_most) = (at_most + unseen, expiring_at_most + unseen.max(unread));
     if !(at_least..=at_most).contains(&stats.keys)
         || !(expiring_at_least..=expiring_at_most).contains(&stats.expiring_keys)
     {

@@ -290,8 +290,11 @@ impl Extras {
             }
             return;
         };
+        let may_be_unread = life.journal.may_be_unread();
         let after = before.iter().filter_map(|state| match (apply(*state, change), told) {
             (Ok(next), None) => Some(next),
+            // What could not be read when it was replaced was not retained.
+            (Ok(_), Some(Refused::Senseless)) if may_be_unread => Some((state.0, None, state.2)),
             (Err(refused), Some(told)) if refused == told => Some(*state),
             _ => None,
         });

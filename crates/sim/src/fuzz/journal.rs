@@ -129,6 +129,8 @@ pub(super) struct Journal {
     events: Cell<u64>,
     pub(super) tally: Cell<Tally>,
     pub(super) excuses: Cell<Excuses>,
+    /// Reads of some disk failed now and then, in this life or one before.
+    pub(super) reads_have_failed: Cell<bool>,
     /// The highest wall time before the clock was set back.
     high_wall_ms: Cell<u64>,
     /// The last event at which stores had a reason to be refused for want of space.
@@ -160,6 +162,7 @@ impl Journal {
             events: Cell::new(0),
             tally: Cell::default(),
             excuses: Cell::default(),
+            reads_have_failed: Cell::new(false),
             high_wall_ms: Cell::new(0),
             full_at: Cell::new(0),
             is_roomy: RefCell::default(),
@@ -304,6 +307,12 @@ impl Journal {
     /// True if anything that is stored ever was damaged.
     pub(super) fn was_damaged(&self) -> bool {
         self.ledgers.borrow().iter().any(|ledger| ledger.was_damaged())
+    }
+
+    /// True if something that was overwritten or deleted may have been so unread: nobody knows whether it had
+    /// expired, or had a time to.
+    pub(super) fn may_be_unread(&self) -> bool {
+        self.was_damaged() || self.reads_have_failed.get()
     }
 
     /// It failed: judges whether that is explained, and ends it.

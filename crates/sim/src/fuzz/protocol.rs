@@ -323,7 +323,7 @@ fn value(journal: &Journal, key: &Key, asked: &Asked, reply: &Reply) -> bool {
 fn found(journal: &Journal, all: &[Asked], changes: bool, count: i64) -> bool {
     let is_all = count == all.len() as i64;
     for asked in all {
-        if is_all && changes && journal.was_damaged() {
+        if is_all && changes && journal.may_be_unread() {
             journal.answer(asked, UNREAD);
         } else if is_all || count == 0 {
             journal.answer(asked, checker::Output::Flag(is_all));

@@ -110,6 +110,8 @@ impl Era {
             reads_fail: rates.read_error_ppm > 0,
             writes_fail: rates.write_error_ppm > 0 || rates.flush_error_ppm > 0,
         };
+        let have_failed = &self.journal.reads_have_failed;
+        have_failed.set(have_failed.get() || excuses.reads_fail);
         self.journal.note(|| format!("{rates:?}"));
         if !self.shape.is_array() {
             self.disks.set_rates(0, rates);
