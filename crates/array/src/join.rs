@@ -136,11 +136,11 @@ pub async fn is_member(
 pub(crate) async fn join(
     reactor: &Reactor,
     tag: &str,
-    members: Vec<Joining>,
+    mut members: Vec<Joining>,
     options: &ArrayOptions,
 ) -> Result<(Roster, Vec<Member>), OpenError> {
     check(&members, &options.policy)?;
-    let rosters = rosters(&members, tag).await?;
+    let rosters = rosters(&mut members, tag).await?;
     let newest = rosters.iter().flatten().max_by_key(|roster| roster.epoch).cloned();
     let mut roster = match newest {
         Some(roster) if roster.opens > 0 => roster,
@@ -176,18 +176,29 @@ pub(crate) async fn read_roster(device: &Rc<dyn Device>, tag: &str) -> plimsoll_
     }
 }
 
-/// The roster that stands on each device.
-async fn rosters(members: &[Joining], tag: &str) -> Result<Vec<Option<Roster>>, OpenError> {
-    let mut rosters = Vec::with_capacity(members.len());
+/// The roster that stands on each device. One that cannot be read, while others are, says nothing of its
+/// device: that counts as missing.
+async fn rosters(members: &mut [Joining], tag: &str) -> Result<Vec<Option<Roster>>, OpenError> {
+    let (mut rosters, mut failure) = (Vec::with_capacity(members.len()), None);
     for member in members {
-        rosters.push(match &member.device {
-            Err(_) => None,
-            Ok(device) => read_roster(device, tag)
-                .await
-                .map_err(|error| OpenError::Device { name: member.name.clone(), error })?,
+        let Ok(device) = &member.device else {
+            rosters.push(None);
+            continue;
+        };
+        rosters.push(match read_roster(device, tag).await {
+            Ok(roster) => roster,
+            Err(error @ Error::Unreadable(_)) => {
+                member.device = Err(format!("its roster cannot be read: {error}"));
+                failure = Some(OpenError::Device { name: member.name.clone(), error });
+                None
+            }
+            Err(error) => return Err(OpenError::Device { name: member.name.clone(), error }),
         });
     }
-    Ok(rosters)
+    match failure {
+        Some(failure) if rosters.iter().all(Option::is_none) => Err(failure),
+        _ => Ok(rosters),
+    }
 }
 
 /// Makes an array of empty devices: nothing is stored before its roster stands on all of them.

@@ -95,29 +95,31 @@ impl Partition {
     pub(crate) async fn clean(&self, victims: &[u32], heads: &mut Heads) -> Result<()> {
         // Each is held until the end: what was gathered from it is compared with what stands there then.
         let victims = join_all(victims.iter().map(|segment| self.read_victim(*segment))).await;
-        let mut gathered = Gathered::default();
+        let (mut gathered, mut cleaned) = (Gathered::default(), Vec::new());
         for victim in &victims {
-            self.clean_victim(victim, &mut gathered, heads).await?;
+            let (moves, damaged) = self.live_in(victim).await?;
+            if self.keeps(victim, &moves, &damaged) {
+                continue;
+            }
+            self.gather(victim, moves, &mut gathered, heads).await?;
+            cleaned.push(victim);
         }
         for kind in [SegmentKind::Cleaned, SegmentKind::Cold] {
             self.move_records(gathered.take(kind), kind, heads).await?;
         }
-        victims.iter().for_each(|victim| self.finish_victim(victim));
+        cleaned.into_iter().for_each(|victim| self.finish_victim(victim));
         Ok(())
     }
 
-    /// Forgets what is to be forgotten of a segment, and gathers what is live; moves what fills a write.
-    async fn clean_victim<'a>(
-        &self,
-        victim: &'a Victim,
-        gathered: &mut Gathered<'a>,
-        heads: &mut Heads,
-    ) -> Result<()> {
-        let kind = if victim.kind == SegmentKind::Log { SegmentKind::Cleaned } else { SegmentKind::Cold };
-        let mut turn_bytes = 0;
+    /// Forgets what is to be forgotten of a segment; what is live in it, and where something could not be read.
+    async fn live_in<'a>(&self, victim: &'a Victim) -> Result<(Vec<(Move, &'a [u8])>, Vec<u64>)> {
+        let (mut moves, mut damaged, mut turn_bytes) = (Vec::new(), Vec::new(), 0);
         for location in &victim.records {
             let bytes = victim.from(*location);
-            let Ok(header) = record::verify_head(bytes, victim.sequence, *location) else { continue };
+            let Ok(header) = record::verify_head(bytes, victim.sequence, *location) else {
+                damaged.push(*location);
+                continue;
+            };
             let length = header.record_bytes() as usize;
             let moved = self.describe(bytes, header, *location);
             turn_bytes += DEAD_TURN_BYTES;
@@ -125,42 +127,71 @@ impl Partition {
             if !matches!(fate, Fate::Dead) {
                 turn_bytes += length;
                 if verify_value(bytes, &header).is_err() {
-                    continue; // It stays where it is; see below.
+                    damaged.push(*location);
+                    continue;
                 }
                 if matches!(fate, Fate::Forget(_)) {
                     fate = self.forget(&moved, record::key(bytes, &header)).await?;
                 }
             }
             if matches!(fate, Fate::Move) {
-                let most = MOVE_BYTES.min(self.layout.segment_bytes as usize);
-                if gathered.add(kind, moved, &bytes[..length]) >= most {
-                    self.move_records(gathered.take(kind), kind, heads).await?;
-                }
+                moves.push((moved, &bytes[..length]));
             }
             if turn_bytes >= TURN_BYTES {
                 turn_bytes = 0;
                 self.reactor.yield_now().await;
             }
         }
-        Ok(())
+        Ok((moves, damaged))
     }
 
-    /// After a victim was cleaned: what is still live in it could not be read.
-    fn finish_victim(&self, victim: &Victim) {
+    /// Whether something that is live in a victim could not be read. Then it is kept as it is: moving the rest
+    /// would take space and give none back.
+    fn keeps(&self, victim: &Victim, moves: &[(Move, &[u8])], damaged: &[u64]) -> bool {
+        let still_live = moves.iter().filter(|(moved, _)| !matches!(self.fate(moved), Fate::Dead));
+        let readable_units: u64 = still_live.map(|(moved, _)| u64::from(moved.length)).sum();
         let segments = &mut self.state.borrow_mut().segments;
         let segment = segments.of(victim.first);
         let info = segments.get(segment);
         assert_eq!(info.sequence, victim.sequence, "what was read of a victim is what stands there");
-        let left = info.live_units;
-        if left > 0 {
+        assert!(info.live_units >= readable_units, "what is live is counted");
+        let unread_units = info.live_units - readable_units;
+        if unread_units > 0 {
             tracing::error!(
                 partition = self.layout.partition,
                 segment,
-                bytes = left * UNIT_BYTES,
+                bytes = unread_units * UNIT_BYTES,
                 "live records in this segment are damaged; it is kept, and reads of them fail"
             );
-            segments.mark_damaged(segment);
+            segments.mark_damaged(segment, unread_units, damaged);
         }
+        unread_units > 0
+    }
+
+    /// Gathers what is live in a victim; moves what fills a write.
+    async fn gather<'a>(
+        &self,
+        victim: &Victim,
+        moves: Vec<(Move, &'a [u8])>,
+        gathered: &mut Gathered<'a>,
+        heads: &mut Heads,
+    ) -> Result<()> {
+        let kind = if victim.kind == SegmentKind::Log { SegmentKind::Cleaned } else { SegmentKind::Cold };
+        let most = MOVE_BYTES.min(self.layout.segment_bytes as usize);
+        for (moved, bytes) in moves {
+            if gathered.add(kind, moved, bytes) >= most {
+                self.move_records(gathered.take(kind), kind, heads).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a victim was cleaned.
+    fn finish_victim(&self, victim: &Victim) {
+        let state = self.state.borrow();
+        let info = state.segments.get(state.segments.of(victim.first));
+        assert_eq!(info.sequence, victim.sequence, "what was read of a victim is what stands there");
+        assert_eq!(info.live_units, 0, "everything live in a victim was moved");
         add(&self.counts.cleaned_segments, 1);
     }
 

@@ -125,8 +125,19 @@ impl Partition {
     /// Appends the delete of the record of a key that cannot be read.
     fn append_removal(&self, place: &Place, key: &[u8], old: &Replaced, urgency: Durability) -> Result<()> {
         self.reserve_for_delete(record_bytes(key.len(), 0) as usize, 1)?;
-        self.push_tombstone(&old.removal(place), key, urgency);
+        self.push_removal(place, key, old, urgency);
         Ok(())
+    }
+
+    fn push_removal(&self, place: &Place, key: &[u8], old: &Replaced, urgency: Durability) {
+        self.push_tombstone(&old.removal(place), key, urgency);
+        self.gone_unread(old);
+    }
+
+    /// A record that could not be read is gone: what it kept of its segment may be had again.
+    pub(crate) fn gone_unread(&self, old: &Replaced) {
+        self.state.borrow_mut().segments.look_again(old.entry.location);
+        self.hope();
     }
 
     /// Pushes a delete for which there is room, and applies it.
@@ -141,7 +152,7 @@ impl Partition {
     /// Pushes the delete of what a write found, if that is there; true if it could not be read.
     pub(crate) fn push_delete_of(&self, target: &Target<'_>, key: &[u8], urgency: Durability) -> bool {
         if let Some(damaged) = target.damaged() {
-            self.push_tombstone(&damaged.removal(&target.place), key, urgency);
+            self.push_removal(&target.place, key, damaged, urgency);
             return true;
         }
         if let Some(found) = &target.found {

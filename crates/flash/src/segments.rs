@@ -64,8 +64,11 @@ pub struct Segment {
     slack_units: u64,
     /// The last frame with a transition that took live units away.
     changed_frame: u64,
-    /// A record in it is damaged: it is not cleaned before the next start, so that the damage stays visible.
+    /// A record in it is damaged: it is not cleaned, so that the damage stays visible, before that record is
+    /// gone, or the next start.
     pub damaged: bool,
+    /// Units of live records that could not be read when it was marked so.
+    unread_units: u64,
     /// What expires of it.
     pub expiring: Expiring,
     readers: Rc<Cell<u32>>,
@@ -91,6 +94,8 @@ pub struct SegmentTable {
     free_prepared: u32,
     /// Closed segments with nothing live, by what recovery would replay: see [`Segment::pin`].
     emptied: BTreeSet<(u64, u32)>,
+    /// Where records stood that could not be read when their segments were marked damaged.
+    damaged: BTreeSet<u64>,
     live_units: u64,
     slack_units: u64,
     /// Free segments that only a checkpoint (which frees others) and the opening of the partition
@@ -124,6 +129,7 @@ impl SegmentTable {
             slack_units: 0,
             changed_frame: 0,
             damaged: false,
+            unread_units: 0,
             expiring: Expiring::NOTHING,
             readers: Rc::default(),
         };
@@ -134,6 +140,7 @@ impl SegmentTable {
             free: (0..count).collect(),
             free_prepared: 0,
             emptied: BTreeSet::new(),
+            damaged: BTreeSet::new(),
             live_units: 0,
             slack_units: 0,
             kept: KEPT_MIN,
@@ -219,7 +226,8 @@ impl SegmentTable {
     /// Units of live records that cleaning could not read.
     #[must_use]
     pub fn damaged_units(&self) -> u64 {
-        self.segments.iter().filter(|info| info.damaged).map(|info| info.live_units).sum()
+        let damaged = self.segments.iter().filter(|info| info.damaged);
+        damaged.map(|info| info.live_units.min(info.unread_units)).sum()
     }
 
     /// After a start: what could not be read before is tried once more, nobody knows what expires, and how
@@ -228,6 +236,7 @@ impl SegmentTable {
         for info in self.segments.iter_mut().filter(|info| info.state != SegmentState::Free) {
             (info.damaged, info.expiring) = (false, Expiring::UNKNOWN);
         }
+        self.damaged.clear();
         self.reckon_slack(records);
         self.emptied = self.recount_emptied();
     }
@@ -282,9 +291,19 @@ impl SegmentTable {
         self.close(segment);
     }
 
-    /// What is still live in a segment cannot be read: nothing more of it will be given back.
-    pub(crate) fn mark_damaged(&mut self, segment: u32) {
-        self.segments[segment as usize].damaged = true;
+    /// So many units that are live in a segment cannot be read, as far as is known at these locations: it will
+    /// not be given back as long as they are there.
+    pub(crate) fn mark_damaged(&mut self, segment: u32, unread_units: u64, locations: &[u64]) {
+        let info = &mut self.segments[segment as usize];
+        (info.damaged, info.unread_units) = (true, unread_units);
+        self.damaged.extend(locations);
+        self.count_slack(segment);
+    }
+
+    /// What could not be read at a location is gone: its segment may be cleaned again.
+    pub(crate) fn look_again(&mut self, location: u64) {
+        let segment = self.of(location);
+        self.segments[segment as usize].damaged = false;
         self.count_slack(segment);
     }
 
@@ -315,6 +334,10 @@ impl SegmentTable {
         assert_eq!(info.live_units, 0, "a segment given back holds nothing live");
         assert_eq!(info.readers.get(), 0, "a segment given back is read by nobody");
         info.state = SegmentState::Free;
+        // Of what was dead when it was marked nobody says that it goes.
+        let first = u64::from(segment) * self.units_per_segment;
+        let gone: Vec<u64> = self.damaged.range(first..first + self.units_per_segment).copied().collect();
+        gone.iter().for_each(|location| assert!(self.damaged.remove(location)));
         self.free_prepared += u32::from(self.free.insert(segment) && segment < self.prepared);
     }
 
@@ -338,6 +361,9 @@ impl SegmentTable {
         info.dead_units += u64::from(length);
         info.changed_frame = info.changed_frame.max(frame);
         self.live_units -= u64::from(length);
+        if self.damaged.remove(&location) {
+            self.look_again(location);
+        }
         self.count_slack(segment);
         self.note_emptied(segment);
     }
@@ -354,6 +380,7 @@ impl SegmentTable {
             }
         }
         self.live_units = 0;
+        self.damaged.clear();
     }
 
     /// So many units that stand somewhere, or go with what does, expire.

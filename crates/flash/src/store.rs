@@ -255,6 +255,7 @@ impl Partition {
         };
         note.extend(damaged.map(|old| old.removal(&store.place)));
         self.commit_note(&note, urgency);
+        damaged.iter().for_each(|old| self.gone_unread(old));
         let mut flags = if store.expiry_ms == 0 { 0 } else { FLAG_EXPIRING };
         if replaced.is_some_and(|old| old.is_expiring) {
             flags |= FLAG_PREVIOUS_EXPIRING;

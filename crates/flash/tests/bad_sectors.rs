@@ -4,7 +4,8 @@ use crate::opening::{self, DATABASE, disk, live, open_on, run, world};
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::block::{IoFuture, Origin};
 use plimsoll_kv::{Block, Error, Expiry, Op, Output, Result, Value};
-use plimsoll_reactor::{Buf, File};
+use plimsoll_reactor::sim::World;
+use plimsoll_reactor::{Buf, File, Reactor};
 use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,6 +16,7 @@ const KEYS: u64 = 560;
 const STORES: u64 = 20_000;
 const VALUE_BYTES: usize = 12_000;
 const NOTHING: (u64, u64) = (0, 0);
+const ROTTEN: u64 = 60;
 
 /// A drive that cannot read some of its bytes.
 struct Worn {
@@ -106,5 +108,67 @@ fn a_segment_that_cannot_be_read_is_left_as_it_is_and_others_are_cleaned() {
         for number in lost {
             assert_eq!(read(&partition, number).await, Ok(vec![1; VALUE_BYTES]));
         }
+    });
+}
+
+/// Cleaning took the good records out of segments that one damaged record kept, and what was left of them
+/// counted as room: stores ran into a device without a free segment, which then could not be opened any more.
+#[test]
+fn a_device_with_many_damaged_records_stays_usable() {
+    for (full, may_refuse) in [(640, false), (760, true)] {
+        let world = world(DISK_BYTES);
+        live(&world, move |reactor| async move {
+            let partition = open_disk(&reactor).await;
+            for number in 0..full {
+                store(&partition, number, 1).await;
+            }
+            partition.close().await.expect("nothing fails");
+        });
+        (0..ROTTEN).for_each(|number| rot(&world, number * full / ROTTEN));
+        live(&world, move |reactor| async move {
+            let partition = open_disk(&reactor).await;
+            let mut refused = 0;
+            for step in 0..STORES / 2 {
+                let number = (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % full;
+                let op = opening::store(key(number), Value::from(vec![2; VALUE_BYTES]), Expiry::Never);
+                match run(&partition, op).await {
+                    Err(Error::NoSpace) => refused += 1,
+                    stored => drop(stored.expect("stored")),
+                }
+            }
+            partition.check_accounts().expect("the accounts agree");
+            let metrics = partition.metrics();
+            assert!(metrics.free_segments > 2 && (may_refuse || refused == 0), "{refused}: {metrics:?}");
+        });
+        // Killed: it opens, deletes go on, and what is damaged gives its space back as it goes.
+        live(&world, move |reactor| async move {
+            let partition = open_disk(&reactor).await;
+            for number in unreadable(&partition, 0..full).await {
+                run(&partition, opening::delete(key(number))).await.expect("deleted");
+            }
+            for number in 0..full {
+                store(&partition, number, 3).await;
+            }
+            assert_eq!(unreadable(&partition, 0..full).await, Vec::<u64>::new());
+            partition.check_accounts().expect("the accounts agree");
+        });
+    }
+}
+
+async fn open_disk(reactor: &Reactor) -> Rc<Partition> {
+    open_on(reactor, Rc::new(disk(reactor)), SEGMENT_BYTES, Options::default()).await
+}
+
+/// Flips a bit in the head of the record of a key.
+fn rot(world: &World, number: u64) {
+    // The checksums of its value's spans follow the key, and then the value.
+    let (name, value, checksum_bytes) = (key(number).into_bytes(), [1; 64], 4 * VALUE_BYTES.div_ceil(4096));
+    world.with_disk("disk", |disk| {
+        let is_it =
+            |at: &[u8]| at.starts_with(&name) && at[name.len() + checksum_bytes..].starts_with(&value);
+        let image = disk.durable().to_vec();
+        let at =
+            image.windows(name.len() + checksum_bytes + value.len()).position(is_it).expect("it is stored");
+        disk.flip_bit(at - 44, 3);
     });
 }

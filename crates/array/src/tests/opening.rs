@@ -6,7 +6,8 @@ use crate::journal::Journal;
 use crate::membership::roster_key;
 use crate::placement::{self, container};
 use crate::{Mechanism, MemberState, OpenError, is_member};
-use plimsoll_kv::{Condition, Device, Error, Form, Op, Output, Value, Version};
+use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::{Condition, Device, Error, Form, Op, Output, Request, Value, Version};
 use std::rc::Rc;
 
 #[test]
@@ -341,5 +342,38 @@ fn keys_that_cannot_be_read_are_counted() {
             assert!(matches!(&read, Err(Error::Unreadable(_))), "{read:?}");
             assert_eq!(super::bench::keys(&array).await, 40, "after {key} were asked for");
         }
+    });
+}
+
+/// One rotten record of one device kept the whole array from starting.
+#[test]
+fn a_device_whose_roster_cannot_be_read_counts_as_missing() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let rot = Error::Unreadable("rot".to_owned());
+        let faults = [0, 1, 2].map(|member| bench.fails(member, &rot));
+        let array = bench.open().await;
+        set(&array, "k", b"v").await.unwrap();
+        array.close().await;
+        let is_roster =
+            |op: &Op| matches!(op, Op::Retrieve { key, .. } if *key == roster_key(&placement::tag(0, 1)));
+        let rots = || FaultPolicy::When(Box::new(move |request: &Request| is_roster(&request.op)));
+        faults[1].set_policy(rots());
+        let array = bench.open().await;
+        let members = array.status().members;
+        assert_eq!(members[1].state, MemberState::Out, "{members:?}");
+        assert!(members[1].reason.contains("its roster cannot be read"), "{members:?}");
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"v"[..]));
+        set(&array, "k", b"w").await.unwrap();
+        array.close().await;
+        // It can be read again: it is given what it lacks.
+        faults[1].set_policy(FaultPolicy::Never);
+        let array = bench.open().await;
+        bench.whole(&array).await;
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"w"[..]));
+        array.close().await;
+        faults.iter().for_each(|fault| fault.set_policy(rots()));
+        let refused = bench.try_open(&[]).await.err();
+        assert!(matches!(&refused, Some(OpenError::Device { .. })), "{refused:?}");
     });
 }

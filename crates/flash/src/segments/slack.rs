@@ -1,4 +1,5 @@
-//! What long records leave empty at the end of segments, and no cleaning gives back.
+//! What long records leave empty at the end of segments, and what is empty beside damaged ones: no cleaning
+//! gives it back.
 //!
 //! Place on the path: beside the table; it counts as taken where the device says how full it is.
 //!
@@ -69,6 +70,9 @@ impl SegmentTable {
     fn slack_of(&self, segment: u32) -> u64 {
         let info = &self.segments[segment as usize];
         let is_full = info.state == SegmentState::Closed && info.live_units > 0;
+        if is_full && info.damaged {
+            return self.units_per_segment.saturating_sub(info.live_units);
+        }
         if !is_full || info.longest_units < self.long_units() {
             return 0;
         }
