@@ -111,7 +111,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Forgets what is to be forgotten of a segment; what is live in it, and where something could not be read.
+    /// Forgets what is to be forgotten of a segment; what is live in it, and where something cannot be read.
     async fn live_in<'a>(&self, victim: &'a Victim) -> Result<(Vec<(Move, &'a [u8])>, Vec<u64>)> {
         let (mut moves, mut damaged, mut turn_bytes) = (Vec::new(), Vec::new(), 0);
         for location in &victim.records {
@@ -145,8 +145,8 @@ impl Partition {
         Ok((moves, damaged))
     }
 
-    /// Whether something that is live in a victim could not be read. Then it is kept as it is: moving the rest
-    /// would take space and give none back.
+    /// Whether something that is live in a victim could not be read. Then it is kept as it is: moving the
+    /// rest would take space and give none back.
     fn keeps(&self, victim: &Victim, moves: &[(Move, &[u8])], damaged: &[u64]) -> bool {
         let still_live = moves.iter().filter(|(moved, _)| !matches!(self.fate(moved), Fate::Dead));
         let readable_units: u64 = still_live.map(|(moved, _)| u64::from(moved.length)).sum();

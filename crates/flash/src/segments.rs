@@ -291,8 +291,8 @@ impl SegmentTable {
         self.close(segment);
     }
 
-    /// So many units that are live in a segment cannot be read, as far as is known at these locations: it will
-    /// not be given back as long as they are there.
+    /// So many units that are live in a segment cannot be read, as far as is known at these locations: it
+    /// will not be given back as long as they are there.
     pub(crate) fn mark_damaged(&mut self, segment: u32, unread_units: u64, locations: &[u64]) {
         let info = &mut self.segments[segment as usize];
         (info.damaged, info.unread_units) = (true, unread_units);

@@ -197,7 +197,7 @@ pub enum Output {
     Found(Item),
     /// `Describe`.
     Described(Description),
-    /// `Delete`: the version that was deleted; [`Version::ZERO`] if it could not be read, and may have expired.
+    /// `Delete`: the version that was deleted; [`Version::ZERO`] if it was unreadable, and may have expired.
     Deleted(Version),
     /// `SetExpiry`: what the key holds now.
     ExpirySet(Item),
