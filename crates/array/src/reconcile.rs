@@ -115,12 +115,13 @@ impl Array {
         let (mut put_back, mut proof) = (0, proof);
         for _ in 0..ROUNDS_MAX {
             let told = self.ask_all(place, proof, &Manner::background()).await?;
+            let asked: Vec<usize> = told.iter().map(|(role, _)| *role).collect();
             let newest = told.iter().map(|(_, told)| told).max_by_key(|told| told.version());
             let newest = newest.cloned().unwrap_or(Told::Absent);
             let Some(form) = newest.form() else {
                 let mended = self.reconcile_absent(place, &told).await?;
                 if mended + put_back > 0 {
-                    self.bring_along(place, &Told::Absent, &[]).await?;
+                    self.bring_along(place, &Told::Absent, (&asked, &[])).await?;
                 }
                 return Ok(mended);
             };
@@ -143,7 +144,7 @@ impl Array {
                     mended => mended?,
                 };
                 if mended + put_back > 0 {
-                    self.bring_along(place, &right, &roles).await?;
+                    self.bring_along(place, &right, (&asked, &roles)).await?;
                 }
                 return Ok(mended);
             }
@@ -288,18 +289,23 @@ impl Array {
         Ok(mended)
     }
 
-    /// Members that are being resynchronised were past a key, perhaps, when it was made whole: they get what
-    /// is right, from these roles.
-    async fn bring_along(self: &Rc<Self>, place: &Place, right: &Told, roles: &[usize]) -> Result<()> {
+    /// Members that are being resynchronised were past a key, perhaps, when it was made whole. They get what
+    /// is right, from these roles; so do those that have come in since the others were asked for it.
+    pub(crate) async fn bring_along(
+        self: &Rc<Self>,
+        place: &Place,
+        right: &Told,
+        (asked, from): (&[usize], &[usize]),
+    ) -> Result<()> {
         for role in self.all_roles() {
             let (member, right) = (self.member_of(place, role), right.in_role(role));
             let Some(device) = self.writable(member) else { continue };
-            if self.state(member) != MemberState::Resyncing
+            if asked.contains(&role) && self.state(member) == MemberState::In
                 || self.ask(&device, (place, role), Proof::Start, &Manner::background()).await?.is_as(&right)
             {
                 continue;
             }
-            let brought = self.bring(place, role, &right, roles).await;
+            let brought = self.bring(place, role, &right, from).await;
             self.unless_out(member, brought)?;
         }
         Ok(())

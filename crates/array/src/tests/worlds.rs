@@ -3,7 +3,9 @@
 use super::bench::{Bench, DB, bytes, execute, keys, retrieve_op, run, set, store_in};
 use crate::MemberState;
 use crate::header::Header;
+use crate::manner::Manner;
 use crate::placement::container;
+use crate::told::Proof;
 use futures_util::future::{Either, select};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Request, Value, Version};
@@ -245,5 +247,25 @@ fn a_key_that_expires_while_its_time_is_changed_is_gone() {
                 }
             }
         }
+    });
+}
+
+/// A device came in while a key was made whole: it was neither asked nor given its copy, and the key was
+/// absent when the first one went (seed 4737).
+#[test]
+fn who_comes_in_while_a_key_is_made_whole_is_given_its_copy() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let array = bench.open().await;
+        set(&array, "k", b"v").await.unwrap();
+        let place = array.place(DB, b"k").unwrap();
+        let (late, below) = (array.member_of(&place, 1), container(DB, 1));
+        let delete = Op::Delete { container: below, key: b"k".to_vec(), condition: Condition::None };
+        execute(&bench.below[late], delete).await.unwrap();
+        // The others were asked while it was being filled.
+        let told = array.ask_all(&place, Proof::Record, &Manner::background()).await.unwrap();
+        let right = told[0].1.clone();
+        array.bring_along(&place, &right, (&[0, 2], &[0, 2])).await.unwrap();
+        assert!(execute(&bench.below[late], retrieve_op(below, "k")).await.is_ok());
     });
 }
