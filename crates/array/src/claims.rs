@@ -250,7 +250,7 @@ impl Array {
         device: &Rc<dyn Device>,
     ) -> Result<()> {
         self.end_prepared(member, device).await?;
-        let named = self.named_by(member, device).await?;
+        let (named, _) = self.named_by(member, device).await?;
         if !named.is_empty() {
             // Its journal names others as soon as it takes writes: who is started until then compares all.
             self.unmark_named().await?;

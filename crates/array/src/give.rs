@@ -46,6 +46,18 @@ impl Drop for Pin {
     }
 }
 
+/// Why a value in parts is not given, and by whom if one that it was read from could not give it.
+struct NotGiven {
+    error: Error,
+    source: Option<usize>,
+}
+
+impl From<Error> for NotGiven {
+    fn from(error: Error) -> NotGiven {
+        NotGiven { error, source: None }
+    }
+}
+
 fn expiry_of(item: &Item) -> Expiry {
     item.expiry_ms.map_or(Expiry::Never, Expiry::At)
 }
@@ -123,15 +135,27 @@ impl Array {
         {
             return Ok((stub.into(), item));
         }
+        let mut roles = roles.to_vec();
         loop {
-            let mut pieces = self.gather(place, None, (form.needed(), roles, Some(form)), &manner).await?;
+            let mut pieces = self.gather(place, None, (form.needed(), &roles, Some(form)), &manner).await?;
             let item = pieces[0].item.clone();
             if item.upload.is_some() {
                 let of =
                     |piece: &Piece| Some((piece.role, self.readable(self.member_of(place, piece.role))?));
                 // One may have gone out since it answered: then others are asked.
                 let Some(from) = pieces.iter().map(of).collect() else { continue };
-                return Ok((Value::Upload(self.give_parts(place, form, from, to).await?), item));
+                match self.give_parts(place, form, from, to).await {
+                    Ok(upload) => return Ok((Value::Upload(upload), item)),
+                    // It answered a look, and cannot give a part: others are asked in its place (seed 4719).
+                    Err(NotGiven { error, source: Some(role) })
+                        if verdict(&error) == Verdict::Broken && roles.len() > form.needed() =>
+                    {
+                        self.note(self.member_of(place, role), |status| status.failed_requests += 1);
+                        roles.retain(|other| *other != role);
+                        continue;
+                    }
+                    Err(NotGiven { error, .. }) => return Err(error),
+                }
             }
             let header = self.one_version(&pieces)?;
             let bytes = match form {
@@ -230,7 +254,7 @@ impl Array {
         form: Form,
         from: Vec<(usize, Rc<dyn Device>)>,
         to: usize,
-    ) -> Result<UploadId> {
+    ) -> std::result::Result<UploadId, NotGiven> {
         let (mut sources, mut length) = (Vec::new(), 0);
         let mut pinned = Ok(());
         for (role, device) in from {
@@ -239,12 +263,12 @@ impl Array {
                     length = item.length;
                     sources.push(Source { role, device, upload });
                 }
-                Err(error) => pinned = Err(error),
+                Err(error) => pinned = Err(NotGiven { error, source: Some(role) }),
             }
         }
         let given = match pinned {
-            Ok(()) => self.give_pinned(place, form, (&sources, length), to).await,
-            Err(error) => Err(error),
+            Ok(()) => self.give_from(place, form, (&sources, length), to).await,
+            Err(not_given) => Err(not_given),
         };
         for source in sources {
             self.unpin_piece(&source.device, place, source.upload).await;
@@ -261,22 +285,34 @@ impl Array {
         (sources, length): (&[Source], u64),
         to: usize,
     ) -> Result<UploadId> {
+        self.give_from(place, form, (sources, length), to).await.map_err(|not_given| not_given.error)
+    }
+
+    async fn give_from(
+        self: &Rc<Self>,
+        place: &Place,
+        form: Form,
+        (sources, length): (&[Source], u64),
+        to: usize,
+    ) -> std::result::Result<UploadId, NotGiven> {
         assert!(!sources.is_empty(), "a value is made from something");
         let (target, key) = (self.member_of(place, to), place.key.clone());
         let container = placement::container(place.container, to);
         let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes: 0, form: None };
-        let Output::Upload(upload) = self.sent_one(target, begin).await? else { return Err(WRONG_OUTPUT) };
+        let Output::Upload(upload) = self.sent_one(target, begin).await? else {
+            return Err(WRONG_OUTPUT.into());
+        };
         for part in 0..length.div_ceil(self.member_part_bytes() as u64) as u32 {
             let given = match self.part_of(place, form, (sources, part), to).await {
                 Ok(bytes) => {
                     let op = Op::UploadPart { upload, key: key.clone(), bytes };
-                    self.sent_one(target, op).await.map(|_| ())
+                    self.sent_one(target, op).await.map(drop).map_err(NotGiven::from)
                 }
-                Err(error) => Err(error),
+                Err(not_given) => Err(not_given),
             };
-            if let Err(error) = given {
+            if let Err(not_given) = given {
                 self.give_up(place, to, upload).await;
-                return Err(error);
+                return Err(not_given);
             }
         }
         Ok(upload)
@@ -289,21 +325,16 @@ impl Array {
         form: Form,
         (sources, part): (&[Source], u32),
         to: usize,
-    ) -> Result<Vec<u8>> {
+    ) -> std::result::Result<Vec<u8>, NotGiven> {
         let each = sources.iter().map(async |source| {
-            let (upload, key) = (source.upload, place.key.clone());
-            let op = Op::RetrievePart { upload, key, part, range: None };
-            let read = source.device.clone().execute(Manner::background().request(op)).await?;
-            let Output::Found(Item { mut bytes, .. }) = read.output else { return Err(WRONG_OUTPUT) };
-            let header = Header::decode(&bytes).map_err(|what| Error::Unreadable(what.to_owned()))?;
-            bytes.drain(..HEADER_BYTES);
-            Ok((header, (source.role, bytes)))
+            let by_source = |error| NotGiven { error, source: Some(source.role) };
+            self.read_source(place, source, part).await.map_err(by_source)
         });
         let (headers, pieces): (Vec<Header>, Vec<(usize, Vec<u8>)>) =
             try_join_all(each).await?.into_iter().unzip();
         let first = *headers.first().ok_or(WRONG_OUTPUT)?;
         if first.form != form || headers.iter().any(|other| other.version != first.version) {
-            return Err(Error::Unreadable("parts of different versions".to_owned()));
+            return Err(Error::Unreadable("parts of different versions".to_owned()).into());
         }
         let bytes = match form {
             Form::Copies(_) | Form::Packed { .. } => {
@@ -312,5 +343,20 @@ impl Array {
             Form::Shards { .. } => self.shard(form, pieces, to)?,
         };
         Ok(Header { role: to as u8, ..first }.before(bytes).to_vec())
+    }
+    /// A part of what a member has, behind its header.
+    async fn read_source(
+        &self,
+        place: &Place,
+        source: &Source,
+        part: u32,
+    ) -> Result<(Header, (usize, Vec<u8>))> {
+        let (upload, key) = (source.upload, place.key.clone());
+        let op = Op::RetrievePart { upload, key, part, range: None };
+        let read = source.device.clone().execute(Manner::background().request(op)).await?;
+        let Output::Found(Item { mut bytes, .. }) = read.output else { return Err(WRONG_OUTPUT) };
+        let header = Header::decode(&bytes).map_err(|what| Error::Unreadable(what.to_owned()))?;
+        bytes.drain(..HEADER_BYTES);
+        Ok((header, (source.role, bytes)))
     }
 }

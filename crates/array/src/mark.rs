@@ -37,7 +37,8 @@ impl Array {
     pub(crate) async fn is_marked(&self, device: &Rc<dyn Device>) -> Result<bool> {
         match background(device, Op::Exist { container: ROSTER, key: self.mark_key() }).await {
             Ok(output) => Ok(matches!(output, Output::Found(_))),
-            Err(Error::NotFound) => Ok(false),
+            // What has rotted is written again where it is, when there is a mark again.
+            Err(Error::NotFound | Error::Unreadable(_)) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -14,9 +14,15 @@ use crate::member::Joining;
 use crate::placement::{self, JOURNAL};
 use crate::roster::MemberState;
 use crate::walk::{Source, page};
-use plimsoll_kv::{ContainerId, Device, Error, Op, Output};
+use plimsoll_kv::{Condition, ContainerId, Device, Error, Op, Output};
 use plimsoll_reactor::{Reactor, Work};
 use std::rc::Rc;
+
+/// An entry of a member's journal that cannot be read.
+pub(crate) struct Rotten {
+    member: usize,
+    entry: Vec<u8>,
+}
 
 impl Array {
     /// Opens an array, or makes one of empty devices.
@@ -41,45 +47,65 @@ impl Array {
         array.roster.borrow_mut().epoch += 1;
         array.roster_settled().await.map_err(failed)?;
         array.resolve().await.map_err(failed)?;
-        array.read_journal().await.map_err(failed)?;
-        array.begin_background().await.map_err(failed)?;
+        let rotten = array.read_journal().await.map_err(failed)?;
+        array.begin_background(rotten).await.map_err(failed)?;
         Ok(array)
     }
 
-    /// The keys that the journals of the members name have to be compared.
-    async fn read_journal(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
+    /// The keys that the journals of the members name have to be compared. Gives back what cannot be read of
+    /// those.
+    async fn read_journal(self: &Rc<Self>) -> plimsoll_kv::Result<Vec<Rotten>> {
+        let mut all_rotten = Vec::new();
         for member in 0..self.count() {
             if let Some(device) = self.readable(member) {
-                let named = self.named_by(member, &device).await?;
+                let (named, rotten) = self.named_by(member, &device).await?;
                 named.into_iter().for_each(|key| self.may_be_cut_short(key));
+                all_rotten.extend(rotten);
             }
         }
         let lacks_mark = self.lacks_mark().await?;
         self.distrusted.set(self.distrusted.get() || lacks_mark);
-        Ok(())
+        Ok(all_rotten)
     }
 
-    /// The keys that a member's journal names.
+    /// The keys that a member's journal names, and its entries that cannot be read.
     pub(crate) async fn named_by(
         &self,
         member: usize,
         device: &Rc<dyn Device>,
-    ) -> plimsoll_kv::Result<Vec<(ContainerId, Vec<u8>)>> {
+    ) -> plimsoll_kv::Result<(Vec<(ContainerId, Vec<u8>)>, Vec<Rotten>)> {
         let source = Source { device: device.clone(), container: JOURNAL, member };
-        let (mut after, mut all) = (None, Vec::new());
+        let (mut after, mut all, mut rotten) = (None, Vec::new(), Vec::new());
         while let Some(entries) = page(&source, &mut after).await? {
             for key in entries {
-                let op = Op::Retrieve { container: JOURNAL, key, range: None, pin: false };
+                let op = Op::Retrieve { container: JOURNAL, key: key.clone(), range: None, pin: false };
                 match background(device, op).await {
                     Ok(Output::Found(item)) => all.extend(named(&item.bytes)),
                     Ok(_) | Err(Error::NotFound) => {}
                     // Which key that was is not known: all are compared.
-                    Err(Error::Unreadable(_)) => self.distrusted.set(true),
+                    Err(Error::Unreadable(_)) => {
+                        self.distrusted.set(true);
+                        rotten.push(Rotten { member, entry: key });
+                    }
                     Err(error) => return Err(error),
                 }
             }
         }
-        Ok(all)
+        Ok((all, rotten))
+    }
+
+    /// Takes away what cannot be read of the journals, before any slot is used: that every key is compared is
+    /// told without it, by the mark that is gone.
+    async fn drop_rotten(self: &Rc<Self>, all: Vec<Rotten>) -> plimsoll_kv::Result<()> {
+        assert!(all.is_empty() || self.distrusted.get() && !self.marked.get(), "every key is compared");
+        for Rotten { member, entry } in all {
+            let device = self.name(member);
+            tracing::warn!(partition = self.partition, device, "what named a half-written key has rotted");
+            let delete = Op::Delete { container: JOURNAL, key: entry, condition: Condition::None };
+            let deleted = self.sent_one(member, delete).await;
+            self.unless_out(member, deleted)?;
+        }
+        Ok(())
     }
 
     /// Begins to make the keys whole that may not be, though nobody asks for them.
@@ -128,7 +154,7 @@ impl Array {
     }
 
     /// Compares what has to be compared, and goes on with what the last end interrupted.
-    async fn begin_background(self: &Rc<Self>) -> plimsoll_kv::Result<()> {
+    async fn begin_background(self: &Rc<Self>, rotten: Vec<Rotten>) -> plimsoll_kv::Result<()> {
         // The slots that name what was half written are used again from here on. Until nothing is, an end of
         // the server leaves every key to be compared.
         if self.unsettled.borrow().is_empty() && !self.distrusted.get() {
@@ -139,10 +165,12 @@ impl Array {
         }
         self.settle_and_mark();
         if self.distrusted.get() {
-            tracing::warn!(
-                partition = self.partition,
-                "every key is compared: the server ended while the devices were too full to name those at work"
-            );
+            let what = match rotten.is_empty() {
+                true => "the server ended while the devices were too full to name those at work",
+                false => "what named those at work when the server ended has rotted",
+            };
+            tracing::warn!(partition = self.partition, "every key is compared: {what}");
+            self.drop_rotten(rotten).await?;
             self.scrub();
         }
         for member in 0..self.count() {

@@ -22,7 +22,8 @@ use crate::planted::{Bug, is_planted};
 use crate::segments::{SegmentState, SegmentTable};
 use crate::state::State;
 use crate::walk::{
-    Framed, durable_stated_after, frame_at, read_header, read_segment, read_summary, resolve_notes,
+    Frame, Framed, durable_stated_after, frame_at, next_frame_after, read_header, read_segment, read_summary,
+    resolve_notes,
 };
 use end::OpenEnd;
 use plimsoll_kv::block::{Block, Origin};
@@ -306,12 +307,17 @@ impl Recovery<'_> {
     ) -> Result<u64, OpenError> {
         let mut offset = self.layout.block_bytes;
         let mut epoch = header.epoch;
-        while let Some(frame) = frame_at(bytes, &self.layout, segment, header.sequence, offset) {
-            if frame.header.number != self.expected || frame.header.epoch < epoch {
-                break;
-            }
+        loop {
             // The checkpoint holds what frames before its own said, and proves that they were durable.
             let is_needed = self.expected >= self.anchor.frame_number;
+            let frame = frame_at(bytes, &self.layout, segment, header.sequence, offset);
+            let is_next = |frame: &Frame| frame.header.number == self.expected && frame.header.epoch >= epoch;
+            let Some(frame) = frame.filter(is_next) else {
+                if is_needed || !self.skip_to_needed(bytes, (segment, header), (&mut offset, epoch)) {
+                    break;
+                }
+                continue;
+            };
             if !frame.whole && is_needed {
                 // Torn, or damaged after it was acknowledged: what stands after it tells.
                 let proof = durable_stated_after(bytes, &self.layout, segment, header.sequence, frame.end);
@@ -336,6 +342,29 @@ impl Recovery<'_> {
         }
         self.log_epoch = epoch;
         Ok(offset)
+    }
+
+    /// Goes on behind what has rotted of the frames that the checkpoint holds: at the next one, or with the
+    /// first that is needed, which comes later or was never written. False where no frames are known to have
+    /// stood: the segment in which replay begins has all that came before, without a gap.
+    fn skip_to_needed(
+        &mut self,
+        bytes: &[u8],
+        (segment, header): (u32, &crate::format::SegmentHeader),
+        (offset, epoch): (&mut u64, u32),
+    ) -> bool {
+        if header.log_number != self.anchor.log_number {
+            return false;
+        }
+        let (first, needed) = (self.expected, self.anchor.frame_number);
+        let numbers = first + 1..=needed;
+        let next =
+            next_frame_after(bytes, &self.layout, (segment, header.sequence), (*offset, epoch), numbers);
+        let at = self.layout.segment_offset(segment) + *offset;
+        let what = "log frames that the checkpoint holds cannot be read; they are not needed";
+        (*offset, self.expected) = next.unwrap_or((*offset, needed));
+        tracing::warn!(partition = self.layout.partition, first, before = self.expected, offset = at, what);
+        true
     }
 
     fn lost_frame(&self, segment: u32, offset: u64) -> OpenError {

@@ -18,7 +18,7 @@ use crate::layout::Layout;
 use crate::segments::Segment;
 use plimsoll_kv::block::{Block, Origin};
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// A transition and the frame it stands in.
 pub type Framed = (u64, Transition);
@@ -174,6 +174,25 @@ fn item_at(item: &[u8], layout: &Layout, sequence: u64, location: u64, frame: &m
     let key = record::key(item, &header);
     frame.transitions.push(header.transition(key, layout.fingerprint(header.container, key), location));
     Some(header.record_bytes() as usize)
+}
+
+/// The first frame behind `offset` whose number is among these, of this epoch or a later one: where it
+/// begins, and its number.
+#[must_use]
+pub fn next_frame_after(
+    bytes: &[u8],
+    layout: &Layout,
+    (segment, sequence): (u32, u64),
+    (offset, epoch): (u64, u32),
+    numbers: RangeInclusive<u64>,
+) -> Option<(u64, u64)> {
+    let places = (offset..layout.segment_bytes).step_by(layout.block_bytes as usize).skip(1);
+    let mut frames = places.filter_map(|at| {
+        let place = u64::from(segment) * layout.segment_bytes + at;
+        let header = FrameHeader::decode(bytes.get(at as usize..)?, layout.identity, place, sequence).ok()?;
+        (header.epoch >= epoch && numbers.contains(&header.number)).then_some((at, header.number))
+    });
+    frames.next()
 }
 
 /// The highest `durable` that any frame from `offset` on states: proof of what was acknowledged.

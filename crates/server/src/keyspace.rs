@@ -4,7 +4,7 @@
 //! on the path: between a command and the volume.
 
 use crate::core::Core;
-use crate::reply::Pinned;
+use crate::reply::{Pinned, Reply};
 use crate::session::Upload;
 use crate::transaction::{self, Transaction};
 use crate::volume::Question;
@@ -128,6 +128,20 @@ impl Keyspace {
             Output::Found(item) => Ok(item.bytes),
             _ => unreachable!("a part is found"),
         }
+    }
+
+    /// Reads all of a value that was retrieved, and may stand in parts, without keeping it: what cannot be
+    /// given is not taken away.
+    ///
+    /// # Errors
+    /// A part of it cannot be read.
+    pub(crate) async fn prove(&self, value: &Reply) -> Result<()> {
+        let Reply::Parts(pinned) = value else { return Ok(()) };
+        let parts = pinned.length.div_ceil(self.core.volume.geometry().part_bytes as u64);
+        for part in 0..parts {
+            self.part(pinned, part as u32).await?;
+        }
+        Ok(())
     }
 
     /// True if a value is longer than a record.

@@ -2,7 +2,9 @@
 
 use crate::common::{Setup, encoded, run, show};
 use plimsoll_kv::delay::Delay;
+use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::memory::MemoryOptions;
+use plimsoll_kv::{Op, Request};
 use plimsoll_reactor::Work;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -422,5 +424,32 @@ fn the_scripts_of_locks_are_known() {
         assert!(
             show(&c.call(&["EVAL", "return 1", "0"]).await).starts_with("-ERR there are no scripts here")
         );
+    });
+}
+
+/// The value was deleted, then a part of it could not be read, and the connection was cut: it was lost.
+#[test]
+fn a_value_that_cannot_be_given_is_not_taken_away() {
+    run(Setup { memory: PARTS, ..Setup::default() }, |bench| async move {
+        let is_last = |request: &Request| matches!(request.op, Op::RetrievePart { part: 9, .. });
+        let (mut c, value) = (bench.client().await, pattern(10_000, 0));
+        for command in ["GETDEL k", "GETSET k other", "SET k other GET", "GETEX k EXAT 1"] {
+            c.expect(&format!("SET k {value}"), "+OK").await;
+            for device in bench.faults.borrow().values() {
+                device.set_policy(FaultPolicy::When(Box::new(is_last)));
+            }
+            let refused = show(&c.call(&command.split(' ').collect::<Vec<_>>()).await);
+            assert!(refused.starts_with('-'), "{command}: {refused}");
+            c.expect("MULTI", "+OK").await;
+            c.expect(command, "+QUEUED").await;
+            let refused = show(&c.call(&["EXEC"]).await);
+            // Of a device that is overloaded the whole transaction is told.
+            assert!(refused.starts_with('-'), "{command}: {refused}");
+            for device in bench.faults.borrow().values() {
+                device.set_policy(FaultPolicy::Never);
+            }
+            c.expect("GET k", &value).await;
+            c.expect(command, &value).await;
+        }
     });
 }

@@ -377,3 +377,42 @@ fn a_device_whose_roster_cannot_be_read_counts_as_missing() {
         assert!(matches!(&refused, Some(OpenError::Device { .. })), "{refused:?}");
     });
 }
+
+/// Each start compared every key, as long as no write took the slot, and said that devices had been full.
+#[test]
+fn what_has_rotted_of_the_journal_is_taken_away() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let fault = bench.fails(1, &Error::Unreadable("rot".to_owned()));
+        for (is_rotten, is_found_rotten) in [(is_journal as fn(&Op) -> bool, true), (is_mark, false)] {
+            let array = bench.open().await;
+            set(&array, "k", b"v").await.unwrap();
+            array.close().await;
+            fault.set_policy(FaultPolicy::When(Box::new(move |request| is_rotten(&request.op))));
+            let array = bench.open().await;
+            assert!(array.distrusted.get(), "any key may have been at work");
+            while array.distrusted.get() {
+                reactor.sleep_ns(1_000_000).await;
+            }
+            assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"v"[..]));
+            array.close().await;
+            // A mark is written again; an entry is not there any more, and who listed it would find it rotten.
+            if !is_found_rotten {
+                fault.set_policy(FaultPolicy::Never);
+            }
+            let array = bench.open().await;
+            assert!(!array.distrusted.get(), "once is enough");
+            assert!(array.all_in());
+            array.close().await;
+            fault.set_policy(FaultPolicy::Never);
+        }
+    });
+}
+
+fn is_journal(op: &Op) -> bool {
+    matches!(op, Op::Retrieve { container: placement::JOURNAL, .. })
+}
+
+fn is_mark(op: &Op) -> bool {
+    matches!(op, Op::Exist { container: placement::ROSTER, .. })
+}

@@ -1,7 +1,9 @@
 //! GETDEL, GETEX, GETSET, SETNX, SETEX, PSETEX: reading a value and changing its key in one.
 //!
-//! Invariant: the value is read under a pin and the change asks for its version, again until nobody came
-//! between: so what is returned is exactly what was deleted or kept, however long it is.
+//! Invariants:
+//! * the value is read under a pin and the change asks for its version, again until nobody came between: so
+//!   what is returned is exactly what was deleted or kept, however long it is;
+//! * a value of which a part cannot be read is not deleted: its reply leaves after the delete.
 
 use super::set::{self, Options};
 use super::{Run, string, syntax_error};
@@ -143,6 +145,11 @@ fn read_and(
             let Some(op) = op((container, key.clone()), Condition::IfVersion(version), expiry_ms) else {
                 return value;
             };
+            if matches!(op, Op::Delete { .. })
+                && let Err(error) = keyspace.prove(&value).await
+            {
+                return Reply::failed(&error);
+            }
             match keyspace.execute(op).await {
                 Ok(_) => return value,
                 // Somebody came between: look again.

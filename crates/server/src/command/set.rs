@@ -279,6 +279,12 @@ fn read_and_set(
                 Ok(false) => return options.reply(old, false),
                 Err(error) => return Reply::failed(&error),
             }
+            // Its reply leaves after it was replaced.
+            if options.get
+                && let Err(error) = keyspace.prove(&old).await
+            {
+                return Reply::failed(&error);
+            }
             let store = place.store_op(value.clone(), &options, condition);
             match keyspace.execute(store).await {
                 Ok(_) => {
