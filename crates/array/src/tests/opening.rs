@@ -396,7 +396,7 @@ fn what_has_rotted_of_the_journal_is_taken_away() {
             }
             assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"v"[..]));
             array.close().await;
-            // A mark is written again; an entry is not there any more, and who listed it would find it rotten.
+            // A mark is written again; an entry is gone: whoever listed it would find it rotten.
             if !is_found_rotten {
                 fault.set_policy(FaultPolicy::Never);
             }
