@@ -162,6 +162,43 @@ fn a_value_in_parts_is_copied_from_others_where_its_source_goes_out() {
     });
 }
 
+/// A store of it ended with the error of the source, though another had all that was needed (seed 4719).
+#[test]
+fn a_value_in_parts_is_given_by_others_where_one_cannot() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let rot = Error::Unreadable("rot".to_owned());
+        let sources = [0, 1].map(|member| bench.fails(member, &rot));
+        let array = bench.open().await;
+        let value = long(777, 5);
+        array.take_out(2, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        let begun = upload(&array, "k", &value).await;
+        let fresh = bench.fresh(2, 50);
+        array.replace(2, fresh).await.unwrap();
+        bench.whole(&array).await;
+        let rotten = Rc::new(Cell::new(None));
+        for (member, source) in sources.iter().enumerate() {
+            let rotten = rotten.clone();
+            source.set_policy(FaultPolicy::When(Box::new(move |request| {
+                let is_given = matches!(&request.op, Op::RetrievePart { part: 1, range: None, .. });
+                if is_given && rotten.get().is_none() {
+                    rotten.set(Some(member));
+                }
+                is_given && rotten.get() == Some(member)
+            })));
+        }
+        execute(&array, store_op("k", Value::Upload(begun))).await.unwrap();
+        let rotten = rotten.get().expect("the new device was given it");
+        sources.iter().for_each(|source| source.set_policy(FaultPolicy::Never));
+        array.take_out(rotten, "for a test");
+        array.take_out(1 - rotten, "for a test");
+        reactor.sleep_ns(1_000_000).await;
+        let item = pin(&array, "k").await;
+        assert_eq!(read(&array, "k", &item).await, value);
+    });
+}
+
 #[test]
 fn what_was_uploaded_while_a_member_was_away_is_given_to_it_when_it_is_stored() {
     run(async |reactor| {
