@@ -250,6 +250,7 @@ impl Array {
         device: &Rc<dyn Device>,
     ) -> Result<()> {
         self.end_prepared(member, device).await?;
+        // The next start takes away what has rotted of its entries: here their slots may be in use.
         let (named, _) = self.named_by(member, device).await?;
         if !named.is_empty() {
             // Its journal names others as soon as it takes writes: who is started until then compares all.

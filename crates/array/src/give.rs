@@ -47,7 +47,7 @@ impl Drop for Pin {
 }
 
 /// Why a value in parts is not given, and by whom if one that it was read from could not give it.
-struct NotGiven {
+pub(crate) struct NotGiven {
     error: Error,
     source: Option<usize>,
 }
@@ -55,6 +55,12 @@ struct NotGiven {
 impl From<Error> for NotGiven {
     fn from(error: Error) -> NotGiven {
         NotGiven { error, source: None }
+    }
+}
+
+impl From<NotGiven> for Error {
+    fn from(NotGiven { error, .. }: NotGiven) -> Error {
+        error
     }
 }
 
@@ -154,7 +160,7 @@ impl Array {
                         roles.retain(|other| *other != role);
                         continue;
                     }
-                    Err(NotGiven { error, .. }) => return Err(error),
+                    Err(not_given) => return Err(not_given.into()),
                 }
             }
             let header = self.one_version(&pieces)?;
@@ -267,7 +273,7 @@ impl Array {
             }
         }
         let given = match pinned {
-            Ok(()) => self.give_from(place, form, (&sources, length), to).await,
+            Ok(()) => self.give_pinned(place, form, (&sources, length), to).await,
             Err(not_given) => Err(not_given),
         };
         for source in sources {
@@ -279,16 +285,6 @@ impl Array {
     /// Gives the member in role `to` its piece of what is pinned at others, of so many bytes; the upload
     /// that holds it.
     pub(crate) async fn give_pinned(
-        self: &Rc<Self>,
-        place: &Place,
-        form: Form,
-        (sources, length): (&[Source], u64),
-        to: usize,
-    ) -> Result<UploadId> {
-        self.give_from(place, form, (sources, length), to).await.map_err(|not_given| not_given.error)
-    }
-
-    async fn give_from(
         self: &Rc<Self>,
         place: &Place,
         form: Form,
@@ -344,6 +340,7 @@ impl Array {
         };
         Ok(Header { role: to as u8, ..first }.before(bytes).to_vec())
     }
+
     /// A part of what a member has, behind its header.
     async fn read_source(
         &self,

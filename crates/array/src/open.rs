@@ -166,7 +166,7 @@ impl Array {
         self.settle_and_mark();
         if self.distrusted.get() {
             let what = match rotten.is_empty() {
-                true => "the server ended while the devices were too full to name those at work",
+                true => "nothing says that those at work were named: devices were too full, or it has rotted",
                 false => "what named those at work when the server ended has rotted",
             };
             tracing::warn!(partition = self.partition, "every key is compared: {what}");

@@ -313,9 +313,11 @@ impl Recovery<'_> {
             let frame = frame_at(bytes, &self.layout, segment, header.sequence, offset);
             let is_next = |frame: &Frame| frame.header.number == self.expected && frame.header.epoch >= epoch;
             let Some(frame) = frame.filter(is_next) else {
-                if is_needed || !self.skip_to_needed(bytes, (segment, header), (&mut offset, epoch)) {
+                // The segment in which replay begins has all that came before it there, without a gap.
+                if is_needed || header.log_number != self.anchor.log_number {
                     break;
                 }
+                offset = self.skip_unneeded(bytes, (segment, header), (offset, epoch));
                 continue;
             };
             if !frame.whole && is_needed {
@@ -344,27 +346,27 @@ impl Recovery<'_> {
         Ok(offset)
     }
 
-    /// Goes on behind what has rotted of the frames that the checkpoint holds: at the next one, or with the
-    /// first that is needed, which comes later or was never written. False where no frames are known to have
-    /// stood: the segment in which replay begins has all that came before, without a gap.
-    fn skip_to_needed(
+    /// Goes past what has rotted of the frames that the checkpoint holds; where to go on: at the next one
+    /// that is there, or where it was with the first that is needed, which may never have been written.
+    fn skip_unneeded(
         &mut self,
         bytes: &[u8],
         (segment, header): (u32, &crate::format::SegmentHeader),
-        (offset, epoch): (&mut u64, u32),
-    ) -> bool {
-        if header.log_number != self.anchor.log_number {
-            return false;
-        }
+        (offset, epoch): (u64, u32),
+    ) -> u64 {
         let (first, needed) = (self.expected, self.anchor.frame_number);
-        let numbers = first + 1..=needed;
-        let next =
-            next_frame_after(bytes, &self.layout, (segment, header.sequence), (*offset, epoch), numbers);
-        let at = self.layout.segment_offset(segment) + *offset;
-        let what = "log frames that the checkpoint holds cannot be read; they are not needed";
-        (*offset, self.expected) = next.unwrap_or((*offset, needed));
-        tracing::warn!(partition = self.layout.partition, first, before = self.expected, offset = at, what);
-        true
+        let (place, numbers) = ((segment, header.sequence), first + 1..=needed);
+        let next = next_frame_after(bytes, &self.layout, place, (offset, epoch), numbers);
+        let (go_on, before) = next.unwrap_or((offset, needed));
+        tracing::warn!(
+            partition = self.layout.partition,
+            offset = self.layout.segment_offset(segment) + offset,
+            first,
+            before,
+            "log frames that the checkpoint holds cannot be read: they are not needed"
+        );
+        self.expected = before;
+        go_on
     }
 
     fn lost_frame(&self, segment: u32, offset: u64) -> OpenError {

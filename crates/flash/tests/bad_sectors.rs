@@ -186,7 +186,7 @@ fn head_of(world: &World, number: u64) -> usize {
 /// nothing of it was to be replayed.
 #[test]
 fn what_has_rotted_of_the_log_before_the_checkpoint_is_not_needed() {
-    for first_rotten in 0..3 {
+    for rotten in 0..3 {
         let world = world(DISK_BYTES);
         live(&world, |reactor| async move {
             let partition = open_disk(&reactor).await;
@@ -195,7 +195,7 @@ fn what_has_rotted_of_the_log_before_the_checkpoint_is_not_needed() {
             }
             partition.close().await.expect("nothing fails");
         });
-        let frame = head_of(&world, first_rotten) - FRAME_HEADER_BYTES;
+        let frame = head_of(&world, rotten) - FRAME_HEADER_BYTES;
         world.with_disk("disk", |disk| disk.flip_bit(frame + 8, 3));
         // A clean stop, and then a kill with something to be replayed; each opens.
         for life in 0..3_u64 {

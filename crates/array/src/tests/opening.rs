@@ -384,7 +384,7 @@ fn what_has_rotted_of_the_journal_is_taken_away() {
     run(async |reactor| {
         let mut bench = Bench::new(&reactor, 3, 3);
         let fault = bench.fails(1, &Error::Unreadable("rot".to_owned()));
-        for (is_rotten, is_found_rotten) in [(is_journal as fn(&Op) -> bool, true), (is_mark, false)] {
+        for (is_rotten, is_taken_away) in [(is_journal as fn(&Op) -> bool, true), (is_mark, false)] {
             let array = bench.open().await;
             set(&array, "k", b"v").await.unwrap();
             array.close().await;
@@ -397,7 +397,7 @@ fn what_has_rotted_of_the_journal_is_taken_away() {
             assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"v"[..]));
             array.close().await;
             // A mark is written again; an entry is gone: whoever listed it would find it rotten.
-            if !is_found_rotten {
+            if !is_taken_away {
                 fault.set_policy(FaultPolicy::Never);
             }
             let array = bench.open().await;

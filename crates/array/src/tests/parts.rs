@@ -162,6 +162,17 @@ fn a_value_in_parts_is_copied_from_others_where_its_source_goes_out() {
     });
 }
 
+/// An upload of "k" that a member knows nothing of: it was away, and is in again.
+async fn upload_without(bench: &mut Bench, array: &Rc<Array>, member: usize, value: &[u8]) -> UploadId {
+    array.take_out(member, "for a test");
+    bench.reactor.sleep_ns(1_000_000).await;
+    let begun = upload(array, "k", value).await;
+    let fresh = bench.fresh(member, 50);
+    array.replace(member, fresh).await.unwrap();
+    bench.whole(array).await;
+    begun
+}
+
 /// A store of it ended with the error of the source, though another had all that was needed (seed 4719).
 #[test]
 fn a_value_in_parts_is_given_by_others_where_one_cannot() {
@@ -171,12 +182,7 @@ fn a_value_in_parts_is_given_by_others_where_one_cannot() {
         let sources = [0, 1].map(|member| bench.fails(member, &rot));
         let array = bench.open().await;
         let value = long(777, 5);
-        array.take_out(2, "for a test");
-        reactor.sleep_ns(1_000_000).await;
-        let begun = upload(&array, "k", &value).await;
-        let fresh = bench.fresh(2, 50);
-        array.replace(2, fresh).await.unwrap();
-        bench.whole(&array).await;
+        let begun = upload_without(&mut bench, &array, 2, &value).await;
         let rotten = Rc::new(Cell::new(None));
         for (member, source) in sources.iter().enumerate() {
             let rotten = rotten.clone();
@@ -205,12 +211,7 @@ fn what_was_uploaded_while_a_member_was_away_is_given_to_it_when_it_is_stored() 
         let mut bench = Bench::new(&reactor, 2, 2);
         let array = bench.open().await;
         let value = long(777, 5);
-        array.take_out(1, "for a test");
-        reactor.sleep_ns(1_000_000).await;
-        let begun = upload(&array, "k", &value).await;
-        let fresh = bench.fresh(1, 50);
-        array.replace(1, fresh).await.unwrap();
-        bench.whole(&array).await;
+        let begun = upload_without(&mut bench, &array, 1, &value).await;
         execute(&array, store_op("k", Value::Upload(begun))).await.unwrap();
         array.take_out(0, "for a test");
         reactor.sleep_ns(1_000_000).await;

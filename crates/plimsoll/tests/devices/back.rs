@@ -5,6 +5,7 @@ use super::process::{Server, cores, directory, fails, succeeds};
 use super::{PATIENCE, SIZE, args, array, get, member, paths, wait_for};
 use plimsoll_resp::Reply;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -21,6 +22,8 @@ fn a_device_that_was_away_is_brought_back_while_clients_go_on() {
         wait_for(&server, device, "out");
         let told = fails(&["array", "rebuild", device, "--admin", &server.admin]);
         assert!(told.contains(&format!("{device}: there is no such file; bring back what it was")), "{told}");
+        // It was brought in as it was still open, and out again a second later.
+        assert!(!is_open(&server, away), "nothing is asked of a device whose path leads nowhere");
         load.wait_for_more(1000);
         std::fs::rename(away, device).unwrap();
         let said = array(&server, &["rebuild", device, "--wait"]);
@@ -38,6 +41,13 @@ fn a_device_that_was_away_is_brought_back_while_clients_go_on() {
     let server = Server::start(&args(&[a, b, c], &cores, &[]));
     model.check(&mut server.client());
     server.stop();
+}
+
+/// Whether a server's process has a file open.
+fn is_open(server: &Server, path: &str) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap();
+    let mut files = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    files.any(|file| file == Path::new(path))
 }
 
 #[test]

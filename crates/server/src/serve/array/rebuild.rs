@@ -66,12 +66,13 @@ impl ArrayControl {
 
     /// Opens a member anew wherever it is out: it may have been away, or have failed. Or why not.
     pub(super) async fn bring_back(&self, member: usize, path: &str) -> Result<(), String> {
+        let id = locked(&self.reports).values().next().map(|status| status.members[member].id);
+        let id = id.ok_or_else(|| format!("{path}: the cores have not said yet how the array is"))?;
+        // Also what leads nowhere is let go: else a rebuild would bring in what is still open of it.
+        let let_go = self.order(&Order::LetGo(member)).await;
         if identity_of(path).await.is_none() {
             return Err(format!("{path}: there is no such file"));
         }
-        let id = locked(&self.reports).values().next().map(|status| status.members[member].id);
-        let id = id.ok_or_else(|| format!("{path}: the cores have not said yet how the array is"))?;
-        let let_go = self.order(&Order::LetGo(member)).await;
         let_go.map_err(|error| format!("{path}: cannot be opened anew while the server runs: {error}"))?;
         let (options, looked_at) = (self.reactor.clone(), path.to_owned());
         let found = tokio::task::spawn_blocking(move || look_again(&options, looked_at, id)).await;
