@@ -107,27 +107,33 @@ pub async fn inspect(block: &dyn Block) -> Result<Superblock, DeviceError> {
             partitions: 1,
         });
     }
-    let first = block.read(Origin::FOREGROUND, 0, SUPERBLOCK_BYTES).await?;
     let last_offset = size / SUPERBLOCK_BYTES as u64 * SUPERBLOCK_BYTES as u64 - SUPERBLOCK_BYTES as u64;
-    let (superblock, from_copy) = match Superblock::decode(&first) {
-        Ok(superblock) => (superblock, false),
-        Err(error) => {
-            let last = block.read(Origin::FOREGROUND, last_offset, SUPERBLOCK_BYTES).await?;
-            match Superblock::decode(&last) {
-                Ok(superblock) => (superblock, true),
-                Err(_) if first[..8] == MAGIC || last[..8] == MAGIC => {
-                    return Err(DeviceError::Damaged(error));
-                }
-                Err(_) if is_blank(block).await? => return Err(DeviceError::Blank),
-                Err(_) => return Err(DeviceError::Foreign),
-            }
-        }
+    let first = match superblock_at(block, 0).await {
+        Ok(Ok(superblock)) => return check(superblock, size),
+        Ok(Err(damage)) => Ok(damage),
+        Err(error) => Err(error),
     };
-    if from_copy {
-        tracing::warn!("the first superblock is damaged; its copy at the end of the device is used");
+    match (first, superblock_at(block, last_offset).await?) {
+        (_, Ok(superblock)) => {
+            tracing::warn!("the first superblock cannot be read; its copy at the end of the device is used");
+            check(superblock, size)
+        }
+        (Err(error), Err(_)) => Err(error.into()),
+        (Ok((damage, first_is_ours)), Err((_, last_is_ours))) if first_is_ours || last_is_ours => {
+            Err(DeviceError::Damaged(damage))
+        }
+        _ if is_blank(block).await? => Err(DeviceError::Blank),
+        _ => Err(DeviceError::Foreign),
     }
-    check(&superblock, size)?;
-    Ok(superblock)
+}
+
+/// The superblock at an offset; or why it is none, and whether it was to be one of ours.
+async fn superblock_at(
+    block: &dyn Block,
+    offset: u64,
+) -> io::Result<std::result::Result<Superblock, (DecodeError, bool)>> {
+    let read = block.read(Origin::FOREGROUND, offset, SUPERBLOCK_BYTES).await?;
+    Ok(Superblock::decode(&read).map_err(|damage| (damage, read[..8] == MAGIC)))
 }
 
 /// True if both ends of a device are zeros: file systems and volume managers leave their first
@@ -145,7 +151,7 @@ async fn is_blank(block: &dyn Block) -> io::Result<bool> {
     Ok(true)
 }
 
-fn check(superblock: &Superblock, size: u64) -> Result<(), DeviceError> {
+fn check(superblock: Superblock, size: u64) -> Result<Superblock, DeviceError> {
     if superblock.format_version != FORMAT_VERSION {
         return Err(DeviceError::Version(superblock.format_version));
     }
@@ -157,7 +163,7 @@ fn check(superblock: &Superblock, size: u64) -> Result<(), DeviceError> {
     if superblock.device_bytes != size {
         return Err(DeviceError::Size { actual: size, formatted: superblock.device_bytes });
     }
-    Ok(())
+    Ok(superblock)
 }
 
 /// Formats a device. Everything on it is lost.

@@ -5,6 +5,7 @@
 //! Invariants: memory is bounded by a segment and the longest section; a chunk that cannot be proved
 //! ends the opening, because what it held cannot be had from elsewhere; of a slot the newest table counts.
 
+use crate::bulk::Patchy;
 use crate::checkpoint::{SECTION_KEYS, SECTION_SNAPSHOT, SECTION_TABLES};
 use crate::format::anchor::Piece;
 use crate::format::checkpoint::{CHUNK_HEADER_BYTES, decode};
@@ -13,7 +14,7 @@ use crate::index::LOCATION_BITS;
 use crate::recover::{OpenError, Recovery};
 use crate::snapshot::{self, Reader};
 use crate::state::State;
-use crate::walk::read_segment;
+use crate::walk::read_segment_around;
 use plimsoll_kv::Slot;
 use plimsoll_kv::block::Origin;
 
@@ -23,13 +24,13 @@ const LONG_BYTES: u64 = 512 << 20;
 /// The segment read last: the next piece may begin in it.
 struct Held {
     segment: u32,
-    bytes: Vec<u8>,
+    read: Patchy,
 }
 
 impl Recovery<'_> {
     /// Loads tables and snapshot, piece by piece.
     pub(crate) async fn load_checkpoint(&mut self) -> Result<(), OpenError> {
-        let mut held = Held { segment: u32::MAX, bytes: Vec::new() };
+        let mut held = Held { segment: u32::MAX, read: Patchy::default() };
         let pieces = self.anchor.pieces.clone();
         let bytes = self.anchor.segments().len() as u64 * self.layout.segment_bytes;
         for (number, piece) in pieces.iter().enumerate() {
@@ -52,18 +53,22 @@ impl Recovery<'_> {
 
     async fn load_piece(&mut self, piece: &Piece, held: &mut Held) -> Result<(), OpenError> {
         let mut stream = Vec::new();
-        let (mut chunk, mut offset) = (0, piece.offset as usize);
+        let (mut chunk, mut offset, mut unread) = (0, piece.offset as usize, None);
         for segment in &piece.segments {
             if *segment >= self.layout.segments {
                 return Err(self.damaged(format!("the anchor names segment {segment}, which does not exist")));
             }
             if held.segment != *segment {
-                let read = read_segment(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
-                *held = Held { segment: *segment, bytes: read.map_err(|error| self.io(error))? };
+                let read = read_segment_around(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
+                *held = Held { segment: *segment, read: read.map_err(|error| self.io(error))? };
             }
             while chunk < piece.chunks {
-                let bytes = held.bytes.get(offset..).unwrap_or_default();
-                let Some(length) = self.load_chunk(bytes, piece.id, chunk, &mut stream) else { break };
+                let bytes = held.read.bytes.get(offset..).unwrap_or_default();
+                let Some(length) = self.load_chunk(bytes, piece.id, chunk, &mut stream) else {
+                    let rest = held.read.prove_read(offset as u64..self.layout.segment_bytes);
+                    unread = unread.or(rest.err());
+                    break;
+                };
                 offset += length;
                 chunk += 1;
             }
@@ -71,6 +76,9 @@ impl Recovery<'_> {
             offset = self.layout.block_bytes as usize;
         }
         if chunk < piece.chunks || !stream.is_empty() {
+            if let Some(error) = unread {
+                return Err(self.io(error));
+            }
             let id = piece.id;
             return Err(self.damaged(format!("chunk {chunk} of piece {id} of the checkpoint cannot be read")));
         }

@@ -21,8 +21,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Checkpoints tried at the end, if the keys cannot be named.
-const CLOSING_ATTEMPTS: u32 = 3;
+/// Checkpoints tried at the end, if the keys cannot be named: more than it takes until they are built anew.
+const CLOSING_ATTEMPTS: u32 = 8;
 
 impl Partition {
     /// Recovers a partition and starts its background task.
@@ -162,8 +162,9 @@ impl Partition {
         self.reclaim();
         let mut written = self.checkpoint(true).await;
         for _ in 1..CLOSING_ATTEMPTS {
-            // The keys were found damaged meanwhile, and built anew: now they can be named (seed 454).
-            if written == Err(Error::Overloaded) {
+            // The keys were found damaged meanwhile, and built anew: now they can be named (seed 454). Or
+            // a sector of them cannot be read: then they will be.
+            if matches!(written, Err(Error::Overloaded | Error::Unreadable(_))) {
                 written = self.checkpoint(true).await;
             }
         }

@@ -13,6 +13,7 @@
 
 mod end;
 
+use crate::bulk::{Patchy, at};
 use crate::format::anchor::ANCHOR_BYTES;
 use crate::format::{Anchor, SegmentKind};
 use crate::keys::KeysFound;
@@ -22,13 +23,14 @@ use crate::planted::{Bug, is_planted};
 use crate::segments::{SegmentState, SegmentTable};
 use crate::state::State;
 use crate::walk::{
-    Frame, Framed, durable_stated_after, frame_at, next_frame_after, read_header, read_segment, read_summary,
-    resolve_notes,
+    Frame, Framed, durable_stated_after, frame_at, next_frame_after, read_header, read_segment_around,
+    read_summary, resolve_notes,
 };
 use end::OpenEnd;
 use plimsoll_kv::block::{Block, Origin};
 use plimsoll_kv::{Slot, Version};
 use std::io;
+use std::ops::Range;
 
 /// Why a partition cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -145,21 +147,28 @@ pub(crate) async fn recover(block: &dyn Block, layout: Layout) -> Result<Recover
     Ok(recovery.finish(tail))
 }
 
+/// The newer anchor, and which copy it is. One copy is enough: the anchor before stays in force until both
+/// are written.
 async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<(Anchor, u64), OpenError> {
     let partition = layout.partition;
-    let io = |error| OpenError::Io { partition, error };
     let mut best: Option<(Anchor, u64)> = None;
     let mut problems = Vec::new();
     for copy in 0..2 {
         let offset = layout.anchor_offset + copy * ANCHOR_BYTES as u64;
-        let buf = block.read(Origin::FOREGROUND, offset, ANCHOR_BYTES).await.map_err(io)?;
-        match Anchor::decode(&buf, layout.identity) {
-            Ok(anchor) if best.as_ref().is_none_or(|(best, _)| best.generation < anchor.generation) => {
-                best = Some((anchor, copy));
-            }
-            Ok(_) => {}
-            Err(error) => problems.push(format!("copy {copy} at {offset}: {error}")),
-        }
+        let problem = match block.read(Origin::FOREGROUND, offset, ANCHOR_BYTES).await {
+            Ok(read) => match Anchor::decode(&read, layout.identity) {
+                Ok(anchor) => {
+                    if best.as_ref().is_none_or(|(best, _)| best.generation < anchor.generation) {
+                        best = Some((anchor, copy));
+                    }
+                    continue;
+                }
+                Err(error) => error.to_string(),
+            },
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(partition, copy, offset, problem, "a copy of the anchor cannot be read");
+        problems.push(format!("copy {copy} at {offset}: {problem}"));
     }
     let what = || format!("neither anchor can be read: {}", problems.join("; "));
     best.ok_or_else(|| OpenError::Damaged { partition, what: what() })
@@ -185,9 +194,19 @@ impl Recovery<'_> {
         let mut open_end: Option<OpenEnd> = None;
         let mut first = true;
         loop {
-            let header =
-                read_header(self.block, &self.layout, segment).await.map_err(|error| self.io(error))?;
-            let header = header.ok().filter(|header| {
+            let header = match read_header(self.block, &self.layout, segment).await {
+                Ok(header) => header.ok(),
+                Err(error) => {
+                    let error = at(&error, self.layout.segment_offset(segment));
+                    // After a clean stop the log did not go on.
+                    if first || !self.anchor.clean {
+                        return Err(self.io(error));
+                    }
+                    tracing::warn!(partition = self.layout.partition, segment, %error, "a header cannot be read");
+                    None
+                }
+            };
+            let header = header.filter(|header| {
                 header.kind == SegmentKind::Log
                     && header.log_number == log_number
                     && header.epoch >= self.log_epoch
@@ -268,15 +287,16 @@ impl Recovery<'_> {
         self.state.segments.get_mut(segment).log_number = header.log_number;
         self.state.segments.close(segment);
         let (next_segment, log_number) = (header.next_segment, header.log_number + 1);
-        if let Some((last_frame, transitions)) = self.summary(segment, header).await? {
+        if let Some((last_frame, transitions)) = self.summary(segment, header).await {
             self.apply(&transitions);
             self.applied += 1; // A closed segment is not empty, whatever of it was needed.
             self.expected = last_frame + 1;
             return Ok(Walked { next_segment, log_number, open_end: None });
         }
-        let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
-        let bytes = read.map_err(|error| self.io(error))?;
-        let offset = self.walk_frames(segment, header, &bytes)?;
+        let read = read_segment_around(self.block, &self.layout, segment, Origin::FOREGROUND).await;
+        let read = read.map_err(|error| self.io(error))?;
+        let offset = self.walk_frames(segment, header, &read)?;
+        let bytes = read.bytes;
         let (sequence, first_frame) = (header.sequence, header.first_frame);
         let open_end = Some(OpenEnd { segment, offset, bytes, sequence, first_frame });
         Ok(Walked { next_segment, log_number, open_end })
@@ -287,15 +307,23 @@ impl Recovery<'_> {
         &self,
         segment: u32,
         header: &crate::format::SegmentHeader,
-    ) -> Result<Option<(u64, Vec<Framed>)>, OpenError> {
+    ) -> Option<(u64, Vec<Framed>)> {
         let (block, layout, sequence) = (self.block, &self.layout, header.sequence);
         let summary =
             read_summary(block, Origin::FOREGROUND, layout, segment, sequence, header.first_frame).await;
-        let Some((footer, summary)) = summary.map_err(|error| self.io(error))? else { return Ok(None) };
+        let (footer, summary) = self.if_read(segment, summary)?;
         let needed = summary.into_iter().filter(|(frame, _)| *frame >= self.anchor.frame_number).collect();
         let resolved = resolve_notes(block, layout, sequence, needed).await;
-        let resolved = resolved.map_err(|error| self.io(error))?;
-        Ok(resolved.map(|transitions| (footer.last_frame, transitions)))
+        self.if_read(segment, resolved).map(|transitions| (footer.last_frame, transitions))
+    }
+
+    /// What was read of a summary; nothing if it cannot be: then its frames tell.
+    fn if_read<T>(&self, segment: u32, read: io::Result<Option<T>>) -> Option<T> {
+        read.unwrap_or_else(|error| {
+            let partition = self.layout.partition;
+            tracing::warn!(partition, segment, %error, "the summary of a log segment cannot be read");
+            None
+        })
     }
 
     /// Replays the frames of a segment until one is not whole; where that is.
@@ -303,9 +331,9 @@ impl Recovery<'_> {
         &mut self,
         segment: u32,
         header: &crate::format::SegmentHeader,
-        bytes: &[u8],
+        read: &Patchy,
     ) -> Result<u64, OpenError> {
-        let mut offset = self.layout.block_bytes;
+        let (bytes, mut offset) = (&read.bytes, self.layout.block_bytes);
         let mut epoch = header.epoch;
         loop {
             // The checkpoint holds what frames before its own said, and proves that they were durable.
@@ -315,15 +343,19 @@ impl Recovery<'_> {
             let Some(frame) = frame.filter(is_next) else {
                 // The segment in which replay begins has all that came before it there, without a gap.
                 if is_needed || header.log_number != self.anchor.log_number {
+                    self.prove_read(read, offset..offset + self.layout.block_bytes)?;
                     break;
                 }
-                offset = self.skip_unneeded(bytes, (segment, header), (offset, epoch));
+                offset = self.skip_unneeded(read, (segment, header), (offset, epoch))?;
                 continue;
             };
             if !frame.whole && is_needed {
                 // Torn, or damaged after it was acknowledged: what stands after it tells.
                 let proof = durable_stated_after(bytes, &self.layout, segment, header.sequence, frame.end);
                 let acknowledged = proof >= self.expected;
+                if !acknowledged || !frame.heads_whole {
+                    self.prove_read(read, offset..frame.end)?;
+                }
                 if !acknowledged {
                     break;
                 }
@@ -346,18 +378,24 @@ impl Recovery<'_> {
         Ok(offset)
     }
 
-    /// Goes past what has rotted of the frames that the checkpoint holds; where to go on: at the next one
-    /// that is there, or where it was with the first that is needed, which may never have been written.
+    /// Goes past what cannot be read of the frames that the checkpoint holds; where to go on: at the next
+    /// one that is there, or behind the block that was to be the first of these, with the first that is
+    /// needed, which may never have been written. After a clean stop it was not.
     fn skip_unneeded(
         &mut self,
-        bytes: &[u8],
+        read: &Patchy,
         (segment, header): (u32, &crate::format::SegmentHeader),
         (offset, epoch): (u64, u32),
-    ) -> u64 {
+    ) -> Result<u64, OpenError> {
         let (first, needed) = (self.expected, self.anchor.frame_number);
         let (place, numbers) = ((segment, header.sequence), first + 1..=needed);
-        let next = next_frame_after(bytes, &self.layout, place, (offset, epoch), numbers);
-        let (go_on, before) = next.unwrap_or((offset, needed));
+        let next = next_frame_after(&read.bytes, &self.layout, place, (offset, epoch), numbers);
+        let behind =
+            if self.anchor.clean { self.layout.segment_bytes } else { offset + self.layout.block_bytes };
+        if next.is_none() {
+            self.prove_read(read, behind..self.layout.segment_bytes)?;
+        }
+        let (go_on, before) = next.unwrap_or((behind, needed));
         tracing::warn!(
             partition = self.layout.partition,
             offset = self.layout.segment_offset(segment) + offset,
@@ -366,7 +404,12 @@ impl Recovery<'_> {
             "log frames that the checkpoint holds cannot be read: they are not needed"
         );
         self.expected = before;
-        go_on
+        Ok(go_on)
+    }
+
+    /// An error if a sector of what tells whether the log ends here cannot be read.
+    fn prove_read(&self, read: &Patchy, within: Range<u64>) -> Result<(), OpenError> {
+        read.prove_read(within).map_err(|error| self.io(error))
     }
 
     fn lost_frame(&self, segment: u32, offset: u64) -> OpenError {

@@ -6,7 +6,7 @@
 //! Invariant: a frame counts only if it is whole: its header, every note and every record in it
 //! are proved. A footer counts for all frames, because it is written after they are durable.
 
-use crate::bulk::read_bulk;
+use crate::bulk::{Patchy, read_around, read_bulk};
 use crate::format::chain::take_varint;
 use crate::format::note::{NOTE_KIND, decode_note};
 use crate::format::record::{self, verify_value};
@@ -31,6 +31,17 @@ pub async fn read_segment(
     origin: Origin,
 ) -> io::Result<Vec<u8>> {
     read_bulk(block, origin, layout.segment_offset(segment), layout.segment_bytes).await
+}
+
+/// Reads a whole segment, around the blocks of it that cannot be read.
+pub(crate) async fn read_segment_around(
+    block: &dyn Block,
+    layout: &Layout,
+    segment: u32,
+    origin: Origin,
+) -> io::Result<Patchy> {
+    let start = layout.segment_offset(segment);
+    read_around(block, origin, start, layout.segment_bytes, layout.block_bytes).await
 }
 
 /// Reads the header of a segment.

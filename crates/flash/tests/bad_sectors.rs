@@ -22,11 +22,17 @@ const FRAME_HEADER_BYTES: usize = 48;
 const NOTHING: (u64, u64) = (0, 0);
 const ROTTEN: u64 = 60;
 
-/// A drive that cannot read some of its bytes.
-struct Worn {
+/// A drive that cannot read some of its bytes until they are written again.
+pub(crate) struct Worn {
     file: File,
     /// From, and to without.
     bad: Cell<(u64, u64)>,
+}
+
+impl Worn {
+    pub(crate) fn new(file: File, bad: Range<u64>) -> Worn {
+        Worn { file, bad: Cell::new((bad.start, bad.end)) }
+    }
 }
 
 impl Block for Worn {
@@ -44,6 +50,10 @@ impl Block for Worn {
         Block::read(&self.file, origin, offset, len)
     }
     fn write(&self, origin: Origin, offset: u64, buf: Rc<Buf>, durable: bool) -> IoFuture<()> {
+        let (from, to) = self.bad.get();
+        if offset <= from && to <= offset + buf.len() as u64 {
+            self.bad.set(NOTHING);
+        }
         Block::write(&self.file, origin, offset, buf, durable)
     }
     fn flush(&self, origin: Origin) -> IoFuture<()> {

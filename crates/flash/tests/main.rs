@@ -14,6 +14,7 @@ mod list_model;
 mod list_pages;
 mod list_support;
 mod memory;
+mod one_bad_sector;
 mod opening;
 mod order;
 mod parts;

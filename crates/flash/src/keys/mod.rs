@@ -60,6 +60,9 @@ const TABLES_BYTES_MIN: usize = 64 << 10;
 /// Runs smaller than this are written again with the next flush, so that there are few of them.
 const SMALL_RUN_BYTES: u64 = 512 << 10;
 
+/// So often it is tried at the end to bring together the keys from before the start.
+const CLOSING_FAILURES: u64 = 5;
+
 /// What a checkpoint waits for: so many tables on flash. Counts of what may come between.
 #[derive(Clone, Copy)]
 pub(crate) struct Frozen {
@@ -354,15 +357,22 @@ impl Partition {
 
     /// Waits until a checkpoint can name the runs. False if there is no space to complete them: then
     /// it goes on without them, for it is what makes space.
+    ///
+    /// # Errors
+    /// The log failed, or, at the end, nothing that the device has can be read.
     pub(crate) async fn keys_to_be_named(&self) -> Result<bool> {
         let keys = &self.keys;
         keys.work.ring();
+        let failures = keys.failures.get();
         let known = keys.changed.wait_for(|| {
             if keys.ready.get() && !keys.io.damaged.get() {
                 return Some(Ok(true));
             }
             if keys.is_full() {
                 return Some(Ok(false));
+            }
+            if self.closing.get() && keys.failures.get() >= failures + CLOSING_FAILURES {
+                return keys.failure.borrow().clone().map(Err);
             }
             self.no_keys().map(|error| error.map(|()| false))
         });

@@ -8,12 +8,14 @@
 //! * a store of a new key names its record, a delete its tombstone, in the order of the log; of
 //!   records nothing but the heads is read;
 //! * if runs or records cannot be made sense of, the runs are built from the records that the index
-//!   points to: those are right whatever the log says.
+//!   points to: those are right whatever the log says;
+//! * a sector that can never be read costs the keys of its records, and holds up nothing.
 
 use super::name;
 use super::run::{Run, RunName};
 use super::table::Table;
 use crate::bulk::read_bulk;
+use crate::format::anchor::ANCHOR_BYTES;
 use crate::format::record::{self, RECORD_HEADER_BYTES, RecordHeader};
 use crate::format::{RecordKind, SegmentHeader, SegmentKind, TransitionKind, UNIT_BYTES, round_up};
 use crate::index::Entry;
@@ -21,7 +23,7 @@ use crate::layout::Layout;
 use crate::metrics::add;
 use crate::partition::Partition;
 use crate::segments::{SegmentState, SegmentTable};
-use crate::walk::{frame_at, read_segment, read_summary};
+use crate::walk::{Frame, frame_at, next_frame_after, read_segment_around, read_summary};
 use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::{Error, Result, Slot};
@@ -37,6 +39,9 @@ const HEAD_BYTES: u64 = 512;
 const ENTRIES_PER_STEP: usize = 256;
 /// Reads of records under way at a time.
 const READS_MAX: usize = 32;
+/// A record that cannot be read is tried so often, with such rests.
+const RECORD_ATTEMPTS: u32 = 3;
+const RECORD_REST_NS: u64 = 100_000_000;
 
 /// What recovery found of the keys.
 #[derive(Default)]
@@ -167,6 +172,9 @@ impl Partition {
             _ => None,
         };
         let mut window = Window { segment, sequence, start: 0, bytes: Vec::new() };
+        if end <= from {
+            return Ok((Vec::new(), window));
+        }
         let summary =
             read_summary(&*self.block, Origin::BACKGROUND, &self.layout, segment, sequence, first).await;
         if let Some((footer, transitions)) = summary.map_err(io)? {
@@ -176,21 +184,30 @@ impl Partition {
             let within = transitions.iter().filter(|(frame, _)| *frame >= from);
             return Ok((within.filter_map(|(_, t)| seek(t)).collect(), window));
         }
-        let read = read_segment(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
-        window.bytes = read.map_err(io)?;
-        let mut sought = Vec::new();
-        let mut offset = self.layout.block_bytes;
-        for number in first..end {
-            let frame = frame_at(&window.bytes, &self.layout, segment, sequence, offset);
-            let whole = frame.filter(|frame| frame.header.number == number && frame.heads_whole);
-            let Some(frame) = whole else {
+        let read = read_segment_around(&*self.block, &self.layout, segment, Origin::BACKGROUND).await;
+        let read = read.map_err(io)?;
+        let (mut sought, mut offset, mut number) = (Vec::new(), self.layout.block_bytes, first);
+        while number < end {
+            let frame = frame_at(&read.bytes, &self.layout, segment, sequence, offset);
+            let is_next =
+                |frame: &Frame| frame.header.number == number && (number < from || frame.heads_whole);
+            if let Some(frame) = frame.filter(is_next) {
+                if number >= from {
+                    sought.extend(frame.transitions.iter().filter_map(seek));
+                }
+                (offset, number) = (frame.end, number + 1);
+                continue;
+            }
+            // Nothing of a frame that the runs have is needed.
+            let (place, numbers) = ((segment, sequence), number + 1..=from);
+            let next = next_frame_after(&read.bytes, &self.layout, place, (offset, 0), numbers);
+            let Some(next) = next else {
+                read.prove_read(offset..self.layout.segment_bytes).map_err(io)?;
                 return Err(self.keys_damaged("a frame of the log is gone"));
             };
-            offset = frame.end;
-            if number >= from {
-                sought.extend(frame.transitions.iter().filter_map(seek));
-            }
+            (offset, number) = next;
         }
+        window.bytes = read.bytes;
         Ok((sought, window))
     }
 
@@ -263,29 +280,42 @@ impl Partition {
         }
     }
 
-    /// Generation and key of what an entry of the index stands for; nothing if it is damaged.
+    /// Generation and key of what an entry of the index stands for. Goes on without that of a record that
+    /// cannot be read time after time: reads of its key fail, and say so.
     async fn names_of_entry(&self, slot: Slot, entry: Entry) -> Result<Vec<(u32, Vec<u8>)>> {
-        let mut names = Vec::new();
-        for (entry, read) in self.read_entry(slot, entry).await {
-            match read {
-                Ok(found) if self.state.borrow().is_dead(found.header.container) => {}
-                Ok(found) => {
-                    let key = record::key(&found.bytes, &found.header).to_vec();
-                    names.push((found.header.container, key));
+        let mut attempts = RECORD_ATTEMPTS;
+        loop {
+            let (mut names, mut unread) = (Vec::new(), None);
+            for (entry, read) in self.read_entry(slot, entry).await {
+                match read {
+                    Ok(found) if self.state.borrow().is_dead(found.header.container) => {}
+                    Ok(found) => {
+                        let key = record::key(&found.bytes, &found.header).to_vec();
+                        names.push((found.header.container, key));
+                    }
+                    Err(error) => unread = Some((entry.location, error)),
                 }
-                Err(_) => self.try_device(&entry).await?,
             }
+            let Some((location, error)) = unread else { return Ok(names) };
+            attempts -= 1;
+            if attempts == 0 {
+                self.reads_anything().await?;
+                let (partition, offset) = (self.layout.partition, self.layout.device_offset(location));
+                tracing::error!(partition, offset, %error, "listings are without the key of a record");
+                return Ok(names);
+            }
+            self.reactor.sleep_ns(RECORD_REST_NS).await;
         }
-        Ok(names)
     }
 
-    /// An error if the device fails to read where a record stands, to be asked again later. Of a
-    /// damaged record the key is lost: reads of it fail, and say so.
-    async fn try_device(&self, entry: &Entry) -> Result<()> {
-        let layout = &self.layout;
-        let offset = layout.device_offset(entry.location) / layout.block_bytes * layout.block_bytes;
-        let read = self.block.read(Origin::BACKGROUND, offset, layout.block_bytes as usize).await;
-        read.map(|_| ()).map_err(|error| Error::Unreadable(format!("building keys: {error}")))
+    /// An error if the device fails to read what it surely has, either anchor: it is asked again later.
+    async fn reads_anything(&self) -> Result<()> {
+        let anchors = [0, ANCHOR_BYTES as u64].map(|copy| self.layout.anchor_offset + copy);
+        let reads = anchors.map(|offset| self.block.read(Origin::BACKGROUND, offset, ANCHOR_BYTES));
+        if join_all(reads).await.iter().any(std::result::Result::is_ok) {
+            return Ok(());
+        }
+        Err(Error::Unreadable("building keys: the device reads nothing".to_owned()))
     }
 
     /// Flushes what was recovered if it is much, and what was noted meanwhile.

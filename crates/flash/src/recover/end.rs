@@ -6,12 +6,14 @@
 //! Invariant: frames and headers of an earlier epoch than the log's last prove nothing: lives that end
 //! early write their frames over those of earlier ones that held nothing.
 //!
+//! A sector that cannot be read proves nothing: the log was walked to its end before, and was read so far.
+//!
 //! Never: it changes anything.
 
 use super::{OpenError, Recovery};
-use crate::format::{SegmentHeader, SegmentKind};
+use crate::format::{DecodeError, SegmentHeader, SegmentKind};
 use crate::segments::SegmentState;
-use crate::walk::{durable_stated_after, durable_stated_since, read_header, read_segment};
+use crate::walk::{durable_stated_after, durable_stated_since, read_header, read_segment_around};
 use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
 
@@ -77,8 +79,8 @@ impl Recovery<'_> {
     /// At the end of the log: the segment in which it would go on has no header of the log. If
     /// frames in it state that the next frame was durable, it had one, and it is damaged.
     pub(super) async fn check_headless(&self, segment: u32) -> Result<(), OpenError> {
-        let read = read_segment(self.block, &self.layout, segment, Origin::FOREGROUND).await;
-        let bytes = read.map_err(|error| self.io(error))?;
+        let read = read_segment_around(self.block, &self.layout, segment, Origin::FOREGROUND).await;
+        let bytes = read.map_err(|error| self.io(error))?.bytes;
         if durable_stated_since(&bytes, &self.layout, segment, self.log_epoch) >= self.expected {
             return Err(self.damaged(format!(
                 "the header of log segment {segment} cannot be read, though frames in it prove that log frame {} was acknowledged",
@@ -105,10 +107,13 @@ impl Recovery<'_> {
                         && header.first_frame >= self.expected
                         && header.epoch >= epoch
                 };
-                let header = header.map_err(|error| self.io(error))?.ok().filter(is_later);
-                let Some(header) = header else { continue };
-                let read = read_segment(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
-                let bytes = read.map_err(|error| self.io(error))?;
+                let header = header.unwrap_or_else(|error| {
+                    tracing::warn!(partition = self.layout.partition, segment, %error, "a header cannot be read");
+                    Err(DecodeError::Absent("segment header"))
+                });
+                let Some(header) = header.ok().filter(is_later) else { continue };
+                let read = read_segment_around(self.block, &self.layout, *segment, Origin::FOREGROUND).await;
+                let bytes = read.map_err(|error| self.io(error))?.bytes;
                 let stated = durable_stated_since(&bytes, &self.layout, *segment, epoch);
                 if stated.max(header.durable_frame) >= self.expected {
                     return Err(self.damaged(format!(
