@@ -15,7 +15,7 @@ mod end;
 
 use crate::bulk::{Patchy, at};
 use crate::format::anchor::ANCHOR_BYTES;
-use crate::format::{Anchor, SegmentKind};
+use crate::format::{Anchor, SegmentHeader, SegmentKind};
 use crate::keys::KeysFound;
 use crate::layout::Layout;
 use crate::log::LogPosition;
@@ -194,43 +194,21 @@ impl Recovery<'_> {
         let mut open_end: Option<OpenEnd> = None;
         let mut first = true;
         loop {
-            let header = match read_header(self.block, &self.layout, segment).await {
-                Ok(header) => header.ok(),
-                Err(error) => {
-                    let error = at(&error, self.layout.segment_offset(segment));
-                    // After a clean stop the log did not go on.
-                    if first || !self.anchor.clean {
-                        return Err(self.io(error));
-                    }
-                    tracing::warn!(partition = self.layout.partition, segment, %error, "a header cannot be read");
-                    None
+            let header = match self.header(segment, log_number, first).await? {
+                Some(header) if first || header.first_frame == self.expected => header,
+                None if first => {
+                    let what = format!("log segment {segment}, where replay begins, has no header");
+                    return Err(self.damaged(what));
+                }
+                // The header may be what an earlier life left behind a frame that it lost, and the later
+                // one, of the life that went on here, be lost itself (seed 340).
+                other => {
+                    self.check_end(open_end, other.map_or(0, |header| header.durable_frame))?;
+                    self.check_headless(segment).await?;
+                    self.check_unreached().await?;
+                    return Ok(self.tail(segment, log_number));
                 }
             };
-            let header = header.filter(|header| {
-                header.kind == SegmentKind::Log
-                    && header.log_number == log_number
-                    && header.epoch >= self.log_epoch
-                    && (first || header.first_frame >= self.expected)
-            });
-            let Some(header) = header else {
-                if first {
-                    return Err(
-                        self.damaged(format!("log segment {segment}, where replay begins, has no header"))
-                    );
-                }
-                self.check_end(open_end, 0)?;
-                self.check_headless(segment).await?;
-                self.check_unreached().await?;
-                return Ok(self.tail(segment, log_number));
-            };
-            if !first && header.first_frame != self.expected {
-                self.check_end(open_end, header.durable_frame)?;
-                // The header may be what an earlier life left behind a frame that it lost, and the
-                // later one, of the life that went on here, be lost itself (seed 340).
-                self.check_headless(segment).await?;
-                self.check_unreached().await?;
-                return Ok(self.tail(segment, log_number));
-            }
             if first {
                 self.expected = header.first_frame;
                 first = false;
@@ -261,6 +239,33 @@ impl Recovery<'_> {
         }
     }
 
+    /// The header of a segment in which the log goes on, if it does; it surely has the first one.
+    async fn header(
+        &self,
+        segment: u32,
+        log_number: u64,
+        first: bool,
+    ) -> Result<Option<SegmentHeader>, OpenError> {
+        let header = match read_header(self.block, &self.layout, segment).await {
+            Ok(header) => header.ok(),
+            Err(error) => {
+                let error = at(&error, self.layout.segment_offset(segment));
+                if first || !self.anchor.clean {
+                    return Err(self.io(error));
+                }
+                // After a clean stop the log did not go on.
+                tracing::warn!(partition = self.layout.partition, segment, %error, "a header cannot be read");
+                None
+            }
+        };
+        Ok(header.filter(|header| {
+            header.kind == SegmentKind::Log
+                && header.log_number == log_number
+                && header.epoch >= self.log_epoch
+                && (first || header.first_frame >= self.expected)
+        }))
+    }
+
     /// The end of the log: the next segment, or the last one again if it holds nothing.
     fn tail(&self, segment: u32, log_number: u64) -> Tail {
         let next = Tail { segment, log_number, frame: self.expected, reserved: None };
@@ -268,11 +273,7 @@ impl Recovery<'_> {
     }
 
     /// Replays one log segment.
-    async fn walk(
-        &mut self,
-        segment: u32,
-        header: &crate::format::SegmentHeader,
-    ) -> Result<Walked, OpenError> {
+    async fn walk(&mut self, segment: u32, header: &SegmentHeader) -> Result<Walked, OpenError> {
         self.log_epoch = header.epoch;
         let info = self.state.segments.get(segment);
         if info.sequence != header.sequence {
@@ -303,11 +304,7 @@ impl Recovery<'_> {
     }
 
     /// The last frame and the transitions of a closed segment, if its summary can be read.
-    async fn summary(
-        &self,
-        segment: u32,
-        header: &crate::format::SegmentHeader,
-    ) -> Option<(u64, Vec<Framed>)> {
+    async fn summary(&self, segment: u32, header: &SegmentHeader) -> Option<(u64, Vec<Framed>)> {
         let (block, layout, sequence) = (self.block, &self.layout, header.sequence);
         let summary =
             read_summary(block, Origin::FOREGROUND, layout, segment, sequence, header.first_frame).await;
@@ -327,12 +324,7 @@ impl Recovery<'_> {
     }
 
     /// Replays the frames of a segment until one is not whole; where that is.
-    fn walk_frames(
-        &mut self,
-        segment: u32,
-        header: &crate::format::SegmentHeader,
-        read: &Patchy,
-    ) -> Result<u64, OpenError> {
+    fn walk_frames(&mut self, segment: u32, header: &SegmentHeader, read: &Patchy) -> Result<u64, OpenError> {
         let (bytes, mut offset) = (&read.bytes, self.layout.block_bytes);
         let mut epoch = header.epoch;
         loop {
@@ -384,7 +376,7 @@ impl Recovery<'_> {
     fn skip_unneeded(
         &mut self,
         read: &Patchy,
-        (segment, header): (u32, &crate::format::SegmentHeader),
+        (segment, header): (u32, &SegmentHeader),
         (offset, epoch): (u64, u32),
     ) -> Result<u64, OpenError> {
         let (first, needed) = (self.expected, self.anchor.frame_number);

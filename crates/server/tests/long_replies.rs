@@ -47,14 +47,13 @@ async fn most_held(bench: &Bench, ms: u64) -> usize {
     most
 }
 
-/// So many clients send the same at once and read what comes; none is cut, nor do they hold more than they
-/// may.
-async fn all_are_answered(
+/// So many clients send the same at once and read what comes; how many have read it by now.
+async fn send_all(
     bench: &Bench,
     count: usize,
     command: Vec<u8>,
     read: impl AsyncFn(&mut Client) + Clone + 'static,
-) {
+) -> Rc<Cell<usize>> {
     let ended = Rc::new(Cell::new(0));
     for _ in 0..count {
         let (mut client, command) = (bench.client().await, command.clone());
@@ -65,6 +64,17 @@ async fn all_are_answered(
             ended.set(ended.get() + 1);
         });
     }
+    ended
+}
+
+/// As [`send_all`]; none is cut, nor do they hold more than they may.
+async fn all_are_answered(
+    bench: &Bench,
+    count: usize,
+    command: Vec<u8>,
+    read: impl AsyncFn(&mut Client) + Clone + 'static,
+) {
+    let ended = send_all(bench, count, command, read).await;
     let most = most_held(bench, 5_000).await;
     assert_eq!((ended.get(), bench.cut()), (count, 0), "ended, cut");
     assert!(most <= BUDGET.client_bytes_max, "{most} bytes");
@@ -140,6 +150,27 @@ fn listings_of_many_keys_wait_for_room() {
             assert!(lists.iter().all(|keys| matches!(keys, Reply::Array(keys) if keys.len() == 3_000)));
         })
         .await;
+    });
+}
+
+/// Each kept what it had of its list while it waited for room for all of it: for ten seconds, and then all
+/// but one were refused (found by an audit).
+#[test]
+fn listings_that_grow_long_together_do_not_wait_for_each_other() {
+    let budget = Budget { client_bytes_max: 8 << 20, ..BUDGET };
+    run(Setup { delay: SLOW, budget, ..setup() }, |bench| async move {
+        let mut client = bench.client().await;
+        let keys: Vec<String> = (0..2_000).map(|number| format!("{number:01000}")).collect();
+        let words = keys.iter().flat_map(|key| [key.as_str(), "v"]);
+        client.send(encoded(&std::iter::once("MSET").chain(words).collect::<Vec<_>>())).await;
+        assert_eq!(show(&client.next().await.unwrap()), "+OK");
+        let ended = send_all(&bench, 8, encoded(&["KEYS", "*"]), async |client| {
+            let Reply::Array(keys) = client.next().await.unwrap() else { panic!() };
+            assert_eq!(keys.len(), 2_000);
+        })
+        .await;
+        bench.pause_ms(5_000).await;
+        assert_eq!((ended.get(), bench.cut()), (8, 0), "ended, cut");
     });
 }
 

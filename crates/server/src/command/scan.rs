@@ -115,7 +115,11 @@ async fn keys_reply(connection: &Rc<Connection>, pattern: &[u8]) -> Result<Reply
         if in_exec && bytes > connection.exec_room_bytes.get() {
             keys.clear();
         } else if !in_exec && bytes > reservation.room_bytes() {
+            // Who waits for room holds none, or several would wait for each other: it begins anew.
+            drop((reservation, std::mem::take(&mut keys)));
             reservation = connection.reserve_reply(bytes_max).await.map_err(failed)?;
+            (bytes, after) = (0, None);
+            continue;
         } else if !in_exec {
             reservation.grow_to(bytes);
         }
