@@ -30,6 +30,8 @@ fn commands_that_nobody_reads_end_quietly_and_as_they_would_have() {
         (&["device", "info", device], 0),
         (&["serve", "--print-config"], 0),
         (&["sim", "list"], 0),
+        (&["sim", "fuzz", "--seeds", "0..2"], 0),
+        (&["sim", "fuzz", "--arrays", "--seeds", "0..1", "--trace"], 0),
         (&["array", "mttdl"], 0),
         (&[&bench[..], &["--load"], &to_json].concat(), 0),
         // Its keys are not there.

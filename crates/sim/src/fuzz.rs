@@ -31,7 +31,7 @@ mod values;
 mod workload;
 mod world;
 
-pub use command::{Totals, command, print_trace, run};
+pub use command::{Totals, command, run, tell_trace};
 pub use era::EraReport;
 pub use journal::{Tally, Violation};
 pub use ledger::WriteCounts;

@@ -17,3 +17,5 @@ pub mod fuzz;
 mod panics;
 mod seeds;
 pub mod transactions;
+
+pub use seeds::Say;

@@ -77,7 +77,7 @@ fn run(name: &str, seed: u64, out: Option<&Path>) -> Result<()> {
 
 impl Command {
     pub(crate) fn run(self) -> Result<()> {
-        use plimsoll_sim::{fuzz, transactions as of_several};
+        use plimsoll_sim::{Say, fuzz, transactions as of_several};
         let (seeds, go_on, all_faults, trace, transactions, arrays) = match self {
             Command::List => return list(),
             Command::Run { name, seed, out } => return run(&name, seed, out.as_deref()),
@@ -85,17 +85,18 @@ impl Command {
                 (seeds, go_on, all_faults, trace, transactions, arrays)
             }
         };
+        let say: &Say = &|line| println!("{line}");
         if trace || transactions || arrays {
             let holds = match (trace, transactions, arrays) {
-                (true, true, _) => of_several::print_trace(seeds.start),
-                (true, _, true) => fuzz::arrays::print_trace(seeds.start),
-                (true, _, _) => fuzz::print_trace(seeds.start),
-                (_, true, _) => of_several::command(seeds, go_on).violations.is_empty(),
-                _ => fuzz::arrays::command(seeds, go_on).all.violations.is_empty(),
+                (true, true, _) => of_several::tell_trace(seeds.start, say),
+                (true, _, true) => fuzz::arrays::tell_trace(seeds.start, say),
+                (true, _, _) => fuzz::tell_trace(seeds.start, say),
+                (_, true, _) => of_several::command(seeds, go_on, say).violations.is_empty(),
+                _ => fuzz::arrays::command(seeds, go_on, say).all.violations.is_empty(),
             };
             return if holds { Ok(()) } else { Err(anyhow!("a rule was broken: see above")) };
         }
-        let totals = fuzz::command(seeds, go_on);
+        let totals = fuzz::command(seeds, go_on, say);
         if !totals.violations.is_empty() {
             bail!("a rule was broken: see above")
         }

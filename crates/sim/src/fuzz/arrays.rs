@@ -9,7 +9,7 @@
 use super::command::Totals as AllTotals;
 use super::members::MemberCounts;
 use super::world::{SeedReport, run_array_seed};
-use crate::seeds::{self, Sum};
+use crate::seeds::{self, Say, Sum};
 use std::ops::Range;
 
 pub use super::world::run_array_seed as run_seed;
@@ -52,16 +52,16 @@ pub fn run(seeds: Range<u64>, threads: usize, go_on: bool) -> Totals {
     seeds::run(seeds, threads, go_on, |_| {})
 }
 
-/// The command: runs seeds on all processors and prints what happened.
+/// The command: runs seeds on all processors and tells what happened.
 #[must_use]
-pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
-    let (totals, ran): (Totals, _) = seeds::run_on_all_processors(seeds, go_on);
+pub fn command(seeds: Range<u64>, go_on: bool, say: &Say) -> Totals {
+    let (totals, ran): (Totals, _) = seeds::run_on_all_processors(seeds, go_on, say);
     let Totals { all, members } = &totals;
-    println!(
+    say(format_args!(
         "{ran}: {} operations, {} crashes, {} of them during recovery",
         all.operations, all.crashes, all.crashes_in_recovery,
-    );
-    println!(
+    ));
+    say(format_args!(
         "members: {} failed, {} missing for a life, {} came back as they were, {} formatted anew, {} replaced, \
          {} put back to an earlier time, {} opened anew while they were served; {} rebuilt; {} times values \
          rotted, {} scrubbed",
@@ -75,15 +75,15 @@ pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
         members.rebuilt,
         members.rotted,
         members.scrubbed,
-    );
-    seeds::print_violations(&all.violations, "--arrays ");
+    ));
+    seeds::tell_violations(&all.violations, "--arrays ", say);
     totals
 }
 
-/// Prints what happens in a seed, in order; true if no rule was broken.
+/// Tells what happens in a seed, in order; true if no rule was broken.
 #[must_use]
-pub fn print_trace(seed: u64) -> bool {
+pub fn tell_trace(seed: u64, say: &Say) -> bool {
     let report = run_array_seed(seed, true);
     let told = report.violation.map(|violation| format!("{}: {}", violation.rule, violation.explanation));
-    seeds::print_seed(seed, &report.trace, told.as_deref())
+    seeds::tell_seed(seed, &report.trace, told.as_deref(), say)
 }

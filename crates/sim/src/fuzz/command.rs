@@ -5,7 +5,7 @@
 use super::ledger::WriteCounts;
 use super::paths::{NO_BYTES, PATHS, fault_name};
 use super::world::{SeedReport, run_seed};
-use crate::seeds::{self, Sum};
+use crate::seeds::{self, Say, Sum};
 use plimsoll_reactor::sim::{Fault, FaultCounts};
 use std::ops::Range;
 
@@ -69,28 +69,28 @@ pub fn run(seeds: Range<u64>, threads: usize, go_on: bool) -> Totals {
     seeds::run(seeds, threads, go_on, |_| {})
 }
 
-/// The command: runs seeds on all processors and prints what happened.
+/// The command: runs seeds on all processors and tells what happened.
 #[must_use]
-pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
-    let (totals, ran): (Totals, _) = seeds::run_on_all_processors(seeds, go_on);
-    println!(
+pub fn command(seeds: Range<u64>, go_on: bool, say: &Say) -> Totals {
+    let (totals, ran): (Totals, _) = seeds::run_on_all_processors(seeds, go_on, say);
+    say(format_args!(
         "{ran}: {} operations, {} crashes, {} of them during recovery",
         totals.operations, totals.crashes, totals.crashes_in_recovery,
-    );
+    ));
     for (path, count) in &totals.writes {
-        println!("  {count:>8} writes {path}");
+        say(format_args!("  {count:>8} writes {path}"));
     }
-    print_faults(&totals);
-    seeds::print_violations(&totals.violations, "");
+    tell_faults(&totals, say);
+    seeds::tell_violations(&totals.violations, "", say);
     totals
 }
 
-/// Prints what happens in a seed, in order; true if no rule was broken.
+/// Tells what happens in a seed, in order; true if no rule was broken.
 #[must_use]
-pub fn print_trace(seed: u64) -> bool {
+pub fn tell_trace(seed: u64, say: &Say) -> bool {
     let report = run_seed(seed, true);
     let told = report.violation.map(|violation| format!("{}: {}", violation.rule, violation.explanation));
-    seeds::print_seed(seed, &report.trace, told.as_deref())
+    seeds::tell_seed(seed, &report.trace, told.as_deref(), say)
 }
 
 impl Totals {
@@ -119,15 +119,15 @@ impl Totals {
 }
 
 /// Faults by kind and write path; those that never struck are named.
-fn print_faults(totals: &Totals) {
+fn tell_faults(totals: &Totals, say: &Say) {
     for ((fault, path), count) in &totals.faults {
-        println!("  {count:>8} {} {path}", fault_name(*fault));
+        say(format_args!("  {count:>8} {} {path}", fault_name(*fault)));
     }
     let never = totals.never();
     for (fault, path) in &never {
-        println!("  never: {} {path}", fault_name(*fault));
+        say(format_args!("  never: {} {path}", fault_name(*fault)));
     }
     if never.is_empty() {
-        println!("every fault struck every write path that it can strike");
+        say(format_args!("every fault struck every write path that it can strike"));
     }
 }

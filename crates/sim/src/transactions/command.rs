@@ -3,7 +3,7 @@
 //! Place: called by the command line; `seeds` runs them. Never: it decides nothing about a seed.
 
 use super::world::{Report, run_seed};
-use crate::seeds::{self, Sum};
+use crate::seeds::{self, Say, Sum};
 use std::ops::Range;
 
 /// What a run over many seeds came to.
@@ -57,22 +57,22 @@ pub fn run(seeds: Range<u64>, threads: usize, go_on: bool) -> Totals {
     seeds::run(seeds, threads, go_on, |_| {})
 }
 
-/// The command: runs seeds on all processors and prints what happened.
+/// The command: runs seeds on all processors and tells what happened.
 #[must_use]
-pub fn command(seeds: Range<u64>, go_on: bool) -> Totals {
-    let (totals, ran): (Totals, _) = seeds::run_on_all_processors(seeds, go_on);
-    println!(
+pub fn command(seeds: Range<u64>, go_on: bool, say: &Say) -> Totals {
+    let (totals, ran): (Totals, _) = seeds::run_on_all_processors(seeds, go_on, say);
+    say(format_args!(
         "{ran}: {} transactions, {} crashes, {} of them during recovery; {} keys evicted, {} worlds ended early \
          as one of those was what they are judged by",
         totals.transactions, totals.crashes, totals.crashes_in_recovery, totals.evicted, totals.ended_early,
-    );
-    seeds::print_violations(&totals.violations, "--transactions ");
+    ));
+    seeds::tell_violations(&totals.violations, "--transactions ", say);
     totals
 }
 
-/// Prints what happens in a seed, in order; true if no rule was broken.
+/// Tells what happens in a seed, in order; true if no rule was broken.
 #[must_use]
-pub fn print_trace(seed: u64) -> bool {
+pub fn tell_trace(seed: u64, say: &Say) -> bool {
     let report = run_seed(seed, true);
-    seeds::print_seed(seed, &report.trace, report.violation.as_deref())
+    seeds::tell_seed(seed, &report.trace, report.violation.as_deref(), say)
 }

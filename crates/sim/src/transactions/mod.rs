@@ -24,5 +24,5 @@ mod shape;
 mod talk;
 mod world;
 
-pub use command::{Totals, command, print_trace, run};
+pub use command::{Totals, command, run, tell_trace};
 pub use world::{Report, run_seed};
