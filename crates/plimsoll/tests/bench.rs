@@ -46,6 +46,10 @@ fn a_server_is_measured_and_found_out_if_it_loses_values() {
     let text = fails(&with(&base[..5], &["--seconds", "0", "--warmup", "0"]));
     assert!(text.contains("nothing was measured: load has done no operation"), "{text}");
     assert!(!text.contains("p99.9"), "no table of zeros: {text}");
+    // Nor does the report of an earlier measurement stay.
+    fails(&with(&base[..5], &[&["--seconds", "0", "--warmup", "0"], &to_json[..]].concat()));
+    let unclean = report(&json);
+    assert!(unclean["clean"] == false && unclean["error"].as_str().unwrap().contains("nothing"), "{unclean}");
 
     // One key is gone, another one holds what nobody stored.
     let mut client = server.client();
@@ -66,6 +70,8 @@ fn wrong_words_are_refused_and_a_server_that_is_not_there_is_told() {
         (&["--values", "x"], "values: 'x'"),
         (&["--connections", "0"], "connections 0: a number from 1 to 10000"),
         (&["--tenant", "size=1"], "'size=1'"),
+        (&["--tenant", "name="], "one has no name"),
+        (&["--tenant", "name=a", "--tenant", "name=b values=7"], "a and b have keys of one database"),
         (&["--distribution", "zipf:2"], "between 0.01 and 0.999"),
         (&["--protocol", "http"], "resp or memcached"),
         (&["--protocol", "memcached", "--workload", "ycsb-e"], "no scans"),
@@ -77,4 +83,6 @@ fn wrong_words_are_refused_and_a_server_that_is_not_there_is_told() {
     }
     let text = fails(&["bench", "--address", "127.0.0.1:1"]);
     assert!(text.contains("127.0.0.1:1"), "{text}");
+    let text = fails(&["bench", "--json", "/nothing/report.json"]);
+    assert!(text.contains("/nothing/report.json cannot be written"), "before anything is asked: {text}");
 }

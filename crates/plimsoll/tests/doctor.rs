@@ -29,4 +29,12 @@ fn every_check_says_a_line() {
     assert_eq!(std::fs::read_dir(&*place).unwrap().count(), 0, "nothing is left behind");
     let text = fails(&["doctor", "--data", "/proc/nothing"]);
     assert!(text.contains("BAD    direct I/O") && text.contains("cannot run here"), "{text}");
+    // What serve would warn of, or fail on.
+    let (file, link) = (place.join("file"), place.join("link"));
+    std::fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink("nothing", &link).unwrap();
+    for (data, said) in [(file.join("below"), "not a directory"), (link, "a link to what is not there")] {
+        let text = fails(&["doctor", "--data", data.to_str().unwrap()]);
+        assert!(text.contains("BAD    direct I/O") && text.contains(said), "{text}");
+    }
 }

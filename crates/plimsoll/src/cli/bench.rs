@@ -67,7 +67,7 @@ pub(crate) struct Bench {
     /// the flags say. Once for each; without any, the flags are the one tenant.
     #[arg(long = "tenant", value_name = "SPEC")]
     tenants: Vec<String>,
-    /// Seconds that are measured.
+    /// Seconds that are measured. An open loop sends all that is due in them, however long it takes.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
     /// Seconds before, which are not.
@@ -112,6 +112,28 @@ fn first_line(path: &Path) -> Result<Vec<u8>> {
 
 fn wrong(name: &str) -> impl Fn(String) -> anyhow::Error {
     move |text| ConfigError(format!("{name}: {text}")).into()
+}
+
+/// Tenants are told apart by their names, and what one stores another one does not take for wrong.
+fn check_apart(tenants: &[Tenant]) -> Result<()> {
+    for (at, tenant) in tenants.iter().enumerate() {
+        let (name, before) = (&tenant.name, &tenants[..at]);
+        if name.is_empty() {
+            bail!(ConfigError("tenant: one has no name".to_owned()));
+        }
+        if before.iter().any(|other| other.name == *name) {
+            bail!(ConfigError(format!("tenant: two are called {name}; give each a name of its own")));
+        }
+        let same_keys =
+            |other: &&Tenant| (other.database, other.key_bytes) == (tenant.database, tenant.key_bytes);
+        if let Some(other) = before.iter().filter(same_keys).find(|other| other.sizes != tenant.sizes) {
+            bail!(ConfigError(format!(
+                "tenant: {} and {name} have keys of one database, and values of other sizes: give each a database",
+                other.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl Bench {
@@ -179,11 +201,7 @@ impl Bench {
         }
         let protocol: Protocol = self.protocol.parse().map_err(wrong("protocol"))?;
         let tenants: Vec<Tenant> = said.iter().map(|said| self.tenant(said)).collect::<Result<_>>()?;
-        let same = |at: usize| tenants[..at].iter().any(|tenant| tenant.name == tenants[at].name);
-        if let Some(at) = (0..tenants.len()).find(|at| same(*at)) {
-            let name = &tenants[at].name;
-            bail!(ConfigError(format!("tenant: two are called {name}; give each a name of its own")));
-        }
+        check_apart(&tenants)?;
         let asks_more = |tenant: &Tenant| tenant.database != 0 || tenant.workload.mix.has(Operation::Scan);
         if protocol == Protocol::Memcached && (password.is_some() || tenants.iter().any(asks_more)) {
             bail!(ConfigError("protocol memcached: it has no scans, databases and passwords".to_owned()));
@@ -203,13 +221,25 @@ impl Bench {
         })
     }
 
+    /// Writes what is known of the measurement: never is what an earlier one found left for this one's.
+    fn write_json(&self, text: &str) -> Result<()> {
+        let Some(path) = &self.json else { return Ok(()) };
+        std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+    }
+
     pub(crate) fn run(self) -> Result<()> {
-        let report = plimsoll_bench::run(&self.options()?)?;
+        let options = self.options()?;
+        let unclean = |error: &str| serde_json::json!({ "clean": false, "error": error }).to_string();
+        self.write_json(&unclean("the measurement did not end"))?;
+        let report = match plimsoll_bench::run(&options) {
+            Ok(report) => report,
+            Err(error) => {
+                self.write_json(&unclean(&format!("{error:#}")))?;
+                return Err(error.into());
+            }
+        };
         print!("{report}");
-        if let Some(path) = &self.json {
-            std::fs::write(path, report.json())
-                .with_context(|| format!("{} cannot be written", path.display()))?;
-        }
+        self.write_json(&report.json())?;
         if !report.clean {
             bail!("the server failed: see above");
         }

@@ -189,10 +189,22 @@ fn nearest(path: &Path) -> PathBuf {
     absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
 }
 
+fn is_in_memory(place: &Path) -> bool {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    rustix::fs::statfs(place).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC)
+}
+
 fn direct_io(data: &Path) -> Finding {
     let place = nearest(data);
     let says = |error: &dyn fmt::Display| format!("{}: {error}", place.display());
     const MEND: &str = "the data belongs on ext4, XFS or a block device that this user may write";
+    if data.is_symlink() && !data.exists() {
+        return Finding::bad(format!("{} is a link to what is not there", data.display()), MEND);
+    }
+    let is_data = std::path::absolute(data).is_ok_and(|path| path == place);
+    if !place.is_dir() && !is_data {
+        return Finding::bad(says(&"not a directory, though the path goes on behind it"), MEND);
+    }
     if !place.is_dir() {
         return match rustix::fs::open(&place, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
         {
@@ -208,6 +220,10 @@ fn direct_io(data: &Path) -> Finding {
     });
     let _ = std::fs::remove_file(&path);
     match written {
+        Ok(BLOCK_BYTES) if is_in_memory(&place) => Finding::worse(
+            says(&"in memory (tmpfs), gone at the machine's next stop"),
+            "a directory on a drive",
+        ),
         Ok(BLOCK_BYTES) => Finding::good(format!("{} takes blocks of 4 KiB", place.display())),
         Ok(_) => Finding::bad(says(&"a block was written in part"), "make room on the file system"),
         Err(error) => Finding::bad(says(&error), MEND),
