@@ -6,6 +6,7 @@ called "from flash" read at least as many bytes from the drive as it gave, "from
 """
 
 import contextlib
+import math
 import os
 import threading
 
@@ -23,6 +24,8 @@ ROOM = 1.5
 OVERHEAD_BYTES = 112
 # Data is "from flash" only if it is so many times what the server has in memory.
 DATA_PER_MEMORY = 8
+# What Plimsoll holds for a key, about.
+KEY_MEMORY_BYTES = 48
 WARM_ROUNDS = 8
 CACHED_KEYS_MAX = 100_000
 # Stores a second while memcached is loaded: what it can write to flash meanwhile.
@@ -125,6 +128,8 @@ def flash(context, wanted, value_bytes):
         costs = loaded(context, server, keys, value_bytes, MEMCACHED_RATE if key == "memcached" else None)
         if first and 9 in wanted and not forgets(server):
             context.costs().take(f"load_{key}", server.name, "load of 1 KiB values", costs)
+        if server is ours:
+            prove_much(context, ours.child.resident_bytes(), keys, value_bytes)
     leave_out_forgetful(context, servers)
     read_over(ours.devices[0])
     counts = "plimsoll_partition_record_reads_total", "plimsoll_key_hits_total"
@@ -156,11 +161,13 @@ def flash_steps(context, wanted, table, servers, keys, value_bytes):
         what, flags = f"random read {length(block)}, queue depth 32", ["--rw=randread", f"--bs={block}"]
         return steps.fio(context, table, key, what, keys * value_bytes, [*flags, "--iodepth=32"])
 
+    # As many bytes as the value has, if the drive reads as few.
+    block = max(value_bytes, context.drive.facts().get("logical_block", 4096))
     if not first or wanted & {1, 2, 3}:
-        made += fio("fio", max(value_bytes, 4096))
+        made += fio("fio", block)
     if first and 1 in wanted:
-        if context.drive.facts().get("logical_block", 4096) <= 1024:
-            made += fio("fio_1k", 1024)
+        if block < 4096:
+            made += fio("fio_4k", 4096)
         what = f"readrandom 1 KiB, {CONNECTIONS} threads, direct reads"
         made += steps.rocks(context, table, "rocksdb", "readrandom", what, keys, value_bytes, CONNECTIONS)
     return made
@@ -177,6 +184,19 @@ def get(context, table, key, server, keys, value_bytes, pipeline):
         return from_flash(ask(), value_bytes) if isinstance(server, Plimsoll) else ask()
 
     return key, name, what, sample
+
+
+def prove_much(context, held, keys, value_bytes):
+    """Ends a run whose data is not many times what Plimsoll has in memory."""
+    share = keys * value_bytes / held
+    if share >= DATA_PER_MEMORY or context.is_quick:
+        return
+    beside = max(held - KEY_MEMORY_BYTES * keys, 0)
+    enough = 1.1 * DATA_PER_MEMORY * beside / (value_bytes - DATA_PER_MEMORY * KEY_MEMORY_BYTES)
+    raise Failed(
+        f"the data is only {share:.1f} times what plimsoll has in memory, and {DATA_PER_MEMORY} is wanted: "
+        f"about --keys {math.ceil(enough * value_bytes / 1024)} would do"
+    )
 
 
 def flash_facts(context, table, servers, keys, value_bytes):
@@ -199,8 +219,7 @@ def flash_facts(context, table, servers, keys, value_bytes):
         f"the data is {share:.1f} times what plimsoll has in memory ({max(peaks) / MIB:.0f} MiB); "
         f"at least {DATA_PER_MEMORY} is wanted" + ("" if share >= DATA_PER_MEMORY else ": **too little**")
     )
-    if share < DATA_PER_MEMORY and not context.is_quick:
-        raise Failed(f"the data is only {share:.1f} times what plimsoll has in memory: give more --keys")
+    prove_much(context, max(peaks), keys, value_bytes)
     if "memcached" in servers:
         server = servers["memcached"]
         table.facts.append(

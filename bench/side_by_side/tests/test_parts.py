@@ -115,6 +115,15 @@ class Programs(unittest.TestCase):
         with self.assertRaises(Failed):
             rows_get.from_flash({"read_bytes": 1023}, 1024)
 
+    def test_data_that_fits_too_well_into_memory_is_refused_with_the_keys_that_would_do(self):
+        context = mock.Mock(is_quick=False)
+        held = 90 << 20
+        with self.assertRaisesRegex(Failed, "only 0.7 times .* about --keys ([0-9]+) would do") as refused:
+            rows_get.prove_much(context, held, 60_000, 1024)
+        enough = int(str(refused.exception).split("--keys ")[1].split()[0])
+        grown = held + rows_get.KEY_MEMORY_BYTES * (enough - 60_000)
+        rows_get.prove_much(context, grown, enough, 1024)
+
     def test_commands_that_fail_or_hang_end_the_run(self):
         self.assertEqual(run("echo", ["echo", "yes"], HERE, 10).words, "yes\n")
         with self.assertRaisesRegex(Failed, "status 3(.|\n)*out\n+err"):
