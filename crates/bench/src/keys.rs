@@ -98,8 +98,8 @@ impl Zipf {
 
 impl Zipf {
     /// Which of the first `keys` keys has a rank: the first that is there of a row of places that depends
-    /// on the rank alone. So popular keys stay where they are when keys are inserted, and of new ones each takes
-    /// its share.
+    /// on the rank alone. So popular keys stay where they are when keys are inserted, and each new one
+    /// takes its share.
     fn place(&self, rank: u64, keys: u64) -> u64 {
         let places = (2 * self.items).next_power_of_two();
         let row = std::iter::successors(Some(scatter(rank)), |place| Some(scatter(*place)));
