@@ -157,16 +157,18 @@ fn listings_of_many_keys_wait_for_room() {
 /// but one were refused (found by an audit).
 #[test]
 fn listings_that_grow_long_together_do_not_wait_for_each_other() {
+    // Many pages of a listing, so that each holds a part of its list.
+    const COUNT: usize = 15_000;
     let budget = Budget { client_bytes_max: 8 << 20, ..BUDGET };
     run(Setup { delay: SLOW, budget, ..setup() }, |bench| async move {
         let mut client = bench.client().await;
-        let keys: Vec<String> = (0..2_000).map(|number| format!("{number:01000}")).collect();
+        let keys: Vec<String> = (0..COUNT).map(|number| format!("{number:0100}")).collect();
         let words = keys.iter().flat_map(|key| [key.as_str(), "v"]);
         client.send(encoded(&std::iter::once("MSET").chain(words).collect::<Vec<_>>())).await;
         assert_eq!(show(&client.next().await.unwrap()), "+OK");
         let ended = send_all(&bench, 8, encoded(&["KEYS", "*"]), async |client| {
             let Reply::Array(keys) = client.next().await.unwrap() else { panic!() };
-            assert_eq!(keys.len(), 2_000);
+            assert_eq!(keys.len(), COUNT);
         })
         .await;
         bench.pause_ms(5_000).await;
