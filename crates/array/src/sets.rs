@@ -387,6 +387,11 @@ impl Array {
             // left half made, of which others that are in have nothing (seed 1944).
             Membership::Alone => return Ok(()),
             Membership::Of { stub, .. } if stub.set != set.name => return Ok(()),
+            // Whoever knew is out: a set that another key is not in gives this one nothing (seed 237).
+            Membership::Unknown if !self.are_others_in(place, &set.stub()).await? => {
+                self.regroup_later(place.container, &set.stub());
+                return Ok(());
+            }
             Membership::Of { .. } | Membership::Unknown => {}
         }
         for role in 1..set.form().roles() {

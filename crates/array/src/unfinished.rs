@@ -119,7 +119,7 @@ impl Array {
 
     /// Whether every other value of the set of a held key is in it, or kept for it. If nobody can read the
     /// set that is not known, and it gives nobody anything.
-    async fn are_others_in(self: &Rc<Self>, place: &Place, stub: &Stub) -> Result<bool> {
+    pub(crate) async fn are_others_in(self: &Rc<Self>, place: &Place, stub: &Stub) -> Result<bool> {
         let set = match self.find_set(place.container, stub).await {
             Ok(Some(set)) => set,
             Ok(None) => return Ok(false),

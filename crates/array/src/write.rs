@@ -22,7 +22,7 @@ use crate::round::{Bringing, Outcome};
 use crate::send::Sent;
 use bytes::Bytes;
 use plimsoll_kv::{
-    Condition, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value, Version,
+    Condition, Deleted, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value, Version,
 };
 use std::rc::Rc;
 
@@ -328,11 +328,11 @@ impl Array {
     /// What the first member gave that read what it deleted. One that could not knows neither its version nor
     /// whether it had expired: it counts where no other has told that there was nothing.
     fn first_deleted(&self, place: &Place, told: Vec<(usize, Output)>) -> Option<Output> {
-        const UNREAD: Output = Output::Deleted(Version::ZERO);
         let role = |member: usize| placement::role(place.primary, member, self.count());
         let is_sure = |member: usize| role(member) < self.forms.sure_roles();
         let was_absent = told.iter().any(|(member, output)| *output == Output::Done && is_sure(*member));
-        let (unread, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, output)| *output == UNREAD);
+        let is_unread = |output: &Output| *output == Output::Deleted(Deleted::Unreadable);
+        let (unread, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, output)| is_unread(output));
         let read = others.into_iter().filter(|(_, output)| matches!(output, Output::Deleted(_))).collect();
         let first = self.first_of(place, read).ok();
         first.or_else(|| self.first_of(place, unread).ok().filter(|_| !was_absent))

@@ -94,9 +94,7 @@ impl Zipf {
         let rank = (self.items as f64 * (self.eta * uniform - self.eta + 1.0).powf(self.alpha)) as u64;
         rank.min(self.items - 1)
     }
-}
 
-impl Zipf {
     /// Which of the first `keys` keys has a rank: the first that is there of a row of places that depends
     /// on the rank alone. So popular keys stay where they are when keys are inserted, and each new one
     /// takes its share.

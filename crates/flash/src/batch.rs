@@ -14,7 +14,7 @@ use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
 use crate::targets::{Target, has_stores, log_bytes};
 use plimsoll_kv::key_locks::KeyGuard;
 use plimsoll_kv::limits::{BATCH_OPS_MAX, KEPT_HEAD_BYTES_MAX, RECORD_VALUE_BYTES_MAX};
-use plimsoll_kv::{Durability, Error, Item, Kept, Lifetime, Op, Output, Result, Value, Version};
+use plimsoll_kv::{Deleted, Durability, Error, Item, Kept, Lifetime, Op, Output, Result, Value};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -50,8 +50,7 @@ impl Batched<'_> {
 
     /// True if it deletes what is not there.
     fn deletes_nothing(&self) -> bool {
-        let is_there = self.target.found.is_some() || self.target.damaged().is_some();
-        matches!(self.target.write, Op::Delete { .. }) && !is_there
+        matches!(self.target.write, Op::Delete { .. }) && self.target.replaced().is_none()
     }
 
     /// True if it is to keep what another key holds, and that one is not there.
@@ -273,7 +272,8 @@ impl Partition {
                 Op::Store { condition, .. } | Op::Delete { condition, .. } => *condition,
                 _ => unreachable!("checked when the keys were held"),
             };
-            if one.target.damaged().is_none() {
+            // What was not read was not asked for: no condition is in doubt.
+            if one.target.known.is_none() {
                 judge(condition, one.live())?;
             }
             one.target.judge_retain()?;
@@ -325,10 +325,13 @@ impl Partition {
                 Output::Stored { version, previous }
             }
             Op::Delete { key, .. } => {
-                if self.push_delete_of(&one.target, key, urgency) {
-                    return Output::Deleted(Version::ZERO);
+                self.push_delete_of(&one.target, key, urgency);
+                match (&one.target.known, &one.item) {
+                    (Some(known), _) if known.is_damaged => Output::Deleted(Deleted::Unreadable),
+                    (Some(_), _) => Output::Deleted(Deleted::Unseen),
+                    (None, Some(item)) => Output::Deleted(Deleted::Version(item.version)),
+                    (None, None) => Output::Done,
                 }
-                one.item.as_ref().map_or(Output::Done, |item| Output::Deleted(item.version))
             }
             _ => unreachable!("checked when the keys were held"),
         }

@@ -3,11 +3,12 @@
 //! Place on the path: as a store's; what is appended is a tombstone, or one note for a container.
 //!
 //! Invariants: a delete is durable before it is told, and nothing comes back; deletes go on when the
-//! device is full; what was seen expired is deleted durably before anyone hears that it is absent.
+//! device is full; what was seen expired is deleted durably before anyone hears that it is absent; what is known
+//! is deleted without a read only if it cannot have expired.
 
-use crate::fetch::{Extent, Found, Lookup};
+use crate::fetch::{Extent, Lookup};
 use crate::format::note::note_bytes_max;
-use crate::format::record::{self, record_bytes};
+use crate::format::record::record_bytes;
 use crate::format::transition::FLAG_WHOLE;
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::held::{Held, Replaced, judge, takes_unread};
@@ -16,7 +17,7 @@ use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
 use crate::targets::Target;
 use crate::uploads::UploadState;
-use plimsoll_kv::{Condition, ContainerId, Durability, Error, Output, Result, Version};
+use plimsoll_kv::{Condition, ContainerId, Deleted, Durability, Error, Output, Result};
 use std::rc::Rc;
 
 impl Partition {
@@ -31,35 +32,39 @@ impl Partition {
         self.log.wait_for_room().await?;
         let mut hold = self.hold(container, key).await;
         loop {
-            let held;
-            (hold, held) = self.find_held(hold, key, Extent::Head).await?;
-            let (appended, told) = match held {
-                Held::Absent => return self.refuse(hold, key, None, Error::NotFound).await,
-                Held::Damaged(_, error) if !takes_unread(condition) => return Err(error),
-                Held::Damaged(damaged, _) => {
-                    let appended = self.append_removal(&hold.place, key, &damaged, durability);
-                    (appended, Ok(Output::Deleted(Version::ZERO)))
-                }
-                Held::Found(found) => {
-                    let expired = found.is_expired(self.now_ms());
-                    if let Err(error) = judge(condition, (!expired).then_some(&found)) {
-                        return self.refuse(hold, key, Some(&found), error).await;
+            let known = takes_unread(condition).then(|| self.known_to_delete(&hold.place, key)).flatten();
+            let (old, dooms, told);
+            if let Some(known) = known {
+                (old, dooms, told) = (known, Vec::new(), Ok(Deleted::Unseen));
+            } else {
+                let held;
+                (hold, held) = self.find_held(hold, key, Extent::Head).await?;
+                (old, dooms, told) = match held {
+                    Held::Absent => return self.refuse(hold, key, None, Error::NotFound).await,
+                    Held::Damaged(_, error) if !takes_unread(condition) => return Err(error),
+                    Held::Damaged(damaged, _) => (damaged, Vec::new(), Ok(Deleted::Unreadable)),
+                    Held::Found(found) => {
+                        let expired = found.is_expired(self.now_ms());
+                        if let Err(error) = judge(condition, (!expired).then_some(&found)) {
+                            return self.refuse(hold, key, Some(&found), error).await;
+                        }
+                        let version = self.item(&found, Vec::new())?.version;
+                        let dooms = self.uploads_of(&hold.place, Some(&found), false).await?;
+                        let Some(dooms) = dooms else { continue };
+                        let told = if expired { Err(Error::NotFound) } else { Ok(Deleted::Version(version)) };
+                        (Replaced::from(&found), dooms, told)
                     }
-                    let version = self.item(&found, Vec::new())?.version;
-                    let dooms = self.uploads_of(&hold.place, Some(&found), false).await?;
-                    let Some(dooms) = dooms else { continue };
-                    let appended = self.append_delete(&hold.place, &found, &dooms, durability);
-                    (appended, if expired { Err(Error::NotFound) } else { Ok(Output::Deleted(version)) })
-                }
-            };
-            match appended {
+                };
+            }
+            match self.append_delete(&hold.place, key, &old, &dooms, durability) {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
                     let frame = self.log.frame();
                     drop(hold);
+                    add(&self.counts.known_deletes, u64::from(known.is_some()));
                     self.acknowledge(frame, durability).await?;
-                    return told;
+                    return told.map(Output::Deleted);
                 }
             }
         }
@@ -96,7 +101,8 @@ impl Partition {
                 Lookup::Found(_) | Lookup::Absent => return Ok(None),
             };
             let Some(dooms) = self.uploads_of(place, Some(&found), false).await? else { continue };
-            match self.append_delete(place, &found, &dooms, Durability::Sync) {
+            let old = Replaced::from(&found);
+            match self.append_delete(place, key, &old, &dooms, Durability::Sync) {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
@@ -108,30 +114,18 @@ impl Partition {
         Ok(None)
     }
 
-    /// Appends the delete of a record that was found and is current.
-    pub(crate) fn append_delete(
+    /// Appends the delete of a key's record, which is current.
+    fn append_delete(
         &self,
         place: &Place,
-        found: &Found,
+        key: &[u8],
+        old: &Replaced,
         dooms: &[u64],
         urgency: Durability,
     ) -> Result<()> {
-        let tombstone_bytes = record_bytes(found.header.key_bytes as usize, 0) as usize;
-        self.reserve_for_delete(tombstone_bytes + note_bytes_max(4), 4)?;
-        self.push_delete(place, found, dooms, urgency);
+        self.reserve_for_delete(record_bytes(key.len(), 0) as usize + note_bytes_max(4), 4)?;
+        self.push_delete(place, key, old, dooms, urgency);
         Ok(())
-    }
-
-    /// Appends the delete of the record of a key that cannot be read.
-    fn append_removal(&self, place: &Place, key: &[u8], old: &Replaced, urgency: Durability) -> Result<()> {
-        self.reserve_for_delete(record_bytes(key.len(), 0) as usize, 1)?;
-        self.push_removal(place, key, old, urgency);
-        Ok(())
-    }
-
-    fn push_removal(&self, place: &Place, key: &[u8], old: &Replaced, urgency: Durability) {
-        self.push_tombstone(&old.removal(place), key, urgency);
-        self.gone_unread(old);
     }
 
     /// A record that could not be read is gone: what it kept of its segment may be had again.
@@ -141,24 +135,21 @@ impl Partition {
     }
 
     /// Pushes a delete for which there is room, and applies it.
-    pub(crate) fn push_delete(&self, place: &Place, found: &Found, dooms: &[u64], urgency: Durability) {
-        self.commit_note(self.release_note(place, found.entry.location).as_slice(), urgency);
-        let removal = Replaced::from(found).removal(place);
-        self.push_tombstone(&removal, record::key(&found.bytes, &found.header), urgency);
+    fn push_delete(&self, place: &Place, key: &[u8], old: &Replaced, dooms: &[u64], urgency: Durability) {
+        self.commit_note(self.release_note(place, old.entry.location).as_slice(), urgency);
+        self.push_tombstone(&old.removal(place), key, urgency);
         let dooms: Vec<Transition> = dooms.iter().map(|upload| Partition::doom_note(*upload)).collect();
         self.commit_note(&dooms, urgency);
+        if old.is_damaged {
+            self.gone_unread(old);
+        }
     }
 
-    /// Pushes the delete of what a write found, if that is there; true if it could not be read.
-    pub(crate) fn push_delete_of(&self, target: &Target<'_>, key: &[u8], urgency: Durability) -> bool {
-        if let Some(damaged) = target.damaged() {
-            self.push_removal(&target.place, key, damaged, urgency);
-            return true;
+    /// Pushes the delete of what is there for a write, if anything is.
+    pub(crate) fn push_delete_of(&self, target: &Target<'_>, key: &[u8], urgency: Durability) {
+        if let Some(old) = target.replaced() {
+            self.push_delete(&target.place, key, &old, &target.dooms, urgency);
         }
-        if let Some(found) = &target.found {
-            self.push_delete(&target.place, found, &target.dooms, urgency);
-        }
-        false
     }
 
     /// Pushes the tombstone that stands for a delete, and applies it. The key is in it, so that a

@@ -31,7 +31,8 @@ pub(crate) fn judge(condition: Condition, existing: Option<&Found>) -> Result<()
     }
 }
 
-/// Whether a delete takes away what cannot be read: it is there, though it may have expired.
+/// Whether a delete asks no more of what is there than whose it is: then it takes away what is known, and what
+/// cannot be read, which may have expired.
 pub(crate) fn takes_unread(condition: Condition) -> bool {
     matches!(condition, Condition::None | Condition::MustExist)
 }
@@ -159,19 +160,30 @@ impl Partition {
     /// The record of a held key, if that is known without a read, and nothing goes with it: no upload, no
     /// retained version.
     pub(crate) fn known_at(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
-        self.known_whose(place, key).filter(|found| !self.keeps_below(found))
+        self.known_value(place, key).filter(|found| !self.keeps_below(found))
     }
 
     /// The same where a version is retained below it.
     pub(crate) fn known_above(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
-        self.known_whose(place, key).filter(|found| self.keeps_below(found))
+        self.known_value(place, key).filter(|found| self.keeps_below(found))
+    }
+
+    /// The same for whoever deletes it: it has no time to expire, and at most gives up what another key held.
+    pub(crate) fn known_to_delete(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
+        let (found, is_keeper) = self.known_whose(place, key)?;
+        (!found.is_expiring && (is_keeper || !self.keeps_below(&found))).then_some(found)
+    }
+
+    fn known_value(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
+        self.known_whose(place, key).filter(|(_, is_keeper)| !is_keeper).map(|(found, _)| found)
     }
 
     fn keeps_below(&self, found: &Replaced) -> bool {
         self.state.borrow().kept.below(found.entry.location).is_some()
     }
 
-    fn known_whose(&self, place: &Place, key: &[u8]) -> Option<Replaced> {
+    /// The record, and whether it keeps what another key held.
+    fn known_whose(&self, place: &Place, key: &[u8]) -> Option<(Replaced, bool)> {
         if self.place(place.container, key) != *place || self.transactions.is_stale(place.lock_id()) {
             return None;
         }
@@ -179,11 +191,8 @@ impl Partition {
         state.index.find(place.slot, place.fingerprint).find_map(|entry| {
             let known = state.known.find(place.slot, place.fingerprint, entry.location)?;
             let is_same = known.identity == state.known.identity(place.generation, key);
-            (is_same || is_planted(Bug::FingerprintIsKey)).then_some(Replaced {
-                entry,
-                is_expiring: known.is_expiring,
-                is_damaged: false,
-            })
+            let found = Replaced { entry, is_expiring: known.is_expiring, is_damaged: false };
+            (is_same || is_planted(Bug::FingerprintIsKey)).then_some((found, known.is_keeper))
         })
     }
 

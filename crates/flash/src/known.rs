@@ -1,12 +1,12 @@
 //! Keys that are known: of which key the record at a location is, for records written lately.
 //!
 //! Role: the index has 54 bits of a key; whether the record that it points to is of the key itself has to
-//! be read. A store that replaces a record whose key stands here reads nothing. Place on the path: a
-//! store, between the index and the flash.
+//! be read. Who replaces or deletes a record whose key stands here reads nothing. Place on the path: a
+//! write, between the index and the flash.
 //!
 //! The memory is given once and does not grow. Each key has two buckets of a cache line, and goes into
 //! the one with more room (Azar, Broder, Karlin and Upfal, 1994); where both are full it takes the place
-//! of the oldest of one of them, which is then read again when it is overwritten.
+//! of the oldest of one of them, which is then read again when it is overwritten or deleted.
 //!
 //! Invariants:
 //! * if the identity of a key of the slot and fingerprint is known at a location to which the index points
@@ -28,12 +28,15 @@ const CELLS: usize = 5;
 const NEXT: usize = CELLS * CELL_WORDS;
 /// Bytes of a bucket.
 const BUCKET_BYTES: usize = BUCKET_WORDS * size_of::<u32>();
-/// Bits of the hash that stand in a cell, with 38 of the location and one that says that it expires.
-const HASH_BITS: u32 = 57;
+/// Bits of the hash that stand in a cell, with 38 of the location and two that say what the record is.
+const HASH_BITS: u32 = 56;
 const LOCATION_HIGH_BITS: u32 = crate::index::LOCATION_BITS - 32;
-const _: () = assert!(LOCATION_HIGH_BITS + 1 + HASH_BITS == 64);
+const EXPIRING_SHIFT: u32 = LOCATION_HIGH_BITS;
+const KEEPER_SHIFT: u32 = EXPIRING_SHIFT + 1;
+const HASH_SHIFT: u32 = KEEPER_SHIFT + 1;
+const _: () = assert!(HASH_SHIFT + HASH_BITS == 64);
 
-/// The hash of a key, by which it is told from every other: with slot and fingerprint, 111 bits that
+/// The hash of a key, by which it is told from every other: with slot and fingerprint, 110 bits that
 /// depend on a secret of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(u64);
@@ -45,6 +48,8 @@ pub(crate) struct KnownRecord {
     pub(crate) identity: Identity,
     /// It has an expiry time.
     pub(crate) is_expiring: bool,
+    /// It keeps what another key held, and holds no value of its own.
+    pub(crate) is_keeper: bool,
 }
 
 /// What is known of records, by slot, fingerprint and location.
@@ -117,8 +122,11 @@ impl Known {
         let (a, b) = self.buckets_of(slot, fingerprint);
         let at = cells(a).chain(cells(b)).find(|at| self.location(*at) == location)?;
         let word = u64::from(self.words[at + 1]) | u64::from(self.words[at + 2]) << 32;
-        let is_expiring = word >> LOCATION_HIGH_BITS & 1 == 1;
-        Some(KnownRecord { identity: Identity(word >> (LOCATION_HIGH_BITS + 1)), is_expiring })
+        Some(KnownRecord {
+            identity: Identity(word >> HASH_SHIFT),
+            is_expiring: word >> EXPIRING_SHIFT & 1 == 1,
+            is_keeper: word >> KEEPER_SHIFT & 1 == 1,
+        })
     }
 
     /// The words where the two buckets of a fingerprint begin.
@@ -158,8 +166,9 @@ fn cells(bucket: usize) -> impl Iterator<Item = usize> {
 
 fn pack(location: u64, record: KnownRecord) -> [u32; CELL_WORDS] {
     assert!(location != 0 && location >> crate::index::LOCATION_BITS == 0);
-    let expiring = u64::from(record.is_expiring) << LOCATION_HIGH_BITS;
-    let word = record.identity.0 << (LOCATION_HIGH_BITS + 1) | expiring | location >> 32;
+    let expiring = u64::from(record.is_expiring) << EXPIRING_SHIFT;
+    let keeper = u64::from(record.is_keeper) << KEEPER_SHIFT;
+    let word = record.identity.0 << HASH_SHIFT | keeper | expiring | location >> 32;
     [location as u32, word as u32, (word >> 32) as u32]
 }
 

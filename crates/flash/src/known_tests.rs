@@ -1,8 +1,8 @@
 use super::*;
 use std::collections::BTreeMap;
 
-fn record(identity: u64, is_expiring: bool) -> KnownRecord {
-    KnownRecord { identity: Identity(identity & ((1 << HASH_BITS) - 1)), is_expiring }
+fn record(identity: u64, is_expiring: bool, is_keeper: bool) -> KnownRecord {
+    KnownRecord { identity: Identity(identity & ((1 << HASH_BITS) - 1)), is_expiring, is_keeper }
 }
 
 /// Numbers that look random.
@@ -16,8 +16,8 @@ fn cells_keep_every_bit() {
     let mut known = Known::of_bytes(1 << 12);
     for location in [1, 2, 0xffff_ffff, 1 << 32, (1 << crate::index::LOCATION_BITS) - 1] {
         for identity in [0, 1, u64::MAX, 0x0155_aa55_aa55_aa55] {
-            for is_expiring in [false, true] {
-                let noted = record(identity, is_expiring);
+            for (is_expiring, is_keeper) in [(false, false), (true, false), (false, true), (true, true)] {
+                let noted = record(identity, is_expiring, is_keeper);
                 known.note(Slot(3), 77, location, noted);
                 assert_eq!(known.find(Slot(3), 77, location), Some(noted));
                 known.forget(Slot(3), 77, &[location, 7]);
@@ -42,7 +42,8 @@ fn what_is_known_is_what_was_noted_last() {
             0..6 => {
                 // Keys of different places have different identities.
                 let place_bits = u64::from(slot.0) << 5 | fingerprint;
-                let noted = record(scatter(random) << 7 | place_bits, random & 1 << 40 != 0);
+                let noted =
+                    record(scatter(random) << 7 | place_bits, random & 1 << 40 != 0, random & 1 << 41 != 0);
                 known.forget(slot, fingerprint, &[location]);
                 known.note(slot, fingerprint, location, noted);
                 there.insert(location, (slot.0, fingerprint, noted));
@@ -80,14 +81,14 @@ fn tables_fill_well() {
     let mut known = Known::of_bytes(buckets * BUCKET_BYTES);
     let keys = (buckets * CELLS) as u64 * 9 / 10;
     for key in 0..keys {
-        known.note(Slot((key % 16_384) as u16), scatter(key) >> 24, 1 + key, record(key, false));
+        known.note(Slot((key % 16_384) as u16), scatter(key) >> 24, 1 + key, record(key, false, false));
     }
     let kept = |key: &u64| known.find(Slot((key % 16_384) as u16), scatter(*key) >> 24, 1 + key).is_some();
     let remembered = (0..keys).filter(kept).count() as u64;
     assert!(remembered * 100 >= keys * 97, "{remembered} of {keys}");
     // Overwritten in place of one another for ever, the newest are there.
     for key in keys..20 * keys {
-        known.note(Slot((key % 16_384) as u16), scatter(key) >> 24, 1 + key, record(key, false));
+        known.note(Slot((key % 16_384) as u16), scatter(key) >> 24, 1 + key, record(key, false, false));
     }
     let kept = |key: &u64| known.find(Slot((key % 16_384) as u16), scatter(*key) >> 24, 1 + key).is_some();
     assert!((20 * keys - keys / 4..20 * keys).filter(kept).count() as u64 * 100 >= keys / 4 * 90);
@@ -96,7 +97,7 @@ fn tables_fill_well() {
 #[test]
 fn without_memory_nothing_is_known() {
     let mut known = Known::of_bytes(BUCKET_BYTES - 1);
-    known.note(Slot(1), 2, 3, record(4, true));
+    known.note(Slot(1), 2, 3, record(4, true, false));
     known.relocate(Slot(1), 2, 3, 5);
     known.forget(Slot(1), 2, &[5]);
     assert_eq!(known.find(Slot(1), 2, 3), None);

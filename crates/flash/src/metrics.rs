@@ -8,6 +8,7 @@ pub(crate) struct Counts {
     pub(crate) record_reads: Cell<u64>,
     pub(crate) unreadable: Cell<u64>,
     pub(crate) known_overwrites: Cell<u64>,
+    pub(crate) known_deletes: Cell<u64>,
     pub(crate) checkpoints: Cell<u64>,
     pub(crate) checkpoint_bytes: Cell<u64>,
     pub(crate) cleaned_segments: Cell<u64>,
@@ -51,6 +52,8 @@ pub struct PartitionMetrics {
     pub unreadable: u64,
     /// Stores since the start that replaced a record without reading it, for its key was known.
     pub known_overwrites: u64,
+    /// Deletes since the start that took away a record without reading it, for its key was known.
+    pub known_deletes: u64,
     /// Checkpoints written since the start.
     pub checkpoints: u64,
     /// Bytes of them.

@@ -325,6 +325,7 @@ impl Partition {
             record_reads: self.counts.record_reads.get(),
             unreadable: self.counts.unreadable.get(),
             known_overwrites: self.counts.known_overwrites.get(),
+            known_deletes: self.counts.known_deletes.get(),
             checkpoints: self.counts.checkpoints.get(),
             checkpoint_bytes: self.counts.checkpoint_bytes.get(),
             cleaned_segments: self.counts.cleaned_segments.get(),

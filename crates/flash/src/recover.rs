@@ -155,20 +155,20 @@ async fn read_anchor(block: &dyn Block, layout: &Layout) -> Result<(Anchor, u64)
     let mut problems = Vec::new();
     for copy in 0..2 {
         let offset = layout.anchor_offset + copy * ANCHOR_BYTES as u64;
-        let problem = match block.read(Origin::FOREGROUND, offset, ANCHOR_BYTES).await {
-            Ok(read) => match Anchor::decode(&read, layout.identity) {
-                Ok(anchor) => {
-                    if best.as_ref().is_none_or(|(best, _)| best.generation < anchor.generation) {
-                        best = Some((anchor, copy));
-                    }
-                    continue;
-                }
-                Err(error) => error.to_string(),
-            },
-            Err(error) => error.to_string(),
-        };
-        tracing::warn!(partition, copy, offset, problem, "a copy of the anchor cannot be read");
-        problems.push(format!("copy {copy} at {offset}: {problem}"));
+        let read =
+            block.read(Origin::FOREGROUND, offset, ANCHOR_BYTES).await.map_err(|error| error.to_string());
+        let anchor =
+            read.and_then(|read| Anchor::decode(&read, layout.identity).map_err(|error| error.to_string()));
+        match anchor {
+            Ok(anchor) if best.as_ref().is_none_or(|(best, _)| best.generation < anchor.generation) => {
+                best = Some((anchor, copy));
+            }
+            Ok(_) => {}
+            Err(problem) => {
+                tracing::warn!(partition, copy, offset, problem, "a copy of the anchor cannot be read");
+                problems.push(format!("copy {copy} at {offset}: {problem}"));
+            }
+        }
     }
     let what = || format!("neither anchor can be read: {}", problems.join("; "));
     best.ok_or_else(|| OpenError::Damaged { partition, what: what() })

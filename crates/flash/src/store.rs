@@ -288,7 +288,7 @@ impl Partition {
             let units = u64::from(transition.length) + parts_units;
             self.state.borrow_mut().segments.note_expiry(transition.location, units, store.expiry_ms);
         }
-        if store.kind == RecordKind::Value {
+        if store.kind != RecordKind::Manifest {
             self.note_known(store, transition.location);
         }
         if replaced.is_none() {
@@ -306,7 +306,8 @@ impl Partition {
             return;
         }
         let identity = known.identity(generation, store.key);
-        let record = KnownRecord { identity, is_expiring: store.expiry_ms != 0 };
+        let is_keeper = store.kind == RecordKind::Keeper;
+        let record = KnownRecord { identity, is_expiring: store.expiry_ms != 0, is_keeper };
         known.note(slot, fingerprint, location, record);
     }
 

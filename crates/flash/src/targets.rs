@@ -35,11 +35,6 @@ impl Target<'_> {
         self.known.or(self.found.as_ref().map(Replaced::from))
     }
 
-    /// What it replaces or takes away, if that cannot be read.
-    pub(crate) fn damaged(&self) -> Option<&Replaced> {
-        self.known.as_ref().filter(|known| known.is_damaged)
-    }
-
     /// Whether what is replaced may be retained, if it is to be.
     pub(crate) fn judge_retain(&self) -> Result<()> {
         match (self.write, &self.found) {
@@ -85,7 +80,7 @@ pub(crate) fn has_stores(writes: &[Op]) -> bool {
     })
 }
 
-/// True if a write asks nothing of the record that is there but whose it is.
+/// True if a store asks nothing of the record that is there but whose it is.
 fn asks_nothing(write: &Op) -> bool {
     let Op::Store { value: Value::Bytes(_), condition, expiry, want_previous, .. } = write else {
         return false;
@@ -111,11 +106,8 @@ impl Partition {
         let (container, key) = write.place().expect("looked at when its key was held");
         let is_expiry = matches!(write, Op::SetExpiry { .. });
         let place = self.place(container, key);
-        if asks_nothing(write)
-            && let Some(replaced) = self.known_at(&place, key)
-        {
-            add(&self.counts.known_overwrites, 1);
-            return Ok(Some(Target { write, place, found: None, known: Some(replaced), dooms: Vec::new() }));
+        if let Some(known) = self.known_target(write, &place, key) {
+            return Ok(Some(Target { write, place, found: None, known: Some(known), dooms: Vec::new() }));
         }
         let extent = if is_expiry { Extent::Whole } else { Extent::Head };
         let found = match self.find(&place, key, extent).await {
@@ -136,6 +128,19 @@ impl Partition {
         let retain = matches!(write, Op::Store { retain: true, .. });
         let Some(dooms) = self.uploads_of(&place, found.as_ref(), retain).await? else { return Ok(None) };
         Ok(Some(Target { write, place, found, known: None, dooms }))
+    }
+
+    /// What a write acts on, if it asks nothing of that but whose it is, which is known.
+    fn known_target(&self, write: &Op, place: &Place, key: &[u8]) -> Option<Replaced> {
+        let (known, counter) = match write {
+            write if asks_nothing(write) => (self.known_at(place, key), &self.counts.known_overwrites),
+            Op::Delete { condition, .. } if takes_unread(*condition) => {
+                (self.known_to_delete(place, key), &self.counts.known_deletes)
+            }
+            _ => return None,
+        };
+        add(counter, u64::from(known.is_some()));
+        known
     }
 
     /// What each write acts on; nothing if one moved meanwhile.

@@ -1,9 +1,9 @@
-//! Keys that are known: what is replaced without a read, what is read all the same, and that both come to
-//! the same.
+//! Keys that are known: what is replaced or deleted without a read, what is read all the same, and that both
+//! come to the same.
 
 use crate::opening::{DATABASE, DISK_BYTES, live, open_with, run, store, upload, world};
 use plimsoll_flash::{Options, Partition};
-use plimsoll_kv::{Condition, Expiry, Op, Output, Value};
+use plimsoll_kv::{Condition, Deleted, Error, Expiry, Kept, Op, Output, Value, Version};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
@@ -76,6 +76,129 @@ fn known_keys_are_replaced_in_a_batch_without_a_read() {
         for number in 0..KEYS {
             assert_eq!(value(&partition, number).await, [2; 300]);
         }
+    });
+}
+
+fn delete(number: u64, condition: Condition) -> Op {
+    Op::Delete { container: DATABASE, key: key(number), condition }
+}
+
+async fn is_absent(partition: &Rc<Partition>, number: u64) -> bool {
+    let op = Op::Retrieve { container: DATABASE, key: key(number), range: None, pin: false };
+    run(partition, op).await == Err(Error::NotFound)
+}
+
+#[test]
+fn known_keys_are_deleted_without_a_read() {
+    let world = world(DISK_BYTES);
+    live(&world, |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        put_all(&partition, 1, Expiry::Never).await;
+        let before = partition.metrics();
+        for number in 0..KEYS / 2 {
+            let condition = if number % 2 == 0 { Condition::None } else { Condition::MustExist };
+            let told = run(&partition, delete(number, condition)).await;
+            assert_eq!(told, Ok(Output::Deleted(Deleted::Unseen)));
+        }
+        for number in (KEYS / 2..KEYS).step_by(2) {
+            let both = [number, number + 1].map(|number| delete(number, Condition::None));
+            let told = run(&partition, Op::Batch(both.into())).await;
+            assert_eq!(told, Ok(Output::Batch(vec![Output::Deleted(Deleted::Unseen); 2])));
+        }
+        let after = partition.metrics();
+        assert_eq!(after.known_deletes - before.known_deletes, KEYS);
+        assert_eq!((after.record_reads, after.live_bytes), (before.record_reads, 0));
+        partition.check_accounts().expect("the accounts agree");
+        assert_eq!(counters(&partition).await, (0, 0));
+        assert_eq!(run(&partition, delete(7, Condition::None)).await, Err(Error::NotFound));
+    });
+    live(&world, |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        for number in 0..KEYS {
+            assert!(is_absent(&partition, number).await, "{number} came back");
+        }
+    });
+}
+
+/// Whether it has expired stands in its record, and which version it has.
+#[test]
+fn known_keys_that_may_have_expired_and_those_of_a_version_are_looked_at() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        let soon = Expiry::At(reactor.wall_ms() + 1_000);
+        run(&partition, store(key(1), Value::from(vec![1; 300]), soon)).await.expect("a store");
+        run(&partition, store(key(2), Value::from(vec![2; 300]), Expiry::Never)).await.expect("a store");
+        let version = Condition::IfVersion(Version { epoch: 0, clock: 1 });
+        assert_eq!(run(&partition, delete(2, version)).await, Err(Error::VersionMismatch));
+        reactor.sleep_ns(2_000_000_000).await;
+        assert_eq!(run(&partition, delete(1, Condition::None)).await, Err(Error::NotFound));
+        assert_eq!(partition.metrics().known_deletes, 0);
+        assert_eq!(value(&partition, 2).await, [2; 300]);
+    });
+}
+
+/// The version below goes as well, be it one of a value in parts.
+#[test]
+fn known_keys_that_keep_a_version_are_looked_at() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        put_in_parts(&partition, 1).await;
+        run(&partition, retaining(1, vec![1; 10])).await.expect("replaced");
+        run(&partition, delete(1, Condition::None)).await.expect("deleted");
+        assert_eq!(partition.metrics().known_deletes, 0);
+        // The parts go in the background.
+        reactor.sleep_ns(1_000_000_000).await;
+        assert_eq!(partition.metrics().live_bytes, 0);
+        partition.check_accounts().expect("the accounts agree");
+    });
+}
+
+/// What was kept under another key goes with that key, and neither is read.
+#[test]
+fn what_is_kept_under_a_known_key_is_given_up_without_a_read() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        let kept = |number| {
+            let (container, key) = (DATABASE, key(number));
+            Value::Kept(Kept { container, key, head: vec![1; 16], bytes: Some(300) })
+        };
+        put_all(&partition, 1, Expiry::Never).await;
+        let before = partition.metrics();
+        for number in 0..KEYS {
+            let keeper = store(key(KEYS + number), kept(number), Expiry::Never);
+            let batch = vec![keeper, delete(number, Condition::None)];
+            run(&partition, Op::Batch(batch)).await.expect("a batch");
+        }
+        assert!(partition.metrics().live_bytes > before.live_bytes, "it is all there, and its keepers");
+        assert_eq!(value(&partition, KEYS + 7).await, [[1; 16].as_slice(), &[1; 300]].concat());
+        let looked = partition.metrics();
+        for number in KEYS..2 * KEYS {
+            run(&partition, delete(number, Condition::None)).await.expect("a delete");
+        }
+        let after = partition.metrics();
+        assert_eq!(after.known_deletes - before.known_deletes, 2 * KEYS);
+        assert_eq!((after.record_reads, after.live_bytes), (looked.record_reads, 0));
+        partition.check_accounts().expect("the accounts agree");
+        assert_eq!(counters(&partition).await, (0, 0));
+    });
+}
+
+/// Who keeps something holds no version that could be given up or put back, known or not.
+#[test]
+fn a_known_keeper_is_not_taken_for_a_store_that_retains() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor, 64 << 10).await;
+        run(&partition, store(key(1), Value::from(vec![1; 300]), Expiry::Never)).await.expect("a store");
+        let kept = Kept { container: DATABASE, key: key(1), head: vec![2; 16], bytes: Some(300) };
+        run(&partition, Op::Batch(vec![store(key(2), Value::Kept(kept), Expiry::Never)]))
+            .await
+            .expect("kept");
+        let release = Op::Release { container: DATABASE, key: key(2) };
+        assert!(matches!(run(&partition, release).await, Err(Error::Invalid(_))));
+        run(&partition, store(key(2), Value::from(vec![3; 10]), Expiry::Never)).await.expect("replaced");
+        assert_eq!(value(&partition, 2).await, [3; 10]);
+        assert_eq!(value(&partition, 1).await, [1; 300]);
+        partition.check_accounts().expect("the accounts agree");
     });
 }
 

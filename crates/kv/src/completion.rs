@@ -176,6 +176,17 @@ pub struct Stats {
 /// What a device says that keeps a value at one place, whole.
 pub const NO_PIECES: Error = Error::Unsupported("pieces of a value: it stands at one place");
 
+/// What is known of a key that was deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// It was there, with this version.
+    Version(Version),
+    /// It was there; nobody looked with which version.
+    Unseen,
+    /// It could not be read, and may have expired.
+    Unreadable,
+}
+
 /// What an operation gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -197,8 +208,8 @@ pub enum Output {
     Found(Item),
     /// `Describe`.
     Described(Description),
-    /// `Delete`: the version that was deleted; [`Version::ZERO`] if it was unreadable, and may have expired.
-    Deleted(Version),
+    /// `Delete`.
+    Deleted(Deleted),
     /// `SetExpiry`: what the key holds now.
     ExpirySet(Item),
     /// `List`.

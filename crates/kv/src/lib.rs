@@ -37,8 +37,8 @@ mod version;
 pub use block::Block;
 pub use clock::WallClock;
 pub use completion::{
-    Completion, Description, Holds, Item, ListPage, NO_PIECES, Output, PackedIn, Piece, PieceRead, Retrieved,
-    ScanPage, Stats,
+    Completion, Deleted, Description, Holds, Item, ListPage, NO_PIECES, Output, PackedIn, Piece, PieceRead,
+    Retrieved, ScanPage, Stats,
 };
 pub use device::{Device, LocalFuture};
 pub use edit::{Edit, EditError};

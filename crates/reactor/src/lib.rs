@@ -40,9 +40,9 @@ mod timer;
 
 pub use buf::Buf;
 pub use control::{Control, ControlPort, ControlSender};
-pub use driver::cannot_listen;
 pub use driver::sim;
 pub use driver::{DriverChoice, DriverKind, Running, StartOptions, is_refusal, start};
+pub use driver::{TMPFS_MAGIC, cannot_listen};
 pub use file::{File, FileOptions, FileStats};
 pub use load::{Load, LoadSnapshot, Work};
 pub use memory::{Allocator, give_back_kept_memory};

@@ -13,7 +13,7 @@ use crate::object::{Expires, Kind, Record};
 use crate::parts::Parts;
 use crate::slots::{GENERATIONS, Slots};
 use plimsoll_kv::{
-    Condition, ContainerId, Edit, Error, Expiry, Item, Op, Output, Result, UploadId, Value, Version,
+    Condition, ContainerId, Deleted, Edit, Error, Expiry, Item, Op, Output, Result, UploadId, Value, Version,
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -323,7 +323,7 @@ impl Plan {
     fn delete(&mut self, slots: &Slots, write: Write, before: Option<Found>) -> Result<()> {
         let before = before.ok_or(Error::NotFound)?;
         self.put(self.change(slots, write, Body::Gone, Vec::new()));
-        self.outputs.push(Output::Deleted(before.item.version));
+        self.outputs.push(Output::Deleted(Deleted::Version(before.item.version)));
         Ok(())
     }
 

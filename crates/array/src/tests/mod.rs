@@ -33,7 +33,7 @@ mod worlds;
 
 use crate::placement::{self, container};
 use bench::{Bench, DB, bytes, del, edit, execute, get, keys, retrieve_op, run, set, store_op};
-use plimsoll_kv::{Condition, Device, Edit, Error, Expiry, Op, Output, Value};
+use plimsoll_kv::{Condition, Deleted, Device, Edit, Error, Expiry, Op, Output, Value};
 
 #[test]
 fn each_copy_stands_where_the_hash_says_behind_a_header_that_says_which_it_is() {
@@ -100,7 +100,7 @@ fn what_a_device_does_the_array_does() {
         let range = Op::Retrieve { container: DB, key: b"k".to_vec(), range: Some((1, 5)), pin: false };
         assert!(matches!(execute(&array, range).await, Ok(Output::Found(item)) if item.bytes == b"ew"));
         let version = get(&array, "k").await.unwrap().version;
-        assert_eq!(del(&array, "k").await, Ok(Output::Deleted(version)));
+        assert_eq!(del(&array, "k").await, Ok(Output::Deleted(Deleted::Version(version))));
         assert_eq!(del(&array, "k").await, Err(Error::NotFound));
         assert_eq!(keys(&array).await, 0);
         assert_eq!(set(&array, "k", &[0; 1001]).await, Err(Error::ValueTooLong));

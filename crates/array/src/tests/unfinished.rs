@@ -114,6 +114,22 @@ fn packing_that_was_cut_short_leaves_no_key_to_a_set_that_another_is_not_in() {
     }
 }
 
+/// The device of the only stub went with the crash: who comes in its place gets none, as nobody can tell that the
+/// key was in the set, and the other one is not (seed 237).
+#[test]
+fn a_device_that_comes_in_gets_no_stub_of_a_set_that_another_key_is_not_in() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 4, 2, 1);
+        let names = cut_packing(&bench, &reactor).await;
+        let array = bench.try_open(&[2]).await.unwrap();
+        settled(&reactor).await;
+        let fresh = bench.fresh(2, 77);
+        array.replace(2, fresh).await.unwrap();
+        bench.whole(&array).await;
+        outlives(&array, &bench, (&names[1], &names[0]), 20).await;
+    });
+}
+
 /// Who makes such a key whole, to write it, asks the member of the other one, which fails just then.
 #[test]
 fn a_write_looks_past_a_device_that_fails_while_its_key_leaves_an_unfinished_set() {

@@ -4,7 +4,7 @@ use super::{Store, delete, get, value};
 use crate::opening::{DATABASE, DISK_BYTES, live, open, run, upload, world};
 use plimsoll_flash::Partition;
 use plimsoll_kv::transaction::{Action, Held};
-use plimsoll_kv::{Condition, Error, Expiry, Op, Output, Result, Value, Version};
+use plimsoll_kv::{Condition, Deleted, Error, Expiry, Op, Output, Result, Value, Version};
 use plimsoll_reactor::sim::World;
 use std::rc::Rc;
 
@@ -93,11 +93,11 @@ fn what_is_damaged_is_overwritten_and_deleted() {
             rot_all(world, partition, &ROTTEN).await;
             let stored = run(partition, Store::of(b"stored-anew").bytes(b"1")).await;
             assert!(matches!(stored, Ok(Output::Stored { previous: None, .. })), "{stored:?}");
-            assert_eq!(run(partition, delete(b"deleted")).await, Ok(Output::Deleted(Version::ZERO)));
+            assert_eq!(run(partition, delete(b"deleted")).await, Ok(Output::Deleted(Deleted::Unreadable)));
             assert_eq!(run(partition, delete(b"deleted")).await, Err(Error::NotFound));
             let batch = vec![Store::of(b"batched").bytes(b"2"), delete(b"batch-deleted")];
             let Ok(Output::Batch(told)) = run(partition, Op::Batch(batch)).await else { panic!("a batch") };
-            assert_eq!(told[1], Output::Deleted(Version::ZERO));
+            assert_eq!(told[1], Output::Deleted(Deleted::Unreadable));
             commit(partition, Store::of(b"executed").bytes(b"3")).await;
             let retaining = Store { retain: true, ..Store::of(b"retained") };
             run(partition, retaining.bytes(b"4")).await.expect("stored");

@@ -5,7 +5,7 @@
 
 use super::container::{Container, Current, Entry, Stored};
 use super::{MemoryOptions, State};
-use crate::completion::{Item, ListPage, Output, ScanPage, Stats};
+use crate::completion::{Deleted, Item, ListPage, Output, ScanPage, Stats};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::limits::KEPT_HEAD_BYTES_MAX;
@@ -79,7 +79,7 @@ impl State {
                 let entry = self.live(container, &key).ok_or(Error::NotFound)?;
                 let version = entry.current.item(&key).version;
                 self.set(container, &key, None);
-                Ok(Output::Deleted(version))
+                Ok(Output::Deleted(Deleted::Version(version)))
             }
             Op::SetExpiry { container, key, expiry, condition } => {
                 self.check(container, &key, condition)?;

@@ -6,7 +6,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use plimsoll_reactor::limits::ARENA_BYTES_PER_CORE;
-use plimsoll_reactor::{DriverChoice, StartOptions, is_refusal, start};
+use plimsoll_reactor::{DriverChoice, StartOptions, TMPFS_MAGIC, is_refusal, start};
 use plimsoll_server::config::{ConfigError, DriverName, parse_cores};
 use plimsoll_server::limits::DESCRIPTORS_BESIDE;
 use plimsoll_server::parameters::{PARAMETERS, Parameter};
@@ -190,7 +190,6 @@ fn nearest(path: &Path) -> PathBuf {
 }
 
 fn is_in_memory(place: &Path) -> bool {
-    const TMPFS_MAGIC: u64 = 0x0102_1994;
     rustix::fs::statfs(place).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC)
 }
 

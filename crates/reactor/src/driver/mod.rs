@@ -23,6 +23,7 @@ mod uring;
 pub(crate) mod wake;
 
 pub use choice::{DriverChoice, DriverKind, is_refusal};
+pub use kernel::open::TMPFS_MAGIC;
 pub use kernel::sockets::cannot_listen;
 pub use start::{Running, StartOptions, start};
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// How often gauges are published.
 const PUBLISH_NS: u64 = 1_000_000_000;
 
-pub(super) const PARTITION_GAUGES: [&str; 30] = [
+pub(super) const PARTITION_GAUGES: [&str; 31] = [
     "objects",
     "objects_max",
     "index_bytes",
@@ -31,6 +31,7 @@ pub(super) const PARTITION_GAUGES: [&str; 30] = [
     "record_reads",
     "unreadable",
     "known_overwrites",
+    "known_deletes",
     "checkpoints",
     "checkpoint_bytes",
     "cleaned_segments",
@@ -77,6 +78,7 @@ pub(super) fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.l
         m.record_reads,
         m.unreadable,
         m.known_overwrites,
+        m.known_deletes,
         m.checkpoints,
         m.checkpoint_bytes,
         m.cleaned_segments,

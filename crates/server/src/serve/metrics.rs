@@ -14,11 +14,12 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Gauges that count, and so are told as counters.
-const COUNTING: [&str; 26] = [
+const COUNTING: [&str; 27] = [
     "frames",
     "record_reads",
     "unreadable",
     "known_overwrites",
+    "known_deletes",
     "checkpoints",
     "checkpoint_bytes",
     "cleaned_segments",

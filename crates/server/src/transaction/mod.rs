@@ -32,7 +32,8 @@ use crate::volume::Question;
 use overlay::{Overlay, Written};
 use plimsoll_kv::transaction::{Action, Held};
 use plimsoll_kv::{
-    Condition, ContainerId, Error, Expiry, Item, Op, Output, Request, Result, TransactionId, UploadId, Value,
+    Condition, ContainerId, Deleted, Error, Expiry, Item, Op, Output, Request, Result, TransactionId,
+    UploadId, Value,
 };
 use plimsoll_reactor::Pacer;
 use plimsoll_reactor::sync::Permit;
@@ -192,7 +193,7 @@ impl Transaction {
                 let item = self.look(&place).await?.ok_or(Error::NotFound)?;
                 self.overlay.borrow().judge(&place, condition)?;
                 self.overlay.borrow_mut().delete(place);
-                Ok(Output::Deleted(item.version))
+                Ok(Output::Deleted(Deleted::Version(item.version)))
             }
             Op::SetExpiry { container, key, expiry, condition } => {
                 let place = (container, key);

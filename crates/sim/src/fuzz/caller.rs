@@ -14,8 +14,8 @@ use super::workload::{Command, Key, Workload};
 use crate::checker::{self, Input, ValueId};
 use futures_util::future::{Either, select};
 use plimsoll_kv::{
-    Condition, ContainerId, Device, Durability, Error, Expiry, Form, Op, Output, Request, Retrieved, Value,
-    Version,
+    Condition, ContainerId, Deleted, Device, Durability, Error, Expiry, Form, Op, Output, Request, Retrieved,
+    Value, Version,
 };
 use plimsoll_reactor::Reactor;
 use std::cell::RefCell;
@@ -277,11 +277,14 @@ impl Caller {
         let op =
             Op::Delete { container: container(key), key: key.name.1.clone(), condition: Condition::None };
         match self.call_or_leave(self.shape.durability(key.number), op).await {
-            Some(Ok(Output::Deleted(Version::ZERO))) => drop(self.journal.answer(&asked, UNREAD)),
-            Some(Ok(Output::Deleted(version))) => {
+            Some(Ok(Output::Deleted(Deleted::Version(version)))) => {
                 let ended = self.journal.answer(&asked, checker::Output::Flag(true));
                 self.see(key, &asked, ended, version, None);
             }
+            Some(Ok(Output::Deleted(Deleted::Unseen))) => {
+                self.journal.answer(&asked, checker::Output::Flag(true));
+            }
+            Some(Ok(Output::Deleted(Deleted::Unreadable))) => drop(self.journal.answer(&asked, UNREAD)),
             Some(Err(Error::NotFound)) => {
                 self.journal.answer(&asked, checker::Output::Flag(false));
             }
@@ -418,7 +421,7 @@ impl Caller {
         };
         for ((key, asked, value), output) in all.iter().zip(outputs) {
             let told = match output {
-                Output::Deleted(Version::ZERO) => UNREAD,
+                Output::Deleted(Deleted::Unreadable) => UNREAD,
                 Output::Stored { .. } | Output::Deleted(_) => checker::Output::Flag(true),
                 _ => checker::Output::Flag(false),
             };

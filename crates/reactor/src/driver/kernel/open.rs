@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The finest unit any device is given, whatever it says.
 const BLOCK_BYTES_MIN: u32 = 512;
-/// What `statfs(2)` says of a file system in memory.
-const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// What `statfs(2)` says of a file system in memory (tmpfs).
+pub const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// An open file, shared by the cores of this process.
 pub(in crate::driver) struct DirectFile {
