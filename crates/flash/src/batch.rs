@@ -3,7 +3,7 @@
 //! Invariants: a batch stands in one frame; every operation is judged before the first is appended; what is
 //! to be kept of a key is what it held before the batch.
 
-use crate::fetch::{Extent, Found, Lookup};
+use crate::fetch::{Extent, Found, Lookup, ReadFrom};
 use crate::format::record::record_bytes;
 use crate::format::transition::FLAG_PREVIOUS_EXPIRING;
 use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
@@ -242,7 +242,7 @@ impl Partition {
         if let Some(source) = self.known_source(place, kept) {
             return Ok(Lookup::Found(source));
         }
-        Ok(match self.find(&place, &kept.key, Extent::Head).await? {
+        Ok(match self.find(&place, &kept.key, Extent::Head, ReadFrom::Anywhere).await? {
             Lookup::Found(found) => source(&found),
             Lookup::Absent => Lookup::Absent,
             Lookup::Moved => Lookup::Moved,

@@ -3,10 +3,10 @@
 //! Place on the path: as a store's; what is appended is a tombstone, or one note for a container.
 //!
 //! Invariants: a delete is durable before it is told, and nothing comes back; deletes go on when the
-//! device is full; what was seen expired is deleted durably before anyone hears that it is absent; what is known
-//! is deleted without a read only if it cannot have expired.
+//! device is full; what was seen expired is deleted durably before anyone hears that it is absent; what is
+//! known is deleted without a read only if it cannot have expired.
 
-use crate::fetch::{Extent, Lookup};
+use crate::fetch::{Extent, Lookup, ReadFrom};
 use crate::format::note::note_bytes_max;
 use crate::format::record::record_bytes;
 use crate::format::transition::FLAG_WHOLE;
@@ -95,7 +95,7 @@ impl Partition {
     /// Appends the delete of a key that is held, if it has expired; its frame.
     async fn append_expired(&self, place: &Place, key: &[u8]) -> Result<Option<u64>> {
         while self.state.borrow().generation(place.container) == place.generation {
-            let found = match self.find(place, key, Extent::Head).await? {
+            let found = match self.find(place, key, Extent::Head, ReadFrom::Anywhere).await? {
                 Lookup::Found(found) if found.is_expired(self.now_ms()) => found,
                 Lookup::Moved => continue,
                 Lookup::Found(_) | Lookup::Absent => return Ok(None),

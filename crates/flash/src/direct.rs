@@ -5,12 +5,12 @@
 //! beginning on.
 //!
 //! Invariants: those of `read` and `fetch`; a value is given where it was read, proved. Whether a read goes
-//! this way is seen from memory, before the drive is asked: it then costs one flash read, and ends with what
-//! was there when it began, whatever is written meanwhile.
+//! this way is seen from memory, before the drive is asked: it then costs one flash read at most, and ends
+//! with what was there when it began, whatever is written meanwhile.
 //!
 //! Never: it takes the long way after that, which sees later writes, but where the record went or moved.
 
-use crate::fetch::{Extent, Found};
+use crate::fetch::{Extent, Found, ReadFrom};
 use crate::format::RecordKind;
 use crate::index::Entry;
 use crate::looks::Look;
@@ -26,17 +26,18 @@ impl Partition {
         container: ContainerId,
         key: Rc<[u8]>,
         pin: bool,
+        from: ReadFrom,
     ) -> Result<Retrieved> {
         if key.len() > KEY_BYTES_MAX {
             return Err(Error::KeyTooLong);
         }
         if let Some((place, entry)) = self.alone(container, &key)
-            && let Some(retrieved) = self.read_alone(&place, entry, &key, pin).await?
+            && let Some(retrieved) = self.read_alone(&place, entry, &key, (pin, from)).await?
         {
             return Ok(retrieved);
         }
         // Apart, so that what most reads need no room for takes none.
-        let long = Box::pin(async move { self.retrieve(container, &key, None, pin).await });
+        let long = Box::pin(async move { self.retrieve(container, &key, None, pin, from).await });
         long.await.map(Output::into_retrieved)
     }
 
@@ -57,11 +58,11 @@ impl Partition {
         place: &Place,
         entry: Entry,
         key: &[u8],
-        pin: bool,
+        (pin, from): (bool, ReadFrom),
     ) -> Result<Option<Retrieved>> {
         let since_ms = self.now_ms();
         let look = Look::new(self);
-        let read = self.read_record(entry, Extent::Whole).await;
+        let read = self.read_record(entry, Extent::Whole, from).await;
         let record = match read {
             Ok(record) if self.is_same_key(&record, place, key) => record,
             // An error, or another key, says something only of what is still there.

@@ -10,13 +10,14 @@
 use crate::format::record::{self, CHECKSUM_SPAN_BYTES, RecordHeader};
 use crate::format::{DecodeError, RecordKind, UNIT_BYTES, round_up};
 use crate::index::Entry;
+use crate::metrics::add;
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
 use crate::state::ExpiryOverride;
 use bytes::Bytes;
 use plimsoll_kv::block::Origin;
 use plimsoll_kv::limits::RECORD_VALUE_BYTES_MAX;
-use plimsoll_kv::{Error, Result};
+use plimsoll_kv::{Class, Error, Result};
 use plimsoll_reactor::Buf;
 use std::ops::Range;
 
@@ -39,6 +40,25 @@ impl Extent {
         let end = first.saturating_add(count).min(RECORD_VALUE_BYTES_MAX as u64);
         let head = record::head_bytes(key.len(), RECORD_VALUE_BYTES_MAX as u32) as u64;
         Extent::First(head + round_up(end, CHECKSUM_SPAN_BYTES as u64))
+    }
+}
+
+/// Where a record may be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadFrom {
+    /// In memory, too, if it was written lately and is short.
+    Anywhere,
+    /// Where it stands, for whoever has to know what stands there.
+    Flash,
+}
+
+impl ReadFrom {
+    /// The background looks after what is on flash.
+    pub(crate) fn of(class: Class) -> ReadFrom {
+        match class {
+            Class::Foreground => ReadFrom::Anywhere,
+            Class::Background => ReadFrom::Flash,
+        }
     }
 }
 
@@ -107,7 +127,13 @@ pub(crate) enum Lookup<T = Found> {
 
 impl Partition {
     /// Looks for a key's record: reads the candidates until one has the key.
-    pub(crate) async fn find(&self, place: &Place, key: &[u8], extent: Extent) -> Result<Lookup> {
+    pub(crate) async fn find(
+        &self,
+        place: &Place,
+        key: &[u8],
+        extent: Extent,
+        from: ReadFrom,
+    ) -> Result<Lookup> {
         if self.transactions.is_stale(place.lock_id())
             && let Some(failure) = self.log.failure()
         {
@@ -120,7 +146,7 @@ impl Partition {
             if !self.is_current(place, &entry) {
                 return Ok(Lookup::Moved);
             }
-            match self.read_record(entry, extent).await {
+            match self.read_record(entry, extent, from).await {
                 Ok(found) if self.is_same_key(&found, place, key) => return Ok(Lookup::Found(found)),
                 Ok(_) => {}
                 Err(error) => unreadable = Some(error),
@@ -142,7 +168,7 @@ impl Partition {
     }
 
     /// Reads and proves the record of an entry, from memory if it is not on flash yet.
-    pub(crate) async fn read_record(&self, entry: Entry, extent: Extent) -> Result<Found> {
+    pub(crate) async fn read_record(&self, entry: Entry, extent: Extent, from: ReadFrom) -> Result<Found> {
         let record_bytes = u64::from(entry.length) * UNIT_BYTES;
         let (guard, sequence, expiry_override) = {
             let state = self.state.borrow();
@@ -150,7 +176,7 @@ impl Partition {
             let expiry = state.expiry_overrides.get(&entry.location).copied();
             (state.segments.guard(entry.location), sequence, expiry)
         };
-        let bytes = match self.log.read_pending(entry.location, record_bytes) {
+        let bytes = match self.in_memory(&entry, sequence, from) {
             Some(bytes) => RecordBytes::Copied(bytes),
             None => {
                 let most = match extent {
@@ -180,6 +206,19 @@ impl Partition {
         }
         drop(guard);
         self.found(entry, header, expiry_override, bytes)
+    }
+
+    /// The record of an entry that is not on flash yet, or is short and was written lately.
+    fn in_memory(&self, entry: &Entry, sequence: u64, from: ReadFrom) -> Option<Vec<u8>> {
+        let record_bytes = u64::from(entry.length) * UNIT_BYTES;
+        let pending = self.log.read_pending(entry.location, record_bytes);
+        if pending.is_some() || from == ReadFrom::Flash {
+            return pending;
+        }
+        let state = self.state.borrow();
+        let recent = state.recent.get(sequence, entry.location, record_bytes)?;
+        add(&self.counts.recent_reads, 1);
+        Some(recent.to_vec())
     }
 
     fn found(

@@ -10,7 +10,7 @@
 //! * a record that cannot be read goes only to a write that needs nothing of it, and only where the index
 //!   alone tells whose it is and that nothing goes with it.
 
-use crate::fetch::{Extent, Found, Lookup};
+use crate::fetch::{Extent, Found, Lookup, ReadFrom};
 use crate::format::record::{MANIFEST_BYTES, record_bytes};
 use crate::format::transition::FLAG_PREVIOUS_EXPIRING;
 use crate::format::{Transition, TransitionKind, UNIT_BYTES};
@@ -31,8 +31,8 @@ pub(crate) fn judge(condition: Condition, existing: Option<&Found>) -> Result<()
     }
 }
 
-/// Whether a delete asks no more of what is there than whose it is: then it takes away what is known, and what
-/// cannot be read, which may have expired.
+/// Whether a delete asks no more of what is there than whose it is: then it takes away what is known, and
+/// what cannot be read, which may have expired.
 pub(crate) fn takes_unread(condition: Condition) -> bool {
     matches!(condition, Condition::None | Condition::MustExist)
 }
@@ -119,7 +119,7 @@ impl Partition {
     pub(crate) async fn find_held(&self, mut hold: Hold, key: &[u8], extent: Extent) -> Result<(Hold, Held)> {
         let container = hold.place.container;
         loop {
-            let found = self.find(&hold.place, key, extent).await;
+            let found = self.find(&hold.place, key, extent, ReadFrom::Anywhere).await;
             if self.place(container, key) != hold.place {
                 drop(hold);
                 hold = self.hold(container, key).await;

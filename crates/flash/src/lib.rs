@@ -46,6 +46,7 @@ pub mod planted;
 mod prepare;
 mod read;
 mod reap;
+mod recent;
 mod recover;
 mod retained;
 mod scan;

@@ -9,6 +9,7 @@ pub(crate) struct Counts {
     pub(crate) unreadable: Cell<u64>,
     pub(crate) known_overwrites: Cell<u64>,
     pub(crate) known_deletes: Cell<u64>,
+    pub(crate) recent_reads: Cell<u64>,
     pub(crate) checkpoints: Cell<u64>,
     pub(crate) checkpoint_bytes: Cell<u64>,
     pub(crate) cleaned_segments: Cell<u64>,
@@ -54,6 +55,8 @@ pub struct PartitionMetrics {
     pub known_overwrites: u64,
     /// Deletes since the start that took away a record without reading it, for its key was known.
     pub known_deletes: u64,
+    /// Looks at records since the start that memory answered, as they were short and written lately.
+    pub recent_reads: u64,
     /// Checkpoints written since the start.
     pub checkpoints: u64,
     /// Bytes of them.

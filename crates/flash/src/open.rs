@@ -11,6 +11,7 @@ use crate::options::{OnFull, Options};
 use crate::partition::Partition;
 use crate::planted::{Bug, is_planted};
 use crate::prepare::prepare_first;
+use crate::recent::Recent;
 use crate::recover::{OpenError, Recovered, recover};
 use crate::transaction::Transactions;
 use plimsoll_kv::key_locks::KeyLocks;
@@ -21,6 +22,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// The part of the memory for known keys that short records have.
+const RECENT_PART: usize = 4;
 /// Checkpoints tried at the end, if the keys cannot be named: more than it takes until they are built anew.
 const CLOSING_ATTEMPTS: u32 = 8;
 
@@ -91,7 +94,9 @@ impl Partition {
             let units = u64::from(layout.segments) * layout.segment_units();
             state.segments.marks = Marks::of_units(units);
         }
-        state.known = Known::of_bytes(options.known_bytes);
+        let recent_bytes = options.known_bytes / RECENT_PART;
+        state.known = Known::of_bytes(options.known_bytes - recent_bytes);
+        state.recent = Recent::of_bytes(recent_bytes);
         state.begin_anew();
         if !is_planted(Bug::LeakedUpload) {
             state.uploads.doom_open();

@@ -13,7 +13,8 @@ pub struct Options {
     pub on_full: OnFull,
     /// Objects that the memory of the index is for.
     pub objects_max: u64,
-    /// Bytes of memory for keys that are known: overwriting one of them reads nothing.
+    /// Bytes of memory for keys that are known, overwriting and deleting of which reads nothing; a quarter of
+    /// them for short records that were written lately.
     pub known_bytes: usize,
     /// Whether this is a member of an array, which says what a key is: what has expired here goes only as
     /// cleaning comes by, and a part of a long value is durable when it is acknowledged.

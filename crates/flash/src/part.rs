@@ -5,7 +5,7 @@
 //! holds their checksums; what is read belongs to the part that was asked for, though cleaning moves it
 //! meanwhile.
 
-use crate::fetch::{Extent, RecordBytes};
+use crate::fetch::{Extent, ReadFrom, RecordBytes};
 use crate::format::record::{self, CHECKSUM_SPAN_BYTES, part_key, verify_spans};
 use crate::format::{DecodeError, RecordHeader};
 use crate::index::Entry;
@@ -34,7 +34,7 @@ impl Partition {
         let (first, count) = range.unwrap_or((0, value_bytes));
         let end = first.saturating_add(count).min(value_bytes);
         if first == 0 && end == value_bytes {
-            let found = self.read_record(entry, Extent::Whole).await?;
+            let found = self.read_record(entry, Extent::Whole, ReadFrom::Flash).await?;
             let bytes = self.value(&found)?.to_vec();
             return Ok(Output::Found(self.item(&found, bytes)?));
         }

@@ -11,6 +11,7 @@
 //! * whatever was learnt before an await is looked at again after it.
 
 use crate::evict::Wanted;
+use crate::fetch::ReadFrom;
 use crate::format::{Transition, TransitionKind, UNIT_BYTES};
 use crate::index::Entry;
 use crate::keys::Keys;
@@ -110,7 +111,7 @@ impl Device for Partition {
         container: ContainerId,
         key: Rc<[u8]>,
     ) -> LocalFuture<Result<Retrieved>> {
-        Box::pin(self.retrieve_directly(container, key, true))
+        Box::pin(self.retrieve_directly(container, key, true, ReadFrom::Anywhere))
     }
 
     fn announce(&self, container: ContainerId, keys: &[&[u8]], _: u32) -> bool {
@@ -150,7 +151,7 @@ impl Device for Partition {
 
 impl Partition {
     async fn dispatch(self: &Rc<Self>, request: Request) -> Result<Output> {
-        let durability = request.durability;
+        let (durability, from) = (request.durability, ReadFrom::of(request.class));
         if let Some(key) = request.op.key()
             && key.len() > plimsoll_kv::limits::KEY_BYTES_MAX
         {
@@ -167,17 +168,19 @@ impl Partition {
                 self.store(op, (request.lifetime, request.deadline_ns), durability).await
             }
             Op::Retrieve { container, key, range: None, pin } => {
-                let whole = self.clone().retrieve_directly(container, key.into(), pin).await?;
+                let whole = self.clone().retrieve_directly(container, key.into(), pin, from).await?;
                 Ok(Output::Found(whole.into()))
             }
-            Op::Retrieve { container, key, range, pin } => self.retrieve(container, &key, range, pin).await,
+            Op::Retrieve { container, key, range, pin } => {
+                self.retrieve(container, &key, range, pin, from).await
+            }
             Op::RetrievePart { upload, part, range, .. } => self.retrieve_part(upload, part, range).await,
             Op::Pin { upload, .. } => self.pin(upload),
             Op::Unpin { upload, .. } => self.unpin(upload),
             Op::Delete { container, key, condition } => {
                 self.delete(container, &key, condition, durability).await
             }
-            Op::Exist { container, key } => self.exist(container, &key).await,
+            Op::Exist { container, key } => self.exist(container, &key, from).await,
             Op::Describe { .. } => Err(NO_PIECES),
             Op::SetExpiry { container, key, expiry, condition } => {
                 self.set_expiry(container, &key, expiry, condition, durability).await
@@ -326,6 +329,7 @@ impl Partition {
             unreadable: self.counts.unreadable.get(),
             known_overwrites: self.counts.known_overwrites.get(),
             known_deletes: self.counts.known_deletes.get(),
+            recent_reads: self.counts.recent_reads.get(),
             checkpoints: self.counts.checkpoints.get(),
             checkpoint_bytes: self.counts.checkpoint_bytes.get(),
             cleaned_segments: self.counts.cleaned_segments.get(),

@@ -1,12 +1,12 @@
 //! Reading: retrieve, exist.
 //!
 //! Place on the path: index to flash read to reply. A value that fits a record costs exactly one
-//! flash read; one that is kept under another key two.
+//! flash read, or none if it was written lately and is short; one that is kept under another key two.
 //!
 //! Invariant: nothing is revealed that a crash could take back: a reader waits for the write of
 //! its key that is not durable yet, and an expired key is deleted durably before its absence is told.
 
-use crate::fetch::{Extent, Found, Lookup};
+use crate::fetch::{Extent, Found, Lookup, ReadFrom};
 use crate::format::record::{CHECKSUM_SPAN_BYTES, Keeper, Manifest, verify_spans};
 use crate::format::{DecodeError, RecordKind, UNIT_BYTES};
 use crate::index::Entry;
@@ -58,12 +58,13 @@ impl Partition {
         container: ContainerId,
         key: &[u8],
         extent: Extent,
+        from: ReadFrom,
     ) -> Result<(Found, Look)> {
         let since_ms = self.now_ms();
         loop {
             let place = self.turn(container, key).await;
             let look = Look::new(self);
-            let found = match self.find(&place, key, extent).await? {
+            let found = match self.find(&place, key, extent, from).await? {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
                 Lookup::Found(found) if found.is_expired(since_ms) => {
@@ -93,8 +94,11 @@ impl Partition {
         'moved: loop {
             let mut records = Vec::new();
             for entry in &entries {
-                let read =
-                    if is_current(entry) { Some(self.read_record(*entry, Extent::Head).await) } else { None };
+                let read = if is_current(entry) {
+                    Some(self.read_record(*entry, Extent::Head, ReadFrom::Flash).await)
+                } else {
+                    None
+                };
                 match read {
                     Some(Ok(found)) => records.push((*entry, Ok(found))),
                     // An error says something only of what is still there.
@@ -149,9 +153,10 @@ impl Partition {
         key: &[u8],
         range: Option<(u64, u64)>,
         pin: bool,
+        from: ReadFrom,
     ) -> Result<Output> {
         loop {
-            let (found, _look) = self.look_up(container, key, Extent::of_range(key, range)).await?;
+            let (found, _look) = self.look_up(container, key, Extent::of_range(key, range), from).await?;
             if let Some(output) = self.output_of(&found, range, pin).await? {
                 return Ok(output);
             }
@@ -195,7 +200,9 @@ impl Partition {
                 return if is_current { Err(nothing()) } else { Ok(None) };
             };
             let KeptRecord { fingerprint, location, length, .. } = kept;
-            let read = self.read_record(Entry { fingerprint, location, length }, Extent::Whole).await;
+            let read = self
+                .read_record(Entry { fingerprint, location, length }, Extent::Whole, ReadFrom::Flash)
+                .await;
             if below() != Some(kept) {
                 return Ok(None);
             }
@@ -270,8 +277,13 @@ impl Partition {
         Ok(Output::Done)
     }
 
-    pub(crate) async fn exist(self: &Rc<Self>, container: ContainerId, key: &[u8]) -> Result<Output> {
-        let (found, _) = self.look_up(container, key, Extent::Head).await?;
+    pub(crate) async fn exist(
+        self: &Rc<Self>,
+        container: ContainerId,
+        key: &[u8],
+        from: ReadFrom,
+    ) -> Result<Output> {
+        let (found, _) = self.look_up(container, key, Extent::Head, from).await?;
         Ok(Output::Found(self.item(&found, Vec::new())?))
     }
 

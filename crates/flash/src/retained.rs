@@ -4,7 +4,7 @@
 //! what was kept before; whatever goes, current or kept,
 //! takes the upload with it that it held.
 
-use crate::fetch::{Extent, Found};
+use crate::fetch::{Extent, Found, ReadFrom};
 use crate::format::note::note_bytes_max;
 use crate::format::record::{MANIFEST_BYTES, record_bytes};
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING};
@@ -139,7 +139,7 @@ impl Partition {
         };
         let Some(before) = kept().filter(is_long_as_manifest) else { return Ok(Some(None)) };
         let of = Entry { fingerprint: before.fingerprint, location: before.location, length: before.length };
-        let read = self.read_record(of, Extent::Whole).await;
+        let read = self.read_record(of, Extent::Whole, ReadFrom::Flash).await;
         if kept() != Some(before) {
             return Ok(None);
         }

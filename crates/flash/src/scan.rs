@@ -6,7 +6,7 @@
 //! whose head is damaged is left out, and the page says so: its key is not known, and the pages behind it
 //! are.
 
-use crate::fetch::Extent;
+use crate::fetch::{Extent, ReadFrom};
 use crate::format::{RecordHeader, RecordKind, record};
 use crate::index::{Entry, FINGERPRINT_BITS};
 use crate::partition::{Partition, Place};
@@ -82,7 +82,7 @@ impl Partition {
                     // Once more: a key that is only hard to read is not to be missing. What cannot be
                     // read at all has been logged and counted; the pages after it are to be had.
                     Err(Error::Unreadable(_)) if self.is_current(&place, &entry) => {
-                        match self.read_record(entry, Extent::Head).await {
+                        match self.read_record(entry, Extent::Head, ReadFrom::Flash).await {
                             Err(Error::Unreadable(_)) => {
                                 lacks_some.set(true);
                                 continue;

@@ -17,6 +17,7 @@ use crate::index::{Entry, Index};
 use crate::kept::{KeptRecord, KeptRecords};
 use crate::known::Known;
 use crate::planted::{Bug, is_planted};
+use crate::recent::Recent;
 use crate::segments::SegmentTable;
 use crate::uploads::{Upload, UploadState, Uploads};
 use plimsoll_kv::limits::CONTAINERS_MAX;
@@ -58,6 +59,8 @@ pub struct State {
     pub index: Index,
     /// Of which keys some records are; nothing of it is kept over a restart.
     pub(crate) known: Known,
+    /// Short records that were written lately; likewise.
+    pub(crate) recent: Recent,
     /// What segments are for.
     pub segments: SegmentTable,
     /// Containers that were emptied at least once, and their generation now.
@@ -89,6 +92,7 @@ impl State {
         State {
             index: Index::new(slots),
             known: Known::of_bytes(0),
+            recent: Recent::of_bytes(0),
             segments,
             generations: BTreeMap::new(),
             next_generation: CONTAINERS_MAX,

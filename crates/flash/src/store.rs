@@ -14,6 +14,7 @@ use crate::known::KnownRecord;
 use crate::log::Log;
 use crate::metrics::add;
 use crate::partition::{Partition, Place};
+use crate::recent::RECENT_BYTES_MAX;
 use crate::uploads::UploadState;
 use plimsoll_kv::{
     Condition, Durability, Edit, Error, Expiry, Item, Lifetime, Op, Output, Payload, Result, Value, Version,
@@ -291,11 +292,27 @@ impl Partition {
         if store.kind != RecordKind::Manifest {
             self.note_known(store, transition.location);
         }
+        if store.kind == RecordKind::Value && !store.place.container.is_books() {
+            self.note_recent(replaced, transition.location, size);
+        }
         if replaced.is_none() {
             self.keys.note(store.place.generation, store.key, false);
         }
         add(&self.counts.stored_bytes, size);
         version
+    }
+
+    /// Keeps a short record that was just written in memory, and what it replaces no longer.
+    fn note_recent(&self, replaced: Option<Replaced>, location: u64, bytes: u64) {
+        let state = &mut *self.state.borrow_mut();
+        let sequence = |location: u64| state.segments.get(state.segments.of(location)).sequence;
+        if let Some(old) = replaced {
+            state.recent.leave(sequence(old.entry.location), old.entry.location);
+        }
+        if bytes <= RECENT_BYTES_MAX as u64 {
+            let record = self.log.read_pending(location, bytes).expect("it was just pushed");
+            state.recent.note(sequence(location), location, &record);
+        }
     }
 
     /// Remembers whose record was just written.

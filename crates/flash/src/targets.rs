@@ -6,7 +6,7 @@
 //! Invariants: between the last look at a target and the place in the log of what replaces it nothing is
 //! awaited; writes that only take away go on when the device is full.
 
-use crate::fetch::{Extent, Found, Lookup};
+use crate::fetch::{Extent, Found, Lookup, ReadFrom};
 use crate::format::RecordKind;
 use crate::format::note::note_bytes_max;
 use crate::format::record::{self, KEEPER_BYTES, MANIFEST_BYTES};
@@ -110,7 +110,7 @@ impl Partition {
             return Ok(Some(Target { write, place, found: None, known: Some(known), dooms: Vec::new() }));
         }
         let extent = if is_expiry { Extent::Whole } else { Extent::Head };
-        let found = match self.find(&place, key, extent).await {
+        let found = match self.find(&place, key, extent, ReadFrom::Anywhere).await {
             Ok(Lookup::Found(found)) => Some(found),
             Ok(Lookup::Absent) => None,
             Ok(Lookup::Moved) => return Ok(None),

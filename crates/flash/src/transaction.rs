@@ -19,7 +19,7 @@ mod recover;
 mod room;
 mod write;
 
-use crate::fetch::{Extent, Lookup};
+use crate::fetch::{Extent, Lookup, ReadFrom};
 use crate::format::intent::is_write;
 use crate::format::note::note_bytes_max;
 use crate::format::record::{part_key, record_bytes};
@@ -191,7 +191,7 @@ impl Partition {
         let extent = Extent::of_range(key, range);
         loop {
             let place = self.place(container, key);
-            let found = match self.find(&place, key, extent).await? {
+            let found = match self.find(&place, key, extent, ReadFrom::Anywhere).await? {
                 Lookup::Moved => continue,
                 Lookup::Absent => Err(Error::NotFound),
                 Lookup::Found(found) if found.is_expired(since_ms) => {

@@ -19,6 +19,7 @@ mod opening;
 mod order;
 mod parts;
 mod pieces;
+mod recent;
 mod reopening;
 mod retained;
 mod rules;

@@ -114,8 +114,8 @@ fn packing_that_was_cut_short_leaves_no_key_to_a_set_that_another_is_not_in() {
     }
 }
 
-/// The device of the only stub went with the crash: who comes in its place gets none, as nobody can tell that the
-/// key was in the set, and the other one is not (seed 237).
+/// The device of the only stub went with the crash: who comes in its place gets none, as nobody can tell that
+/// the key was in the set, and the other one is not (seed 237).
 #[test]
 fn a_device_that_comes_in_gets_no_stub_of_a_set_that_another_key_is_not_in() {
     run(async |reactor| {

@@ -8,6 +8,7 @@
 //! bounded by the page.
 
 use super::block::{name_of, split_name};
+use crate::fetch::ReadFrom;
 use crate::partition::Partition;
 use futures_util::future::join_all;
 use plimsoll_kv::block::Origin;
@@ -134,7 +135,7 @@ impl Partition {
             self.locks.is_kept(slot, fingerprint)
         });
         kept.into_iter().for_each(|key| page.add(key));
-        let looked = join_all(keys.iter().map(|key| self.exist(container, key))).await;
+        let looked = join_all(keys.iter().map(|key| self.exist(container, key, ReadFrom::Flash))).await;
         for (key, looked) in keys.into_iter().zip(looked) {
             match looked {
                 // One that cannot be read is there all the same.

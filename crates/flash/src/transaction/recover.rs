@@ -4,7 +4,7 @@
 //! damage, and the partition does not open, rather than do half of what was acknowledged.
 
 use super::{Holding, Partition};
-use crate::fetch::Extent;
+use crate::fetch::{Extent, ReadFrom};
 use crate::format::Intent;
 use crate::index::Entry;
 use plimsoll_kv::transaction::{Held, Outstanding, Status};
@@ -73,7 +73,9 @@ impl Partition {
             // Cleaning may move it while it is read.
             let place = || self.state.borrow().uploads.get(&upload).and_then(|u| u.parts.get(&part).copied());
             while let Some((location, length)) = place() {
-                let read = self.read_record(Entry { fingerprint: 0, location, length }, Extent::Whole).await;
+                let read = self
+                    .read_record(Entry { fingerprint: 0, location, length }, Extent::Whole, ReadFrom::Flash)
+                    .await;
                 if place() == Some((location, length)) {
                     bytes.extend_from_slice(self.value(&read?)?);
                     break;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// How often gauges are published.
 const PUBLISH_NS: u64 = 1_000_000_000;
 
-pub(super) const PARTITION_GAUGES: [&str; 31] = [
+pub(super) const PARTITION_GAUGES: [&str; 32] = [
     "objects",
     "objects_max",
     "index_bytes",
@@ -32,6 +32,7 @@ pub(super) const PARTITION_GAUGES: [&str; 31] = [
     "unreadable",
     "known_overwrites",
     "known_deletes",
+    "recent_reads",
     "checkpoints",
     "checkpoint_bytes",
     "cleaned_segments",
@@ -79,6 +80,7 @@ pub(super) fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.l
         m.unreadable,
         m.known_overwrites,
         m.known_deletes,
+        m.recent_reads,
         m.checkpoints,
         m.checkpoint_bytes,
         m.cleaned_segments,

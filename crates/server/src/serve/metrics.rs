@@ -14,12 +14,13 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Gauges that count, and so are told as counters.
-const COUNTING: [&str; 27] = [
+const COUNTING: [&str; 28] = [
     "frames",
     "record_reads",
     "unreadable",
     "known_overwrites",
     "known_deletes",
+    "recent_reads",
     "checkpoints",
     "checkpoint_bytes",
     "cleaned_segments",

@@ -6,13 +6,14 @@
 //! device that holds what is stored.
 //!
 //! Invariants: a request takes effect when it is made and is answered when its time has come; the counters
-//! are of requests that were made.
+//! are of requests that were done.
 
 use super::load::Counted;
 use plimsoll_kv::memory::{Memory, MemoryOptions};
 use plimsoll_kv::{Completion, ContainerId, Device, LocalFuture, Output, Request, Result};
 use plimsoll_reactor::Reactor;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// A kind of devices, all alike: what they cost, and how one is made.
@@ -59,12 +60,15 @@ impl std::fmt::Display for Model {
     }
 }
 
-/// Requests one after the other, and how many there were.
+/// Requests one after the other, and how many were done: not those that wait, of which there are more at one
+/// time of a load than at another.
 pub(super) struct Queue {
     reactor: Reactor,
     model: Model,
     /// When the last request that was made will have been done.
     free_ns: Cell<u64>,
+    /// The same of those that have not been counted yet, and their bytes.
+    made: RefCell<VecDeque<(u64, u64)>>,
     requests: Cell<u64>,
     bytes: Cell<u64>,
 }
@@ -72,11 +76,20 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(reactor: &Reactor, model: Model) -> Queue {
         let (free_ns, requests, bytes) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Queue { reactor: reactor.clone(), model, free_ns, requests, bytes }
+        Queue { reactor: reactor.clone(), model, free_ns, made: RefCell::default(), requests, bytes }
     }
 
     pub(super) fn free_ns(&self) -> u64 {
         self.free_ns.get()
+    }
+
+    /// Counts what has been done by now.
+    fn count(&self) {
+        let (mut made, now_ns) = (self.made.borrow_mut(), self.reactor.now_ns());
+        while let Some((_, bytes)) = made.pop_front_if(|(done_ns, _)| *done_ns <= now_ns) {
+            self.requests.set(self.requests.get() + 1);
+            self.bytes.set(self.bytes.get() + bytes);
+        }
     }
 
     /// Makes a request of so many bytes, and waits for its end.
@@ -84,8 +97,8 @@ impl Queue {
         let cost_ns = self.model.cost_ns(1.0, bytes as f64) as u64;
         let done_ns = self.free_ns.get().max(self.reactor.now_ns()) + cost_ns;
         self.free_ns.set(done_ns);
-        self.requests.set(self.requests.get() + 1);
-        self.bytes.set(self.bytes.get() + bytes);
+        self.count();
+        self.made.borrow_mut().push_back((done_ns, bytes));
         self.reactor.sleep_until(done_ns).await;
     }
 }
@@ -105,10 +118,12 @@ impl Modelled {
 
 impl Counted for Queue {
     fn requests(&self) -> u64 {
+        self.count();
         self.requests.get()
     }
 
     fn bytes(&self) -> u64 {
+        self.count();
         self.bytes.get()
     }
 }

@@ -15,7 +15,7 @@ const AFTERWARDS_NS: u64 = 1_000_000_000;
 
 /// A device that counts.
 pub(super) trait Counted {
-    /// Requests that were made.
+    /// Requests that were done.
     fn requests(&self) -> u64;
     /// Bytes that they brought or gave.
     fn bytes(&self) -> u64;
