@@ -56,7 +56,7 @@ unit: ## Run all tests
 		matrix::redis_py redis_py_users redis_py_tests::redis_py_commands redis_cli like_redis
 	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted
 
-experiments: build ## Run the simulated experiments, 6 minutes; writes their plots and numbers into docs
+experiments: build ## Run the simulated experiments, 6 to 40 minutes; writes their plots and numbers into docs
 	for name in $$($(RELEASED) sim list | cut -d' ' -f1); do \
 		$(RELEASED) sim run $$name --out docs/plots/simulated || exit 1; done
 

@@ -52,21 +52,22 @@ impl Recent {
         cells[oldest].bytes[..record.len()].copy_from_slice(record);
     }
 
-    /// A record was replaced: nobody looks at it again.
-    pub(crate) fn leave(&mut self, sequence: u64, location: u64) {
-        if let Some((row, cell)) = self.find(sequence, location) {
+    /// A record of so many bytes was replaced: nobody looks at it again.
+    pub(crate) fn leave(&mut self, sequence: u64, location: u64, bytes: u64) {
+        if let Some((row, cell)) = self.find(sequence, location, bytes) {
             self.rows[row][cell].name = EMPTY;
         }
     }
 
     /// A record of so many bytes, if it is here.
     pub(crate) fn get(&self, sequence: u64, location: u64, bytes: u64) -> Option<&[u8]> {
-        let (row, cell) = self.find(sequence, location)?;
-        self.rows[row][cell].bytes.get(..bytes as usize)
+        let (row, cell) = self.find(sequence, location, bytes)?;
+        Some(&self.rows[row][cell].bytes[..bytes as usize])
     }
 
-    fn find(&self, sequence: u64, location: u64) -> Option<(usize, usize)> {
-        let row = self.row(location)?;
+    /// The row and the cell of a record. Of a long one memory is not even looked at.
+    fn find(&self, sequence: u64, location: u64, bytes: u64) -> Option<(usize, usize)> {
+        let row = self.row(location).filter(|_| bytes <= RECENT_BYTES_MAX as u64)?;
         let cell = self.rows[row].iter().position(|cell| cell.name == (sequence, location))?;
         Some((row, cell))
     }
@@ -100,7 +101,7 @@ mod tests {
         }
         assert_eq!(recent.get(7, 900, 177), None);
         assert_eq!(recent.get(7, 1, 177), None, "a length that no record here has");
-        recent.leave(7, 5);
+        recent.leave(7, 5, 22);
         assert_eq!((recent.get(7, 5, 16), recent.get(7, 6, 16).is_some()), (None, true));
     }
 
@@ -127,7 +128,7 @@ mod tests {
     fn without_memory_nothing_is_kept() {
         let mut recent = Recent::of_bytes(100);
         recent.note(1, 2, &[3; 16]);
-        recent.leave(1, 2);
+        recent.leave(1, 2, 16);
         assert_eq!(recent.get(1, 2, 16), None);
     }
 }

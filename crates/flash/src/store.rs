@@ -8,7 +8,7 @@ use crate::fetch::{Extent, Found};
 use crate::format::note::note_bytes_max;
 use crate::format::record::{Manifest, record_bytes};
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN};
-use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
+use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::held::{Held, Hold, Replaced, judge};
 use crate::known::KnownRecord;
 use crate::log::Log;
@@ -307,7 +307,8 @@ impl Partition {
         let state = &mut *self.state.borrow_mut();
         let sequence = |location: u64| state.segments.get(state.segments.of(location)).sequence;
         if let Some(old) = replaced {
-            state.recent.leave(sequence(old.entry.location), old.entry.location);
+            let bytes = u64::from(old.entry.length) * UNIT_BYTES;
+            state.recent.leave(sequence(old.entry.location), old.entry.location, bytes);
         }
         if bytes <= RECENT_BYTES_MAX as u64 {
             let record = self.log.read_pending(location, bytes).expect("it was just pushed");
