@@ -76,6 +76,7 @@ mod tasks;
 mod tests;
 mod told;
 mod transaction;
+mod undo;
 mod unfinished;
 mod upload;
 mod walk;

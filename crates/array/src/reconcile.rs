@@ -358,7 +358,7 @@ impl Array {
     }
 
     /// Puts back what a member kept below its piece; takes the piece away if nothing was.
-    async fn put_back(self: &Rc<Self>, place: &Place, role: usize) -> Result<()> {
+    pub(crate) async fn put_back(self: &Rc<Self>, place: &Place, role: usize) -> Result<()> {
         let (container, key) = (placement::container(place.container, role), place.key.clone());
         let member = self.member_of(place, role);
         match self.sent_one(member, Op::Revert { container, key }).await {
@@ -419,56 +419,6 @@ impl Array {
             (Some((_, output)), _) => Ok(output),
             (None, Some(error)) => Err(error),
             (None, None) => Err(Error::ReadOnly(format!("{} is out", self.name(member)))),
-        }
-    }
-
-    /// Takes back what some members took of a write that others refused: what those still have is right.
-    /// False if they are out by now: then the write stands.
-    pub(crate) async fn undo(self: &Rc<Self>, place: &Place, taken: &[usize]) -> Result<bool> {
-        let has_taken = |role: &usize| taken.contains(&self.member_of(place, *role));
-        let (new, old): (Vec<usize>, Vec<usize>) = self.all_roles().into_iter().partition(has_taken);
-        if self.forms.keeps() {
-            for role in new {
-                self.put_back(place, role).await?;
-            }
-            return Ok(true);
-        }
-        let mut old = old.into_iter().filter(|role| self.readable(self.member_of(place, *role)).is_some());
-        let Some(from) = old.next() else {
-            return Ok(false); // Who refused is not relied on: those that took it are the array now.
-        };
-        let source = self.readable(self.member_of(place, from)).ok_or(Error::NotFound)?;
-        match self.ask(&source, (place, from), Proof::Start, &Manner::background()).await? {
-            Told::Unreadable => Err(Error::Unreadable("the version before the write".to_owned())),
-            right => {
-                for role in new {
-                    if self.state(self.member_of(place, role)) != MemberState::Out {
-                        self.take_back(place, role, (from, &right)).await?;
-                    }
-                }
-                Ok(true)
-            }
-        }
-    }
-
-    /// Gives a member what another has, in the place of what it has just taken. Where there is no room beside
-    /// that, it goes first.
-    async fn take_back(
-        self: &Rc<Self>,
-        place: &Place,
-        role: usize,
-        (from, right): (usize, &Told),
-    ) -> Result<()> {
-        if *right != Told::Absent {
-            match self.bring(place, role, right, &[from]).await {
-                Err(Error::NoSpace | Error::NoMemory) => {}
-                given => return given,
-            }
-        }
-        self.sent_one(self.member_of(place, role), self.delete_op(place, role)).await?;
-        match right {
-            Told::Absent => Ok(()),
-            _ => self.bring(place, role, right, &[from]).await,
         }
     }
 

@@ -20,6 +20,7 @@ use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
 use crate::round::{Bringing, Outcome};
 use crate::send::Sent;
+use crate::undo::Undone;
 use bytes::Bytes;
 use plimsoll_kv::{
     Condition, Deleted, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value, Version,
@@ -269,8 +270,12 @@ impl Array {
             Ok(Sent { done, refused: Some(error) }) => {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
                 match self.undo(place, &taken).await {
-                    Ok(true) => {}
-                    Ok(false) => return Ok((done, slot)),
+                    Ok(Undone::TakenBack) => {}
+                    Ok(Undone::Stands) if self.is_unsettled(place) => {
+                        self.leave_unsettled(place, slot).await;
+                        return Ok((done, self.journal.slot().await));
+                    }
+                    Ok(Undone::Stands) => return Ok((done, slot)),
                     Err(left) => {
                         tracing::error!(partition = self.partition, %left, "a write is undone later");
                         self.leave_unsettled(place, slot).await;

@@ -181,6 +181,44 @@ fn what_was_prepared_is_held_after_a_crash_until_it_is_known_what_became_of_it()
     }
 }
 
+/// It is applied, so nothing is done by it any more: what of it has rotted keeps nothing from opening, and
+/// others that took part are told how it ended.
+#[test]
+fn an_applied_transaction_that_has_rotted_is_known_and_keeps_nothing_from_opening() {
+    let world = world(4 << 20);
+    let id = Rc::new(Cell::new(None));
+    let kept = id.clone();
+    live(&world, move |reactor| {
+        let id = kept.clone();
+        async move {
+            let partition = open(&reactor).await;
+            run(&partition, put("a", b"old")).await.unwrap();
+            let held = hold(&partition, &["a"]).await;
+            let prepare =
+                Action::Prepare { participants: vec![0, 1], writes: vec![put("a", b"in the intent")] };
+            step(&partition, Some(held), prepare).await.unwrap();
+            step(&partition, Some(held), Action::Apply).await.unwrap();
+            id.set(Some(held));
+            partition.close().await.unwrap();
+        }
+    });
+    world.with_disk("disk", |disk| {
+        let sought = b"in the intent";
+        let at = disk.durable().windows(sought.len()).position(|bytes| bytes == sought);
+        disk.flip_bit(at.expect("the intent is on the disk"), 3);
+    });
+    let id = id.get();
+    live(&world, move |reactor| async move {
+        let partition = open(&reactor).await;
+        assert!(outstanding(&partition).await.is_empty(), "who took part is not known any more");
+        let told = step(&partition, id, Action::Status).await;
+        assert_eq!(told, Ok(Output::Status(Status::Applied)));
+        assert_eq!(value(&partition, DATABASE, "a").await, Some(b"in the intent".to_vec()));
+        step(&partition, id, Action::Forget).await.unwrap();
+        partition.check_accounts().unwrap();
+    });
+}
+
 const LONG: usize = 100_000;
 const MANY: usize = 200;
 

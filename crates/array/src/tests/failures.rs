@@ -120,6 +120,74 @@ fn a_write_that_one_member_has_no_room_for_is_undone_on_the_others() {
     });
 }
 
+/// Bytes of what a request stores under a key.
+fn stored_bytes(op: &Op, name: &str) -> Option<usize> {
+    match op {
+        Op::Batch(ops) => ops.iter().find_map(|op| stored_bytes(op, name)),
+        Op::Store { key, value: Value::Bytes(value), .. } if key == name.as_bytes() => Some(value.len()),
+        _ => None,
+    }
+}
+
+/// A short value took the place of a long one, which has no room any more where it was: it is not refused,
+/// and read after a restart, too.
+#[test]
+fn a_short_value_that_one_member_refuses_stands_where_a_long_one_has_no_room_any_more() {
+    // How often the full member refuses the short value: then it fits where the long one stood, or never.
+    for refused_times in [1, 2, usize::MAX] {
+        run(move |reactor| async move {
+            let mut bench = Bench::new(&reactor, 3, 3);
+            let faults = [0, 1, 2].map(|member| bench.fails(member, &Error::NoSpace));
+            let array = bench.open().await;
+            let (long, short) = (vec![1; 900], b"short".to_vec());
+            set(&array, "k", &long).await.unwrap();
+            for member in [0, 2] {
+                let is_long =
+                    |request: &Request| stored_bytes(&request.op, "k").is_some_and(|bytes| bytes > 500);
+                faults[member].set_policy(FaultPolicy::When(Box::new(is_long)));
+            }
+            let mut times = 0;
+            let refuses = move |request: &Request| {
+                times += usize::from(stored_bytes(&request.op, "k").is_some());
+                stored_bytes(&request.op, "k").is_some() && times <= refused_times
+            };
+            faults[1].set_policy(FaultPolicy::When(Box::new(refuses)));
+            set(&array, "k", &short).await.unwrap();
+            assert_eq!(bytes(&array, "k").await.as_ref(), Some(&short), "{refused_times}");
+            faults.iter().for_each(|fault| fault.set_policy(FaultPolicy::Never));
+            reactor.sleep_ns(2_000_000_000).await;
+            let array = bench.open().await;
+            bench.whole(&array).await;
+            assert_eq!(bytes(&array, "k").await.as_ref(), Some(&short), "{refused_times}, after a restart");
+        });
+    }
+}
+
+/// The value before has room, but for the first that is to have it back.
+#[test]
+fn what_was_refused_is_on_no_member_though_taking_it_back_fails() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let faults = [0, 1, 2].map(|member| bench.fails(member, &Error::NoSpace));
+        let array = bench.open().await;
+        set(&array, "k", b"short").await.unwrap();
+        let is_long = |bytes: Option<usize>| bytes.is_some_and(|bytes| bytes > 500);
+        for (member, fault) in faults.iter().enumerate() {
+            let refuses = move |request: &Request| {
+                let bytes = stored_bytes(&request.op, "k");
+                bytes.is_some() && is_long(bytes) == (member == 1)
+            };
+            fault.set_policy(FaultPolicy::When(Box::new(refuses)));
+        }
+        assert_eq!(set(&array, "k", &[1; 900]).await, Err(Error::NoSpace));
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"short"[..]));
+        faults.iter().for_each(|fault| fault.set_policy(FaultPolicy::Never));
+        reactor.sleep_ns(2_000_000_000).await;
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"short"[..]));
+        assert_eq!(array.status().unsettled, 0);
+    });
+}
+
 #[test]
 fn a_new_device_gets_what_it_should_hold_while_clients_go_on() {
     run(async |reactor| {

@@ -1,7 +1,8 @@
 //! Transactions after a restart: what had prepared holds its keys again, until it is known what became of it.
 //!
-//! Invariants: the keys are held before anybody is served; a transaction whose intent cannot be read is
-//! damage, and the partition does not open, rather than do half of what was acknowledged.
+//! Invariants: the keys are held before anybody is served; a transaction that was not applied, and whose
+//! intent cannot be read, is damage: the partition does not open, rather than do half of what was
+//! acknowledged.
 
 use super::{Holding, Partition};
 use crate::fetch::{Extent, ReadFrom};
@@ -50,6 +51,16 @@ impl Partition {
                     Ok(intent) => intent.participants,
                     // It was forgotten while it was read (seed 41).
                     Err(_) if !self.state.borrow().transactions.contains_key(&id) => continue,
+                    // Who else took part asks about it, and is told: nothing is done by it here any more.
+                    Err(error @ Error::Unreadable(_)) if prepared.applied => {
+                        tracing::warn!(
+                            partition = self.layout.partition,
+                            transaction = %id.version,
+                            %error,
+                            "an applied transaction cannot be read, and stays known"
+                        );
+                        continue;
+                    }
                     Err(error) => return Err(error),
                 },
             };

@@ -1,0 +1,120 @@
+//! Undoing: what becomes of a store that some members took and others refused, as they are full.
+//!
+//! Role: puts back what was there before on those that took it, or gives it to those that refused it. Place
+//! on the path: behind a store that was refused, before anybody hears of that.
+//!
+//! Invariants:
+//! * what a client is told was refused is on no member that is in, or its key stays unsettled and what is on
+//!   others is older;
+//! * the shorter of both has room wherever the other one stood: it is the one that all have in the end where
+//!   there is no room for both;
+//! * a version goes from its last member only when another version that was stored stands on one.
+
+use crate::array::{Array, Place};
+use crate::manner::Manner;
+use crate::roster::MemberState;
+use crate::told::{Proof, Told};
+use plimsoll_kv::{Error, Result};
+use std::rc::Rc;
+
+/// What became of a store that some members refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undone {
+    /// It was taken back.
+    TakenBack,
+    /// It stands: all who are in have it, but for those whose key is unsettled now.
+    Stands,
+}
+
+impl Array {
+    /// Takes back what some members took of a write that others refused: what those still have is right. The
+    /// write stands if they are out by now, or if what it replaced has no room any more.
+    pub(crate) async fn undo(self: &Rc<Self>, place: &Place, taken: &[usize]) -> Result<Undone> {
+        let has_taken = |role: &usize| taken.contains(&self.member_of(place, *role));
+        let (new, old): (Vec<usize>, Vec<usize>) = self.all_roles().into_iter().partition(has_taken);
+        if self.forms.keeps() {
+            for role in new {
+                self.put_back(place, role).await?;
+            }
+            return Ok(Undone::TakenBack);
+        }
+        let is_in = |role: &usize| self.readable(self.member_of(place, *role)).is_some();
+        let Some(from) = old.iter().copied().find(is_in) else {
+            return Ok(Undone::Stands); // Who refused is not relied on: those that took it are the array now.
+        };
+        let right = match self.told_by(place, from).await? {
+            Told::Unreadable => return Err(Error::Unreadable("the version before the write".to_owned())),
+            right => right,
+        };
+        let mut failure = None;
+        for role in new {
+            let member = self.member_of(place, role);
+            if self.state(member) == MemberState::Out {
+                continue;
+            }
+            if failure.is_some() {
+                // What was refused would be the newest that is left.
+                self.sent_one(member, self.delete_op(place, role)).await?;
+                continue;
+            }
+            match self.bring(place, role, &right, &[from]).await {
+                Err(Error::NoSpace | Error::NoMemory) if self.is_shorter(place, (role, from)).await? => {
+                    self.push_through(place, role).await?;
+                    return Ok(Undone::Stands);
+                }
+                Err(Error::NoSpace | Error::NoMemory) => {
+                    failure = self.exchange(place, role, (from, &right)).await.err();
+                }
+                brought => brought?,
+            }
+        }
+        failure.map_or(Ok(Undone::TakenBack), Err)
+    }
+
+    async fn told_by(self: &Rc<Self>, place: &Place, role: usize) -> Result<Told> {
+        let device = self.readable(self.member_of(place, role)).ok_or(Error::NotFound)?;
+        self.ask(&device, (place, role), Proof::Start, &Manner::background()).await
+    }
+
+    /// Whether what stands in one role of a key takes less room than what stands in another.
+    async fn is_shorter(self: &Rc<Self>, place: &Place, (one, other): (usize, usize)) -> Result<bool> {
+        let length = async |role| {
+            let device = self.readable(self.member_of(place, role)).ok_or(Error::NotFound)?;
+            let piece = self.read_piece(&device, place, role, Some((0, 0)), &Manner::background()).await?;
+            Ok::<u64, Error>(piece.item.length)
+        };
+        Ok(length(one).await? < length(other).await?)
+    }
+
+    /// Gives a member what another has, in the place of what it has itself, which goes first.
+    async fn exchange(
+        self: &Rc<Self>,
+        place: &Place,
+        role: usize,
+        (from, right): (usize, &Told),
+    ) -> Result<()> {
+        self.sent_one(self.member_of(place, role), self.delete_op(place, role)).await?;
+        self.bring(place, role, right, &[from]).await
+    }
+
+    /// Gives what one role has to all that have something else. Where that is not possible now the key stays
+    /// unsettled, and gets it later.
+    async fn push_through(self: &Rc<Self>, place: &Place, from: usize) -> Result<()> {
+        let right = self.told_by(place, from).await?;
+        let is_in = |role: &usize| self.readable(self.member_of(place, *role)).is_some();
+        for role in self.all_roles().into_iter().filter(|role| *role != from && is_in(role)) {
+            if self.told_by(place, role).await?.is_as(&right) {
+                continue;
+            }
+            let brought = match self.bring(place, role, &right, &[from]).await {
+                Err(Error::NoSpace | Error::NoMemory) => self.exchange(place, role, (from, &right)).await,
+                brought => brought,
+            };
+            if let Err(error) = brought {
+                tracing::warn!(partition = self.partition, %error, "a write reaches a full device later");
+                self.suspect(place);
+            }
+        }
+        Ok(())
+    }
+}
