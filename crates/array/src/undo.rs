@@ -63,7 +63,11 @@ impl Array {
                     return Ok(Undone::Stands);
                 }
                 Err(Error::NoSpace | Error::NoMemory) => {
-                    failure = self.exchange(place, role, (from, &right)).await.err();
+                    match self.exchange(place, role, (from, &right)).await {
+                        Err(error @ (Error::NoSpace | Error::NoMemory)) => failure = Some(error),
+                        // What cannot be read where it still is is no reason to take away what can.
+                        exchanged => exchanged?,
+                    }
                 }
                 brought => brought?,
             }
