@@ -4,11 +4,10 @@
 //! on the path: behind a store that was refused, before anybody hears of that.
 //!
 //! Invariants:
-//! * what a client is told was refused is on no member that is in, or its key stays unsettled and what is on
-//!   others is older;
-//! * the shorter of both has room wherever the other one stood: it is the one that all have in the end where
-//!   there is no room for both;
-//! * a version goes from its last member only when another version that was stored stands on one.
+//! * what a client is told was refused is on no member that is in, unless one fails meanwhile;
+//! * where there is no room for both, the shorter one is what all have in the end: it has room where the
+//!   other one stood;
+//! * one of both can be read all the while.
 
 use crate::array::{Array, Place};
 use crate::manner::Manner;
@@ -22,8 +21,10 @@ use std::rc::Rc;
 pub(crate) enum Undone {
     /// It was taken back.
     TakenBack,
-    /// It stands: all who are in have it, but for those whose key is unsettled now.
+    /// It stands: all who are in have it.
     Stands,
+    /// It stands, and some who are in could not be given it yet.
+    StandsOnSome,
 }
 
 impl Array {
@@ -59,8 +60,7 @@ impl Array {
             }
             match self.bring(place, role, &right, &[from]).await {
                 Err(Error::NoSpace | Error::NoMemory) if self.is_shorter(place, (role, from)).await? => {
-                    self.push_through(place, role).await?;
-                    return Ok(Undone::Stands);
+                    return self.push_through(place, role).await;
                 }
                 Err(Error::NoSpace | Error::NoMemory) => {
                     match self.exchange(place, role, (from, &right)).await {
@@ -101,10 +101,9 @@ impl Array {
         self.bring(place, role, right, &[from]).await
     }
 
-    /// Gives what one role has to all that have something else. Where that is not possible now the key stays
-    /// unsettled, and gets it later.
-    async fn push_through(self: &Rc<Self>, place: &Place, from: usize) -> Result<()> {
-        let right = self.told_by(place, from).await?;
+    /// Gives what one role has to all that have something else.
+    async fn push_through(self: &Rc<Self>, place: &Place, from: usize) -> Result<Undone> {
+        let (right, mut undone) = (self.told_by(place, from).await?, Undone::Stands);
         let is_in = |role: &usize| self.readable(self.member_of(place, *role)).is_some();
         for role in self.all_roles().into_iter().filter(|role| *role != from && is_in(role)) {
             if self.told_by(place, role).await?.is_as(&right) {
@@ -116,9 +115,9 @@ impl Array {
             };
             if let Err(error) = brought {
                 tracing::warn!(partition = self.partition, %error, "a write reaches a full device later");
-                self.suspect(place);
+                undone = Undone::StandsOnSome;
             }
         }
-        Ok(())
+        Ok(undone)
     }
 }

@@ -7,7 +7,8 @@
 //! Invariants:
 //! * nothing is told before every member that is in has it durably, and those that have not are durably out;
 //! * a write that some members took and others refused (a full device) is undone where it was taken before
-//!   anybody hears of the refusal; if it cannot be undone the key stays unsettled, and its slot taken;
+//!   anybody hears of the refusal, or stands where there is no room for what it replaced (`undo`); a key of
+//!   which neither can be done at once stays unsettled, and its slot taken;
 //! * the journal names every write that may be half done.
 
 use crate::array::{Array, Place, expiry_of};
@@ -271,11 +272,11 @@ impl Array {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
                 match self.undo(place, &taken).await {
                     Ok(Undone::TakenBack) => {}
-                    Ok(Undone::Stands) if self.is_unsettled(place) => {
+                    Ok(Undone::Stands) => return Ok((done, slot)),
+                    Ok(Undone::StandsOnSome) => {
                         self.leave_unsettled(place, slot).await;
                         return Ok((done, self.journal.slot().await));
                     }
-                    Ok(Undone::Stands) => return Ok((done, slot)),
                     Err(left) => {
                         tracing::error!(partition = self.partition, %left, "a write is undone later");
                         self.leave_unsettled(place, slot).await;

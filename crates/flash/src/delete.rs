@@ -11,7 +11,7 @@ use crate::format::note::note_bytes_max;
 use crate::format::record::record_bytes;
 use crate::format::transition::FLAG_WHOLE;
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
-use crate::held::{Held, Replaced, judge, takes_unread};
+use crate::held::{Held, Hold, Replaced, judge, takes_unread};
 use crate::metrics::add;
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, is_planted};
@@ -19,6 +19,14 @@ use crate::targets::Target;
 use crate::uploads::UploadState;
 use plimsoll_kv::{Condition, ContainerId, Deleted, Durability, Error, Output, Result};
 use std::rc::Rc;
+
+/// What a delete takes away.
+struct Going {
+    old: Replaced,
+    /// The uploads that go with it.
+    dooms: Vec<u64>,
+    told: Result<Deleted>,
+}
 
 impl Partition {
     pub(crate) async fn delete(
@@ -33,29 +41,12 @@ impl Partition {
         let mut hold = self.hold(container, key).await;
         loop {
             let known = takes_unread(condition).then(|| self.known_to_delete(&hold.place, key)).flatten();
-            let (old, dooms, told);
-            if let Some(known) = known {
-                (old, dooms, told) = (known, Vec::new(), Ok(Deleted::Unseen));
-            } else {
-                let held;
-                (hold, held) = self.find_held(hold, key, Extent::Head).await?;
-                (old, dooms, told) = match held {
-                    Held::Absent => return self.refuse(hold, key, None, Error::NotFound).await,
-                    Held::Damaged(_, error) if !takes_unread(condition) => return Err(error),
-                    Held::Damaged(damaged, _) => (damaged, Vec::new(), Ok(Deleted::Unreadable)),
-                    Held::Found(found) => {
-                        let expired = found.is_expired(self.now_ms());
-                        if let Err(error) = judge(condition, (!expired).then_some(&found)) {
-                            return self.refuse(hold, key, Some(&found), error).await;
-                        }
-                        let version = self.item(&found, Vec::new())?.version;
-                        let dooms = self.uploads_of(&hold.place, Some(&found), false).await?;
-                        let Some(dooms) = dooms else { continue };
-                        let told = if expired { Err(Error::NotFound) } else { Ok(Deleted::Version(version)) };
-                        (Replaced::from(&found), dooms, told)
-                    }
-                };
-            }
+            let going;
+            (hold, going) = match known {
+                Some(old) => (hold, Some(Going { old, dooms: Vec::new(), told: Ok(Deleted::Unseen) })),
+                None => self.look_to_delete(hold, key, condition).await?,
+            };
+            let Some(Going { old, dooms, told }) = going else { continue };
             match self.append_delete(&hold.place, key, &old, &dooms, durability) {
                 Err(Error::NoSpace) => self.wait_to_delete().await?,
                 Err(error) => return Err(error),
@@ -68,6 +59,33 @@ impl Partition {
                 }
             }
         }
+    }
+
+    /// Reads what is there and judges by it. Nothing if something moved meanwhile: look again.
+    async fn look_to_delete(
+        &self,
+        hold: Hold,
+        key: &[u8],
+        condition: Condition,
+    ) -> Result<(Hold, Option<Going>)> {
+        let (hold, held) = self.find_held(hold, key, Extent::Head).await?;
+        let found = match held {
+            Held::Absent => return self.refuse(hold, key, None, Error::NotFound).await,
+            Held::Damaged(_, error) if !takes_unread(condition) => return Err(error),
+            Held::Damaged(old, _) => {
+                return Ok((hold, Some(Going { old, dooms: Vec::new(), told: Ok(Deleted::Unreadable) })));
+            }
+            Held::Found(found) => found,
+        };
+        let expired = found.is_expired(self.now_ms());
+        if let Err(error) = judge(condition, (!expired).then_some(&found)) {
+            return self.refuse(hold, key, Some(&found), error).await;
+        }
+        let version = self.item(&found, Vec::new())?.version;
+        let told = if expired { Err(Error::NotFound) } else { Ok(Deleted::Version(version)) };
+        let dooms = self.uploads_of(&hold.place, Some(&found), false).await?;
+        let going = dooms.map(|dooms| Going { old: Replaced::from(&found), dooms, told });
+        Ok((hold, going))
     }
 
     /// Deletes a key durably if it has expired; false if it has not, or is not there (any more): then

@@ -172,7 +172,7 @@ impl Partition {
         let record_bytes = u64::from(entry.length) * UNIT_BYTES;
         let (guard, sequence, expiry_override) = {
             let state = self.state.borrow();
-            let sequence = state.segments.get(state.segments.of(entry.location)).sequence;
+            let sequence = state.segments.sequence_at(entry.location);
             let expiry = state.expiry_overrides.get(&entry.location).copied();
             (state.segments.guard(entry.location), sequence, expiry)
         };
@@ -211,7 +211,7 @@ impl Partition {
     /// The record of an entry that is not on flash yet, or is short and was written lately.
     fn in_memory(&self, entry: &Entry, sequence: u64, from: ReadFrom) -> Option<Vec<u8>> {
         let record_bytes = u64::from(entry.length) * UNIT_BYTES;
-        let pending = self.log.read_pending(entry.location, record_bytes);
+        let pending = self.log.with_pending(entry.location, record_bytes, <[u8]>::to_vec);
         if pending.is_some() || from == ReadFrom::Flash {
             return pending;
         }

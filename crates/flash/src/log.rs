@@ -335,19 +335,19 @@ impl Log {
         frame.filter(|frame| *frame > self.durable.get())
     }
 
-    /// Copies a record that is not yet on flash.
-    pub fn read_pending(&self, location: u64, bytes: u64) -> Option<Vec<u8>> {
+    /// Looks at a record that is not yet on flash.
+    pub fn with_pending<T>(&self, location: u64, bytes: u64, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let tail = self.tail.borrow();
         let start = self.layout.device_offset(location);
         let building_start = self.layout.segment_offset(tail.segment) + tail.building.offset;
         let inside = |from: u64, length: usize| start >= from && start + bytes <= from + length as u64;
         if inside(building_start, tail.building.bytes.len()) {
             let at = (start - building_start) as usize;
-            return Some(tail.building.bytes[at..at + bytes as usize].to_vec());
+            return Some(look(&tail.building.bytes[at..at + bytes as usize]));
         }
         let pending = tail.pending.iter().find(|frame| inside(frame.device_offset, frame.buf.len()))?;
         let at = (start - pending.device_offset) as usize;
-        Some(pending.buf[at..at + bytes as usize].to_vec())
+        Some(look(&pending.buf[at..at + bytes as usize]))
     }
 
     /// Waits until a frame is durable; if nothing was put into it, what came before it.

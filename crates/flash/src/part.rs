@@ -56,7 +56,7 @@ impl Partition {
         let place = head_bytes + from..head_bytes + to;
         let (guard, sequence) = {
             let state = self.state.borrow();
-            let sequence = state.segments.get(state.segments.of(entry.location)).sequence;
+            let sequence = state.segments.sequence_at(entry.location);
             (state.segments.guard(entry.location), sequence)
         };
         let (head, apart) = self.read_slice(entry.location, head_bytes, &place).await?;
@@ -78,7 +78,7 @@ impl Partition {
         head_bytes: usize,
         place: &Range<usize>,
     ) -> Result<(RecordBytes, Option<RecordBytes>)> {
-        if let Some(bytes) = self.log.read_pending(location, place.end as u64) {
+        if let Some(bytes) = self.log.with_pending(location, place.end as u64, <[u8]>::to_vec) {
             return Ok((RecordBytes::Copied(bytes), None));
         }
         if place.start - head_bytes <= GAP_BYTES_MAX {

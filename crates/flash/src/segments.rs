@@ -184,6 +184,12 @@ impl SegmentTable {
         (location / self.units_per_segment) as u32
     }
 
+    /// The sequence of the segment that holds a location: with that it names a record for good.
+    #[must_use]
+    pub fn sequence_at(&self, location: u64) -> u64 {
+        self.get(self.of(location)).sequence
+    }
+
     /// True if a location and length lie inside one segment.
     #[must_use]
     pub fn holds(&self, location: u64, length: u32) -> bool {

@@ -12,7 +12,7 @@
 //! names, and asserts it.
 
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN, FLAG_WHOLE};
-use crate::format::{SegmentKind, Transition, TransitionKind};
+use crate::format::{SegmentKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::index::{Entry, Index};
 use crate::kept::{KeptRecord, KeptRecords};
 use crate::known::Known;
@@ -179,6 +179,7 @@ impl State {
     fn advance(&mut self, t: &Transition, next: Option<Entry>, frame: u64) {
         let slot = Slot(t.slot);
         self.forget_known(t, next);
+        self.leave_recent(t);
         if !self.table_follows(slot, frame) {
             return;
         }
@@ -186,6 +187,14 @@ impl State {
             None => assert!(self.index.remove(slot, t.fingerprint, t.previous), "no entry to remove: {t:?}"),
             Some(entry) if t.previous == 0 => self.index.insert(slot, entry),
             Some(entry) => assert!(self.index.replace(slot, t.previous, entry), "no entry to replace: {t:?}"),
+        }
+    }
+
+    /// Nobody looks any more at the record that a key pointed to.
+    fn leave_recent(&mut self, t: &Transition) {
+        if t.previous != 0 {
+            let sequence = self.segments.sequence_at(t.previous);
+            self.recent.leave(sequence, t.previous, u64::from(t.previous_length) * UNIT_BYTES);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::fetch::{Extent, Found};
 use crate::format::note::note_bytes_max;
 use crate::format::record::{Manifest, record_bytes};
 use crate::format::transition::{FLAG_EXPIRING, FLAG_PREVIOUS_EXPIRING, FLAG_RETAIN};
-use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind, UNIT_BYTES};
+use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::held::{Held, Hold, Replaced, judge};
 use crate::known::KnownRecord;
 use crate::log::Log;
@@ -293,7 +293,7 @@ impl Partition {
             self.note_known(store, transition.location);
         }
         if store.kind == RecordKind::Value && !store.place.container.is_books() {
-            self.note_recent(replaced, transition.location, size);
+            self.note_recent(transition.location, size);
         }
         if replaced.is_none() {
             self.keys.note(store.place.generation, store.key, false);
@@ -302,17 +302,13 @@ impl Partition {
         version
     }
 
-    /// Keeps a short record that was just written in memory, and what it replaces no longer.
-    fn note_recent(&self, replaced: Option<Replaced>, location: u64, bytes: u64) {
-        let state = &mut *self.state.borrow_mut();
-        let sequence = |location: u64| state.segments.get(state.segments.of(location)).sequence;
-        if let Some(old) = replaced {
-            let bytes = u64::from(old.entry.length) * UNIT_BYTES;
-            state.recent.leave(sequence(old.entry.location), old.entry.location, bytes);
-        }
+    /// Keeps a short record that was just written in memory.
+    fn note_recent(&self, location: u64, bytes: u64) {
         if bytes <= RECENT_BYTES_MAX as u64 {
-            let record = self.log.read_pending(location, bytes).expect("it was just pushed");
-            state.recent.note(sequence(location), location, &record);
+            let state = &mut *self.state.borrow_mut();
+            let sequence = state.segments.sequence_at(location);
+            let note = |record: &[u8]| state.recent.note(sequence, location, record);
+            self.log.with_pending(location, bytes, note).expect("it was just pushed");
         }
     }
 

@@ -121,3 +121,29 @@ fn what_is_looked_at_is_what_was_written_last_though_it_moves() {
         partition.check_accounts().expect("the accounts agree");
     });
 }
+
+/// Else keys that come and go, as locks do, would push out those that stay.
+#[test]
+fn what_is_deleted_or_replaced_leaves_its_room() {
+    live(&world(DISK_BYTES), |reactor| async move {
+        let partition = open(&reactor).await;
+        for number in 0..KEYS {
+            put(&partition, number, b"stays").await;
+        }
+        for number in 0..5_000 {
+            put(&partition, KEYS + number % 20, b"comes").await;
+            if number % 3 > 0 {
+                let key = key(KEYS + number % 20);
+                let delete = Op::Delete { container: DATABASE, key, condition: Condition::None };
+                run(&partition, delete).await.expect("it was just stored");
+            }
+        }
+        fill(&partition, 0).await;
+        let before = partition.metrics().record_reads;
+        for number in 0..KEYS {
+            assert_eq!(retrieved(&partition, number, Class::Foreground).await, b"stays");
+        }
+        let read = partition.metrics().record_reads - before;
+        assert!(read < KEYS / 10, "{read} of {KEYS} had to be read");
+    });
+}
