@@ -10,6 +10,11 @@ BENCH ?=
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 60
 
+# What all tests are built with, once: all crates, and the switch of the bugs that are planted to prove the simulator.
+# What is built for one crate alone, or without a feature, is built anew. The lints see the code without the switch, as
+# it is released.
+TESTED = --workspace --locked --features plimsoll-sim/planted
+
 # The binary that `make build` makes.
 RELEASED = $${CARGO_TARGET_DIR:-target}/release/plimsoll
 
@@ -46,15 +51,13 @@ lint: ## Check layout and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-# All crates are named each time: what is built for one of them alone has other features, and is built anew.
 unit: ## Run all tests
-	$(CARGO) test --workspace --locked
-	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --workspace --locked \
+	$(CARGO) test $(TESTED)
+	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test $(TESTED) \
 		--test binary --test device --test devices --test evict --test full --test loading --test memory --test operators \
 		--test overload --test resources --test tls
-	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test --workspace --locked --test clients -- \
+	PLIMSOLL_TEST_DRIVER=portable $(CARGO) test $(TESTED) --test clients -- \
 		matrix::redis_py redis_py_users redis_py_tests::redis_py_commands redis_cli like_redis
-	$(CARGO) test --locked -p plimsoll-sim --features planted --test planted
 
 experiments: build ## Run the simulated experiments, 6 to 40 minutes; writes their plots and numbers into docs
 	for name in $$($(RELEASED) sim list | cut -d' ' -f1); do \
@@ -75,7 +78,7 @@ instructions: build ## Count the instructions of GET and SET by callgrind, 10 mi
 	python3 bench/instructions $(RELEASED) $${CARGO_TARGET_DIR:-target}/counted/release/plimsoll --pages . $(BENCH)
 
 bench-test: ## Test what measures, and that the pages say what was measured
-	$(CARGO) test --workspace --locked --no-run
+	$(CARGO) test $(TESTED) --no-run
 	PLIMSOLL_BINARY=$${CARGO_TARGET_DIR:-target}/debug/plimsoll \
 		python3 -m unittest discover --start-directory bench --top-level-directory bench
 

@@ -31,6 +31,7 @@ mod net;
 mod non_temporal;
 mod ops;
 mod pacer;
+mod post;
 mod prefetch;
 mod reactor;
 mod remains;

@@ -30,6 +30,10 @@ pub const RECEIVE_BYTES_MAX: usize = 1 << 20;
 /// the same machine.
 pub const SEND_BYTES_MAX: usize = 128 << 10;
 
+/// Capacity of what a socket sends from that it keeps: those at rest hold little, and what another has just
+/// sent from is in the core's caches.
+pub const SEND_BUFFER_BYTES_KEPT: usize = 4 << 10;
+
 /// Bytes that one turn copies for long values, of all sockets together: some tens of microseconds.
 pub const BULK_BYTES_PER_TURN: usize = 128 << 10;
 

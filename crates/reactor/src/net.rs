@@ -4,6 +4,7 @@
 //! are appended to its vector and sent from its vector, and both come back.
 
 use crate::ops::{Op, OpFuture, SocketId};
+use crate::post::Post;
 use crate::reactor::Reactor;
 use std::cell::Cell;
 use std::io;
@@ -14,11 +15,12 @@ struct Handle {
     reactor: Reactor,
     id: SocketId,
     sent_bytes: Cell<u64>,
+    post: Rc<Post>,
 }
 
 impl Handle {
     fn new(reactor: &Reactor, id: SocketId) -> Handle {
-        Handle { reactor: reactor.clone(), id, sent_bytes: Cell::new(0) }
+        Handle { reactor: reactor.clone(), id, sent_bytes: Cell::new(0), post: Rc::default() }
     }
 }
 
@@ -109,11 +111,57 @@ impl Socket {
         (Ok(()), bytes)
     }
 
+    /// True if a send may be posted: none is under way, and none has failed. Whether one is under way that is
+    /// waited for is for the caller to know.
+    #[must_use]
+    pub fn may_post(&self) -> bool {
+        let post = &self.0.post;
+        post.bytes() == 0 && !post.has_failed() && self.0.reactor.0.ops.borrow().has_room()
+    }
+
+    /// Sends all of these bytes, for which nobody waits: see `post`. If they cannot be sent, receives end, too.
+    ///
+    /// # Panics
+    /// There are no bytes, or it may not ([`Socket::may_post`]).
+    pub fn post(&self, bytes: Vec<u8>) {
+        self.0.post.begins(bytes.len());
+        let inner = &self.0.reactor.0;
+        let mut ops = inner.ops.borrow_mut();
+        let token = ops.post(Op::Send { socket: self.0.id, bytes, from: 0 }, self.0.post.clone());
+        inner.driver.borrow_mut().start(token, ops.op_mut(token));
+    }
+
+    /// Bytes of a posted send that is under way.
+    #[must_use]
+    pub fn posted_bytes(&self) -> usize {
+        self.0.post.bytes()
+    }
+
+    /// Waits until nothing that was posted is under way.
+    ///
+    /// # Errors
+    /// Something that was posted did not leave, and nothing more will.
+    pub async fn posted(&self) -> io::Result<()> {
+        self.0.post.ended().await;
+        if self.0.post.has_failed() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+
+    /// Memory to send from, empty.
+    #[must_use]
+    pub fn send_buffer(&self) -> Vec<u8> {
+        self.0.post.memory()
+    }
+
+    /// Keeps memory that was sent from, if it is small.
+    pub fn keep_send_buffer(&self, memory: Vec<u8>) {
+        self.0.post.keep(memory);
+    }
+
     /// Bytes of sends that have ended. What the kernel has of one under way is not known, and it wakes who
     /// waits for room only when much of its own is free.
     #[must_use]
     pub fn sent_bytes(&self) -> u64 {
-        self.0.sent_bytes.get()
+        self.0.sent_bytes.get() + self.0.post.sent_bytes()
     }
 
     /// Ends the connection in both directions: pending receives and sends complete.

@@ -11,6 +11,7 @@
 
 use crate::buf::Buf;
 use crate::limits::{OPS_MAX, SHORT_READ_BYTES_MAX};
+use crate::post::Post;
 use crate::reactor::Reactor;
 use std::future::Future;
 use std::io;
@@ -80,6 +81,24 @@ enum State {
     Done(io::Result<u64>),
     /// The future is gone; the slot is freed at completion.
     Abandoned,
+    /// A send that nobody waits for.
+    Posted(Rc<Post>),
+}
+
+impl State {
+    fn is_with_driver(&self) -> bool {
+        matches!(self, State::Waiting(_) | State::Abandoned | State::Posted(_))
+    }
+}
+
+/// What a completion leaves to its driver.
+#[must_use]
+pub(crate) enum Left {
+    Nothing,
+    /// A connection that was accepted and that nobody waits for any more, to be closed.
+    Unclaimed(SocketId),
+    /// The rest of a posted send, to be started again.
+    Rest,
 }
 
 struct Slot {
@@ -100,6 +119,8 @@ pub(crate) struct Ops {
     short_reads: usize,
     /// Files of which nothing more is asked.
     retired: Vec<FileId>,
+    /// The reactor stops: of what was posted no rest is sent.
+    stops: bool,
 }
 
 fn split(token: Token) -> (usize, u32) {
@@ -107,25 +128,37 @@ fn split(token: Token) -> (usize, u32) {
 }
 
 impl Ops {
+    /// True if one more operation has a slot.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < OPS_MAX
+    }
+
     fn insert(&mut self, op: Op, waker: &Waker) -> Result<Token, Op> {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None if self.slots.len() < OPS_MAX => {
-                self.slots.push(Slot { generation: 0, state: State::Free, op: None });
-                self.slots.len() as u32 - 1
-            }
-            None => {
-                self.full.push(waker.clone());
-                return Err(op);
-            }
-        };
+        if !self.has_room() {
+            self.full.push(waker.clone());
+            return Err(op);
+        }
+        Ok(self.put(op, State::Waiting(Some(waker.clone()))))
+    }
+
+    /// A send that nobody waits for. There has to be room.
+    pub(crate) fn post(&mut self, op: Op, post: Rc<Post>) -> Token {
+        assert!(matches!(op, Op::Send { .. }) && self.has_room());
+        self.put(op, State::Posted(post))
+    }
+
+    fn put(&mut self, op: Op, state: State) -> Token {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, state: State::Free, op: None });
+            self.slots.len() as u32 - 1
+        });
         let kept = &mut self.slots[slot as usize];
         assert!(matches!(kept.state, State::Free) && kept.op.is_none());
         kept.generation = kept.generation.wrapping_add(1);
         self.short_reads += usize::from(op.is_short_read());
-        kept.state = State::Waiting(Some(waker.clone()));
+        kept.state = state;
         kept.op = Some(op);
-        Ok(Token(u64::from(kept.generation) << 32 | u64::from(slot)))
+        Token(u64::from(kept.generation) << 32 | u64::from(slot))
     }
 
     fn release(&mut self, slot: usize) -> Op {
@@ -155,9 +188,8 @@ impl Ops {
         self.slots[slot].op.as_mut().expect("a slot in use owns its operation")
     }
 
-    /// Takes a completion from the driver. If nobody waits any more for an accepted connection,
-    /// it is given back for the driver to close.
-    pub(crate) fn complete(&mut self, token: Token, result: io::Result<u64>) -> Option<SocketId> {
+    /// Takes a completion from the driver, which sees to what is left of it.
+    pub(crate) fn complete(&mut self, token: Token, result: io::Result<u64>) -> Left {
         let (slot, generation) = split(token);
         assert_eq!(self.slots[slot].generation, generation, "completion of an operation not in flight");
         self.short_reads -= usize::from(self.slots[slot].op.as_ref().is_some_and(Op::is_short_read));
@@ -166,13 +198,40 @@ impl Ops {
             State::Abandoned => {
                 let state = std::mem::replace(&mut self.slots[slot].state, State::Free);
                 match (self.release(slot), state) {
-                    (Op::Accept { .. }, State::Done(Ok(id))) => return Some(SocketId(id as u32)),
+                    (Op::Accept { .. }, State::Done(Ok(id))) => return Left::Unclaimed(SocketId(id as u32)),
                     (op, _) => self.leave(op),
                 }
             }
+            State::Posted(post) => return self.complete_post(slot, post),
             State::Free | State::Done(_) => panic!("operation completed twice"),
         }
-        None
+        Left::Nothing
+    }
+
+    /// A piece of a posted send has left, or will not.
+    fn complete_post(&mut self, slot: usize, post: Rc<Post>) -> Left {
+        let State::Done(result) = std::mem::replace(&mut self.slots[slot].state, State::Free) else {
+            unreachable!("its result was put there")
+        };
+        let Some(Op::Send { bytes, from, .. }) = &mut self.slots[slot].op else {
+            unreachable!("what is posted is a send")
+        };
+        let count = result.unwrap_or(0) as usize;
+        *from += count;
+        let is_sent = *from == bytes.len();
+        if !is_sent && count > 0 && !self.stops {
+            self.slots[slot].state = State::Posted(post);
+            return Left::Rest;
+        }
+        if let Op::Send { bytes, .. } = self.release(slot) {
+            post.ends(is_sent, bytes);
+        }
+        Left::Nothing
+    }
+
+    /// The reactor stops: what was posted is not gone on with.
+    pub(crate) fn stop(&mut self) {
+        self.stops = true;
     }
 
     fn poll(&mut self, token: Token, waker: &Waker) -> Poll<(io::Result<u64>, Op)> {
@@ -183,7 +242,7 @@ impl Ops {
                 self.slots[slot].state = State::Waiting(Some(waker.clone()));
                 Poll::Pending
             }
-            State::Free | State::Abandoned => panic!("operation polled after its end"),
+            State::Free | State::Abandoned | State::Posted(_) => panic!("operation polled after its end"),
         }
     }
 
@@ -200,7 +259,7 @@ impl Ops {
                 self.leave(op);
                 false
             }
-            State::Free | State::Abandoned => panic!("operation abandoned after its end"),
+            State::Free | State::Abandoned | State::Posted(_) => panic!("operation abandoned after its end"),
         }
     }
 
@@ -211,14 +270,13 @@ impl Ops {
 
     /// Operations with the driver.
     pub(crate) fn in_flight(&self) -> usize {
-        self.slots.iter().filter(|s| matches!(s.state, State::Waiting(_) | State::Abandoned)).count()
+        self.slots.iter().filter(|slot| slot.state.is_with_driver()).count()
     }
 
     /// Operations of a file with the driver, those that nobody waits for included.
     pub(crate) fn in_flight_of(&self, file: FileId) -> usize {
         let is_its = |slot: &&Slot| slot.op.as_ref().and_then(Op::file) == Some(file);
-        let is_with_driver = |slot: &&Slot| matches!(slot.state, State::Waiting(_) | State::Abandoned);
-        self.slots.iter().filter(is_its).filter(is_with_driver).count()
+        self.slots.iter().filter(is_its).filter(|slot| slot.state.is_with_driver()).count()
     }
 
     /// Nothing more is asked of a file.
@@ -240,7 +298,7 @@ impl Ops {
     /// Leaves the memory of operations in flight to a kernel that may still write to it.
     pub(crate) fn leak_in_flight(&mut self) {
         for slot in &mut self.slots {
-            if matches!(slot.state, State::Waiting(_) | State::Abandoned) {
+            if slot.state.is_with_driver() {
                 std::mem::forget(slot.op.take());
             }
         }

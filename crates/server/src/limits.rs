@@ -72,9 +72,8 @@ pub const SHARED_TRANSFER_BYTES_MIN: usize = RECEIVE_DIRECT_BYTES_MIN;
 /// address space, not memory.
 pub const GROWING_BYTES_MAX: usize = 1 << 20;
 
-/// Capacity of what a connection sends from that it keeps: those at rest hold little, and what another has
-/// just sent from is in the core's caches.
-pub const SEND_BUFFER_BYTES_KEPT: usize = 4 << 10;
+/// Bytes of a reply that is sent where it is ready, without a turn of the writer's.
+pub const POSTED_BYTES_MAX: usize = 20 << 10;
 
 /// Capacity that a connection's buffer of what it receives keeps while it is idle.
 pub const BUFFER_BYTES_KEPT: usize = 32 << 10;

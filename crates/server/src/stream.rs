@@ -32,6 +32,36 @@ impl Stream {
         }
     }
 
+    /// True if a send may be posted ([`Socket::post`]). One over TLS may not: its records are made in order.
+    pub(crate) fn may_post(&self) -> bool {
+        matches!(self, Stream::Plain(socket) if socket.may_post())
+    }
+
+    /// Sends all of `bytes`, for which nobody waits.
+    pub(crate) fn post(&self, bytes: Vec<u8>) {
+        self.socket().post(bytes);
+    }
+
+    /// Bytes of a posted send that is under way.
+    pub(crate) fn posted_bytes(&self) -> usize {
+        self.socket().posted_bytes()
+    }
+
+    /// Waits until nothing that was posted is under way.
+    pub(crate) async fn posted(&self) -> io::Result<()> {
+        self.socket().posted().await
+    }
+
+    /// Memory to send from, empty.
+    pub(crate) fn send_buffer(&self) -> Vec<u8> {
+        self.socket().send_buffer()
+    }
+
+    /// Keeps memory that was sent from, if it is small.
+    pub(crate) fn keep_send_buffer(&self, memory: Vec<u8>) {
+        self.socket().keep_send_buffer(memory);
+    }
+
     /// Everything has been sent: tells the peer, where the protocol has words for it.
     pub(crate) async fn close(&self) {
         if let Stream::Tls(socket) = self {

@@ -5,7 +5,8 @@
 //! run with it, seed after seed, until a rule is broken. A panic of the product's own assertions counts: the
 //! world reports it as one.
 //!
-//! Needs the feature `planted`: `cargo test -p plimsoll-sim --features planted --test planted`.
+//! Needs the feature `planted`, with which `make test` builds all tests; alone it is
+//! `cargo test --workspace --features plimsoll-sim/planted --test planted`.
 
 use plimsoll_flash::planted::Bug;
 use plimsoll_sim::fuzz::run_seed;

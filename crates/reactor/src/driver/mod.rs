@@ -97,6 +97,7 @@ impl Driver {
     /// Gives up what may be given up, and waits for the end of the rest.
     pub(crate) fn drain(&mut self, core: CoreId, ops: &mut Ops) {
         self.give_up();
+        ops.stop();
         let deadline_ns = self.look_at_clock() + DRAIN_NS_MAX;
         self.reap(ops);
         while self.in_flight() > 0 {

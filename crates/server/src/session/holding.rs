@@ -66,6 +66,7 @@ impl Connection {
             + self.running_bytes.get()
             + self.multi.borrow().as_ref().map_or(0, |multi| multi.bytes)
             + self.sending_bytes.get()
+            + self.lagging_bytes.get()
             + self.queue.borrow().held_bytes()
             + self.stream.held_bytes()
     }

@@ -20,6 +20,7 @@ mod filter;
 mod holding;
 mod long_command;
 mod modes;
+mod post;
 mod queue;
 mod reader;
 mod received;
@@ -85,6 +86,8 @@ pub struct Connection {
     pub(crate) replies: Cell<Replies>,
     /// The reply to the command that begins is not wanted.
     muted: Cell<bool>,
+    /// Behind the command that was parsed last there is more.
+    has_more: Cell<bool>,
     /// Commands in a row since others had their turn.
     row: Cell<u32>,
     /// It watches all commands.
@@ -99,8 +102,10 @@ pub struct Connection {
     last_command: Cell<Option<usize>>,
     last_ns: Cell<u64>,
     queue: RefCell<Queue>,
-    /// Bytes with the socket.
+    /// Bytes that the writer has with the socket.
     sending_bytes: Cell<usize>,
+    /// Bytes of a posted reply that were with the socket at the last look.
+    lagging_bytes: Cell<usize>,
     /// Bytes that had left when somebody last looked whether the peer takes any, and since when.
     progress: Cell<(u64, u64)>,
     /// A value in parts is on its way.
@@ -157,6 +162,7 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         standing_bytes: Cell::new(0),
         replies: Cell::default(),
         muted: Cell::new(false),
+        has_more: Cell::new(false),
         row: Cell::new(0),
         monitors: Cell::new(false),
         authenticated: Cell::new(core.shared.settings.password.is_none()),
@@ -168,6 +174,7 @@ pub(crate) fn start(core: &Rc<Core>, stream: Stream, local: SocketAddr) -> Rc<Co
         last_ns: Cell::new(now_ns),
         queue: RefCell::default(),
         sending_bytes: Cell::new(0),
+        lagging_bytes: Cell::new(0),
         progress: Cell::new((0, now_ns)),
         sends_parts: Cell::new(false),
         stalled_at: Cell::default(),
@@ -265,7 +272,7 @@ impl Connection {
             return;
         }
         self.queue.borrow_mut().push_ready(self.version.get(), reply);
-        self.ready.wake_all();
+        self.let_leave();
         self.recount();
     }
 
@@ -333,17 +340,16 @@ impl Connection {
         }
         self.charge(account, &reply, device_ns);
         let is_muted = self.queue.borrow().is_muted(place);
-        let is_sending = self.sending_bytes.get() > 0 || self.sends_parts.get();
         let reply = if is_muted {
             Reply::Several(Vec::new())
-        } else if is_sending || !self.queue.borrow().is_first(place) {
+        } else if self.is_sending() || !self.queue.borrow().is_first(place) {
             reply.kept()
         } else {
             reply
         };
         let first = self.queue.borrow_mut().fill(place, reply);
         if first {
-            self.ready.wake_all();
+            self.let_leave();
         }
         if self.closing.get() || !self.room.is_empty() {
             self.room.wake_all();
@@ -440,7 +446,7 @@ impl Connection {
             self.subscriptions.borrow().count(Kind::Pattern),
             self.multi.borrow().as_ref().map_or(-1, |multi| multi.queued.len() as i64),
             self.received_bytes.get(),
-            self.sending_bytes.get(),
+            self.unsent_bytes(),
             queue.len(),
             queue.waiting_bytes(),
             self.held_bytes(),

@@ -127,7 +127,7 @@ impl Connection {
     pub(crate) fn cut_if_idle(&self, now_ns: u64, idle_ns_max: u64) {
         let idle_ns = now_ns.saturating_sub(self.last_ns.get());
         let is_paused = self.core.pausing.holds_writes();
-        let waits = is_paused || !self.queue.borrow().is_empty() || self.sending_bytes.get() > 0;
+        let waits = is_paused || !self.queue.borrow().is_empty() || self.unsent_bytes() > 0;
         let is_listener = !self.subscriptions.borrow().is_empty() || self.monitors.get();
         if idle_ns > idle_ns_max && !waits && !is_listener && !self.dead.get() {
             tracing::debug!(

@@ -174,6 +174,7 @@ impl Input {
     async fn perform(&mut self, connection: &Rc<Connection>, account: Option<Account>, run: Run) -> bool {
         // The elements of an array wait for the client; no other command does.
         let waits_for_client = matches!(run, Run::Each { .. });
+        connection.has_more.set(!self.pending().is_empty());
         let performed = pin!(connection.perform(account, run));
         if waits_for_client { self.beside(connection, performed).await } else { performed.await }
     }

@@ -34,10 +34,10 @@ impl Connection {
 
     /// Nothing but the client's taking a reply makes room.
     pub(super) fn waits_for_client(&self) -> bool {
-        self.queue.borrow().in_flight() == 0 && self.sending_bytes.get() > 0
+        self.queue.borrow().in_flight() == 0 && self.unsent_bytes() > 0
     }
 
     fn has_room(&self) -> bool {
-        self.queue.borrow().has_room(self.sending_bytes.get())
+        self.queue.borrow().has_room(self.unsent_bytes())
     }
 }

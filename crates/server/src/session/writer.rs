@@ -1,14 +1,14 @@
 //! The writer of a connection: sends replies in order, as many as are ready at once.
 //!
+//! A short reply that nothing stands before or behind has no need of it ([`post`](super::post)).
+//!
 //! Invariants: a value in parts is sent slice by slice, one in memory and the next one on its way; what
 //! follows it waits. If such a value turns out unreadable after its header has left, the
 //! connection is cut: bytes that were not verified are never sent in their place.
 
 use super::Connection;
 use super::backlog::Rests;
-use crate::limits::{
-    SEND_BUFFER_BYTES_KEPT, SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES, STALL_NS_MAX,
-};
+use crate::limits::{SEND_BYTES_MAX, SHARED_TRANSFER_BYTES_MIN, SLICE_BYTES, STALL_NS_MAX};
 use crate::reply::{Pinned, Reply};
 use futures_util::future::join;
 use plimsoll_kv::{Error, Op, Output, Result};
@@ -23,16 +23,14 @@ enum Next {
 
 /// Sends replies until the connection has ended.
 pub(super) async fn write(connection: Rc<Connection>) {
-    let mut out = Vec::new();
     while let Next::Ready = connection.next().await {
+        let mut out = connection.stream.send_buffer();
         if !connection.send_ready(&mut out).await {
             break;
         }
-        if out.capacity() > SEND_BUFFER_BYTES_KEPT {
-            out = Vec::new();
-        }
+        connection.stream.keep_send_buffer(out);
     }
-    if !connection.dead.get() {
+    if connection.stream.posted().await.is_ok() && !connection.dead.get() {
         connection.stream.close().await;
     }
     connection.die();
@@ -82,6 +80,9 @@ impl Connection {
         }
         self.sending_bytes.set(out.len());
         self.room.wake_all();
+        if self.stream.posted().await.is_err() {
+            return false;
+        }
         if out.len() >= SHARED_TRANSFER_BYTES_MIN {
             self.core.reactor.share_to_send(out.len()).await;
         }
@@ -99,9 +100,10 @@ impl Connection {
 
     /// True if its peer has taken nothing of what it is sent for long. To be asked every now and then.
     pub(crate) fn is_stalled(&self, now_ns: u64) -> bool {
+        self.count_posted();
         let sent_bytes = self.stream.sent_bytes();
         let (seen_bytes, since_ns) = self.progress.get();
-        if sent_bytes != seen_bytes || self.sending_bytes.get() == 0 {
+        if sent_bytes != seen_bytes || self.unsent_bytes() == 0 {
             self.progress.set((sent_bytes, now_ns));
             return false;
         }

@@ -22,7 +22,7 @@ use super::kernel::table::Table;
 use super::kernel::transfer::Transfer;
 use super::wake::WakeCell;
 use crate::file::{FileOptions, Opened};
-use crate::ops::{FileId, Op, Ops, SocketId, Token};
+use crate::ops::{FileId, Left, Op, Ops, SocketId, Token};
 use crate::reactor::{CoreId, SPIN_NS};
 use sockets::{Network, Progress, socket_of};
 use std::io;
@@ -185,8 +185,10 @@ impl Portable {
                 self.network.release(*socket);
             }
         }
-        if let Some(unclaimed) = ops.complete(token, result) {
-            self.network.close(unclaimed);
+        match ops.complete(token, result) {
+            Left::Nothing => {}
+            Left::Unclaimed(socket) => self.network.close(socket),
+            Left::Rest => self.start(token, ops.op_mut(token)),
         }
     }
 

@@ -11,7 +11,7 @@ use super::net::Connection;
 use super::{Action, Core, Disk, LISTENER_BIT, ListenerState, NamedDisk, SECTOR_BYTES, State, World, error};
 use crate::driver::wake::WakeCell;
 use crate::file::{FileOptions, Opened};
-use crate::ops::{FileId, Op, Ops, SocketId, Token};
+use crate::ops::{FileId, Left, Op, Ops, SocketId, Token};
 use crate::reactor::CoreId;
 use std::collections::VecDeque;
 use std::io;
@@ -95,9 +95,17 @@ impl SimDriver {
                     result = Err(error(libc::EIO));
                 }
             }
-            if let Some(socket) = ops.complete(token, result) {
-                let (connection, end) = state.connection(socket);
-                connection.close(end);
+            match ops.complete(token, result) {
+                Left::Nothing => {}
+                Left::Unclaimed(socket) => {
+                    let (connection, end) = state.connection(socket);
+                    connection.close(end);
+                }
+                Left::Rest => {
+                    state.cores[self.index].blocked.push(token);
+                    let now_ns = state.now_ns;
+                    state.run_core_at(self.index, now_ns);
+                }
             }
         }
         count

@@ -29,7 +29,7 @@ use super::kernel::transfer::{self, Retries, Step, Transfer};
 use super::wake::WakeCell;
 use crate::file::{FileOptions, Opened};
 use crate::limits::{RECEIVE_DIRECT_BYTES_MIN, SEND_BYTES_MAX};
-use crate::ops::{FileId, Op, Ops, SocketId, Token};
+use crate::ops::{FileId, Left, Op, Ops, SocketId, Token};
 use crate::reactor::CoreId;
 use buffers::ReceiveBuffers;
 use files::Files;
@@ -318,8 +318,10 @@ impl Uring {
                 self.sockets.release(*socket);
             }
         }
-        if let Some(unclaimed) = ops.complete(token, result) {
-            self.sockets.close(unclaimed);
+        match ops.complete(token, result) {
+            Left::Nothing => {}
+            Left::Unclaimed(socket) => self.sockets.close(socket),
+            Left::Rest => self.start(token, ops.op_mut(token)),
         }
     }
 

@@ -1,0 +1,92 @@
+//! Posted sends on a real kernel: all of one leaves, who cannot be sent to is known, and nobody is waited for.
+
+mod common;
+
+use common::block_on;
+use plimsoll_reactor::DriverChoice;
+use std::io::Read;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+/// More than a kernel keeps of one connection, and than one piece of a send.
+const MANY_BYTES: usize = 32 << 20;
+
+fn what_is_posted_leaves_whole_though_its_peer_is_slow(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut peer = TcpStream::connect(listener.address()).unwrap();
+        let socket = listener.accept().await.unwrap();
+        assert!(socket.may_post());
+        let bytes: Vec<u8> = (0..MANY_BYTES).map(|index| (index >> 10) as u8).collect();
+        socket.post(bytes.clone());
+        // Nobody takes it: as much as the kernel keeps has left at most.
+        reactor.sleep_ns(50_000_000).await;
+        assert!(!socket.may_post() && socket.posted_bytes() == MANY_BYTES && socket.sent_bytes() == 0);
+        let taking = std::thread::spawn(move || {
+            let mut found = vec![0; MANY_BYTES];
+            peer.read_exact(&mut found).map(|()| (found, peer))
+        });
+        socket.posted().await.unwrap();
+        assert_eq!((socket.posted_bytes(), socket.sent_bytes()), (0, MANY_BYTES as u64));
+        assert_eq!(socket.send_buffer().capacity(), 0, "so much is given back");
+        let (found, mut peer) = taking.join().unwrap().unwrap();
+        assert!(found == bytes);
+        // What is short is kept, and sent from again.
+        for round in 0..3_u8 {
+            let mut bytes = socket.send_buffer();
+            assert!(bytes.is_empty() && (bytes.capacity() > 0) == (round > 0));
+            bytes.resize(100, round);
+            socket.post(bytes);
+            socket.posted().await.unwrap();
+            let mut found = [9; 100];
+            peer.read_exact(&mut found).unwrap();
+            assert_eq!(found, [round; 100]);
+        }
+    });
+}
+
+fn who_cannot_be_sent_to_is_known_and_nothing_more_is_posted(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let peer = TcpStream::connect(listener.address()).unwrap();
+        let socket = listener.accept().await.unwrap();
+        socket.post(vec![7; MANY_BYTES]);
+        reactor.sleep_ns(20_000_000).await;
+        rustix::net::sockopt::set_socket_linger(&peer, Some(std::time::Duration::ZERO)).unwrap();
+        drop(peer);
+        socket.posted().await.unwrap_err();
+        assert!(!socket.may_post() && socket.posted_bytes() == 0);
+        let (received, _) = socket.receive(Vec::new(), 100).await;
+        assert!(!matches!(received, Ok(1..)), "who receives learns of it, too");
+    });
+}
+
+#[allow(clippy::disallowed_methods)] // How long a stop takes is seen from outside.
+fn a_stop_waits_for_nothing_that_was_posted(driver: DriverChoice) {
+    let began = std::time::Instant::now();
+    for is_dropped in [false, true] {
+        let peers = Arc::new(Mutex::new(Vec::new()));
+        let kept = peers.clone();
+        block_on(driver, move |reactor| {
+            let kept = kept.clone();
+            async move {
+                let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+                kept.lock().unwrap().push(TcpStream::connect(listener.address()).unwrap());
+                let socket = listener.accept().await.unwrap();
+                socket.post(vec![7; MANY_BYTES]);
+                reactor.sleep_ns(20_000_000).await;
+                if !is_dropped {
+                    std::mem::forget(socket);
+                }
+            }
+        });
+        assert_eq!(peers.lock().unwrap().len(), 1, "it has taken nothing all the time");
+    }
+    assert!(began.elapsed().as_secs() < 4, "a drain of operations that do not end takes five seconds");
+}
+
+on_every_driver! {
+    what_is_posted_leaves_whole_though_its_peer_is_slow,
+    who_cannot_be_sent_to_is_known_and_nothing_more_is_posted,
+    a_stop_waits_for_nothing_that_was_posted,
+}

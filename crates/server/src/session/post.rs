@@ -1,0 +1,60 @@
+//! Posting: a short reply that nothing stands before or behind leaves where it is ready.
+//!
+//! Role: saves such replies, those of clients that wait for each, the two turns of the writer. Place on the
+//! path: last, beside the [writer](super::writer).
+//!
+//! Invariants:
+//! * replies leave in their order: one is posted only if no other waits, and nothing is with the socket;
+//! * of commands that came together the replies leave together: none is posted while there is more to parse;
+//! * what is with the socket for long is counted as held: from the next look at who takes nothing.
+
+use super::Connection;
+use crate::limits::POSTED_BYTES_MAX;
+use plimsoll_resp::ReplyWriter;
+
+impl Connection {
+    /// A reply is ready that may be the next to leave: it does, or the writer is told.
+    pub(super) fn let_leave(&self) {
+        if !self.post() {
+            self.ready.wake_all();
+        }
+    }
+
+    /// Posts the reply that waits, if that may be; true if it did.
+    fn post(&self) -> bool {
+        let may = !self.has_more.get() && !self.is_sending() && self.stream.may_post();
+        if !may || self.queue.borrow().lone_bytes().is_none_or(|bytes| bytes > POSTED_BYTES_MAX) {
+            return false;
+        }
+        let Some((version, reply)) = self.queue.borrow_mut().pop() else { return false };
+        let mut out = self.stream.send_buffer();
+        reply.write(&mut ReplyWriter::new(&mut out, version));
+        if out.is_empty() {
+            self.stream.keep_send_buffer(out);
+            return true;
+        }
+        let counters = self.core.shared.core(self.core.reactor.core());
+        counters.sent_bytes.add(out.len() as u64);
+        counters.sends.add(1);
+        self.stream.post(out);
+        true
+    }
+
+    /// True if something is with the socket, or will be before anything else.
+    pub(super) fn is_sending(&self) -> bool {
+        self.unsent_bytes() > 0 || self.sends_parts.get()
+    }
+
+    /// Bytes with the socket.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.sending_bytes.get() + self.stream.posted_bytes()
+    }
+
+    /// Counts what was posted and has not left since the last look.
+    pub(super) fn count_posted(&self) {
+        let bytes = self.stream.posted_bytes();
+        if bytes != self.lagging_bytes.replace(bytes) {
+            self.recount();
+        }
+    }
+}
