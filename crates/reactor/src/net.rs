@@ -119,7 +119,8 @@ impl Socket {
         post.bytes() == 0 && !post.has_failed() && self.0.reactor.0.ops.borrow().has_room()
     }
 
-    /// Sends all of these bytes, for which nobody waits: see `post`. If they cannot be sent, receives end, too.
+    /// Sends all of these bytes, and nobody waits for that: see `post`. Where they cannot be sent receives
+    /// end, too.
     ///
     /// # Panics
     /// There are no bytes, or it may not ([`Socket::may_post`]).

@@ -46,7 +46,10 @@ impl Post {
 
     /// So many bytes are with the driver from now on.
     pub(crate) fn begins(&self, bytes: usize) {
-        assert!(bytes > 0 && self.bytes.replace(bytes) == 0 && !self.has_failed(), "one posted send at a time");
+        assert!(
+            bytes > 0 && self.bytes.replace(bytes) == 0 && !self.has_failed(),
+            "one posted send at a time"
+        );
     }
 
     /// It has ended: all of it left, or nothing more will.

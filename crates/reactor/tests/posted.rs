@@ -1,4 +1,4 @@
-//! Posted sends on a real kernel: all of one leaves, who cannot be sent to is known, and nobody is waited for.
+//! Posted sends on a real kernel: all of one leaves, who cannot be sent to is known, nobody is waited for.
 
 mod common;
 
