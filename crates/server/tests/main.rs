@@ -12,6 +12,7 @@ mod loading;
 mod long_commands;
 mod long_replies;
 mod operators;
+mod posted;
 mod pubsub;
 mod refusals;
 mod security;

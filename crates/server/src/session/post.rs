@@ -6,7 +6,8 @@
 //! Invariants:
 //! * replies leave in their order: one is posted only if no other waits, and nothing is with the socket;
 //! * of commands that came together the replies leave together: none is posted while there is more to parse;
-//! * what is with the socket for long is counted as held: from the next look at who takes nothing.
+//! * what stays with the socket is counted as held: from the next reply on, or the next look at who takes
+//!   nothing.
 
 use super::Connection;
 use crate::limits::POSTED_BYTES_MAX;
@@ -48,6 +49,14 @@ impl Connection {
     /// Bytes with the socket.
     pub(super) fn unsent_bytes(&self) -> usize {
         self.sending_bytes.get() + self.stream.posted_bytes()
+    }
+
+    /// Waits until nothing that was posted is with the socket; false if the peer is gone.
+    pub(super) async fn wait_for_post(&self) -> bool {
+        self.count_posted();
+        let has_left = self.stream.posted().await.is_ok();
+        self.count_posted();
+        has_left
     }
 
     /// Counts what was posted and has not left since the last look.

@@ -80,7 +80,7 @@ impl Connection {
         }
         self.sending_bytes.set(out.len());
         self.room.wake_all();
-        if self.stream.posted().await.is_err() {
+        if !self.wait_for_post().await {
             return false;
         }
         if out.len() >= SHARED_TRANSFER_BYTES_MIN {
