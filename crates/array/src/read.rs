@@ -93,7 +93,7 @@ impl Array {
         // Who comes back may have more of it, or less: what it is then must not be known otherwise before.
         if !self.may_change(place.primary) {
             let why = self.too_few(place, 1);
-            return Err(Error::Unreadable(format!("it was being changed when devices went away: {why}")));
+            return Err(Error::Unreadable(format!("it may have been changed when devices went away: {why}")));
         }
         let (roles, told) = self.newest_roles(place, manner).await?;
         self.read_from(place, range, (&roles, told), manner).await

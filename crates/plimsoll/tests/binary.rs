@@ -3,7 +3,10 @@
 mod process;
 
 use process::{Server, ask, directory, fails, plimsoll, succeeds, told};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 fn start(data: &Path, further: &[&str]) -> Server {
     Server::start(&[&["--size", "64MiB", "--data", data.to_str().unwrap()], further].concat())
@@ -30,6 +33,28 @@ fn what_was_acknowledged_survives_a_kill_and_a_stop_whatever_the_cores() {
         ask(&server.resp, "MGET k l\r\nDBSIZE\r\nQUIT\r\n"),
         "*2\r\n$1\r\nv\r\n$1\r\nw\r\n:2\r\n+OK\r\n"
     );
+    server.stop();
+}
+
+/// As `nc -N` does: the end came a minute later where the reply had been posted (found in review).
+#[test]
+fn who_sends_no_more_is_answered_and_sees_the_end_at_once() {
+    let server = start(&directory("half-closed"), &["--cores", "0"]);
+    for (sent, wanted) in [
+        ("SET k v\r\n", "+OK\r\n"),
+        ("GET k\r\n", "$1\r\nv\r\n"),
+        ("SET k w\r\nGET k\r\n", "+OK\r\n$1\r\nw\r\n"),
+        ("CLIENT REPLY OFF\r\nSET k x\r\n", ""),
+    ] {
+        let mut stream = TcpStream::connect(&server.resp).unwrap();
+        // Far less than the minute, and far more than a busy machine takes.
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(sent.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut found = String::new();
+        stream.read_to_string(&mut found).expect("the end of the stream comes");
+        assert_eq!(found, wanted, "{sent}");
+    }
     server.stop();
 }
 

@@ -111,16 +111,16 @@ impl Socket {
         (Ok(()), bytes)
     }
 
-    /// True if a send may be posted: none is under way, and none has failed. Whether one is under way that is
-    /// waited for is for the caller to know.
+    /// True if a send may be posted: none is under way, none has failed, and there is room for one more
+    /// operation. Whether a send is under way that is waited for is for the caller to know.
     #[must_use]
     pub fn may_post(&self) -> bool {
         let post = &self.0.post;
         post.bytes() == 0 && !post.has_failed() && self.0.reactor.0.ops.borrow().has_room()
     }
 
-    /// Sends all of these bytes, and nobody waits for that: see `post`. Where they cannot be sent receives
-    /// end, too.
+    /// Sends all of these bytes, and nobody waits for that: see `post`. Where they cannot be sent the socket is
+    /// shut down: receives end, too.
     ///
     /// # Panics
     /// There are no bytes, or it may not ([`Socket::may_post`]).

@@ -99,6 +99,8 @@ pub(crate) enum Left {
     Unclaimed(SocketId),
     /// The rest of a posted send, to be started again.
     Rest,
+    /// A socket on which a posted send has failed: to be shut down, so that who receives learns of it.
+    Failed(SocketId),
 }
 
 struct Slot {
@@ -193,6 +195,10 @@ impl Ops {
         let (slot, generation) = split(token);
         assert_eq!(self.slots[slot].generation, generation, "completion of an operation not in flight");
         self.short_reads -= usize::from(self.slots[slot].op.as_ref().is_some_and(Op::is_short_read));
+        if let State::Posted(post) = &self.slots[slot].state {
+            let post = post.clone();
+            return self.complete_post(slot, &post, result);
+        }
         match std::mem::replace(&mut self.slots[slot].state, State::Done(result)) {
             State::Waiting(waker) => waker.expect("a waiting operation has a waker").wake(),
             State::Abandoned => {
@@ -202,31 +208,27 @@ impl Ops {
                     (op, _) => self.leave(op),
                 }
             }
-            State::Posted(post) => return self.complete_post(slot, post),
-            State::Free | State::Done(_) => panic!("operation completed twice"),
+            State::Free | State::Done(_) | State::Posted(_) => panic!("operation completed twice"),
         }
         Left::Nothing
     }
 
     /// A piece of a posted send has left, or will not.
-    fn complete_post(&mut self, slot: usize, post: Rc<Post>) -> Left {
-        let State::Done(result) = std::mem::replace(&mut self.slots[slot].state, State::Free) else {
-            unreachable!("its result was put there")
-        };
-        let Some(Op::Send { bytes, from, .. }) = &mut self.slots[slot].op else {
+    fn complete_post(&mut self, slot: usize, post: &Rc<Post>, result: io::Result<u64>) -> Left {
+        let Some(Op::Send { socket, bytes, from }) = &mut self.slots[slot].op else {
             unreachable!("what is posted is a send")
         };
-        let count = result.unwrap_or(0) as usize;
+        let (socket, count) = (*socket, result.unwrap_or(0) as usize);
         *from += count;
         let is_sent = *from == bytes.len();
-        if !is_sent && count > 0 && !self.stops {
-            self.slots[slot].state = State::Posted(post);
+        // Nothing more starts on a socket that is closed: of its post there is this operation's and ours.
+        let is_open = Rc::strong_count(post) > 2 && !self.stops;
+        if !is_sent && count > 0 && is_open {
             return Left::Rest;
         }
-        if let Op::Send { bytes, .. } = self.release(slot) {
-            post.ends(is_sent, bytes);
-        }
-        Left::Nothing
+        let Op::Send { bytes, .. } = self.release(slot) else { unreachable!("it was one above") };
+        post.ends(is_sent, bytes);
+        if is_sent || !is_open { Left::Nothing } else { Left::Failed(socket) }
     }
 
     /// The reactor stops: what was posted is not gone on with.

@@ -5,9 +5,9 @@
 //!
 //! Invariants:
 //! * a socket has one posted send at a time, and none beside a send that is waited for: its user sees to it
-//!   ([`crate::Socket::is_posting`], [`crate::Socket::posted`]);
-//! * all of a posted send leaves, in as many pieces as its driver makes of it, or its socket has failed and
-//!   nothing more is posted;
+//!   ([`crate::Socket::may_post`], [`crate::Socket::posted`]);
+//! * all of a posted send leaves, in as many pieces as its driver makes of it, or its socket is shut down and
+//!   nothing more is posted; of one whose socket was closed what had begun;
 //! * what it was sent from is the next one's memory if it is small, and is given back if not.
 //!
 //! Never: it closes a socket, or touches a driver: its end may be told from within one.

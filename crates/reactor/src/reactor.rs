@@ -232,11 +232,15 @@ impl Reactor {
         }
     }
 
+    /// True if short reads are with the drive, or on their way to it.
+    fn reads(&self) -> bool {
+        self.0.ops.borrow().has_short_reads()
+    }
+
     /// One turn; true if there was anything to do.
     pub(crate) fn turn(&self) -> bool {
         let start_ns = self.look_at_clock();
-        let reads = self.0.ops.borrow().has_short_reads();
-        self.0.bulk.begin_turn(start_ns, reads);
+        self.0.bulk.begin_turn(start_ns, self.reads());
         let mut worked = self.reap();
         worked |= self.give_back_slice();
         worked |= self.fire_timers(start_ns);
@@ -244,8 +248,10 @@ impl Reactor {
         let mut last_ns = self.look_at_clock();
         self.0.load.polled(last_ns.saturating_sub(start_ns));
         // What a turn sends leaves with its end: who gets several replies is woken once.
-        let polls_max = if reads { POLLS_PER_READING_TURN_MAX } else { POLLS_PER_TURN_MAX };
-        for _ in 0..polls_max {
+        for polls in 0..POLLS_PER_TURN_MAX {
+            if polls >= POLLS_PER_READING_TURN_MAX && self.reads() {
+                break;
+            }
             let Some(work) = self.0.executor.poll_one() else {
                 break;
             };

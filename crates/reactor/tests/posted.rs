@@ -61,6 +61,29 @@ fn who_cannot_be_sent_to_is_known_and_nothing_more_is_posted(driver: DriverChoic
     });
 }
 
+/// The rest of a send that had begun was started on a socket that was closed (found in review).
+fn a_socket_that_is_dropped_with_a_post_under_way_is_closed(driver: DriverChoice) {
+    block_on(driver, |reactor| async move {
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut peer = TcpStream::connect(listener.address()).unwrap();
+        let socket = listener.accept().await.unwrap();
+        socket.post(vec![7; MANY_BYTES]);
+        reactor.sleep_ns(20_000_000).await;
+        drop(socket);
+        reactor.sleep_ns(20_000_000).await;
+        let taking = std::thread::spawn(move || {
+            let mut found = Vec::new();
+            let ended = peer.read_to_end(&mut found);
+            (ended.is_ok(), found.len())
+        });
+        while !taking.is_finished() {
+            reactor.sleep_ns(1_000_000).await;
+        }
+        let (_, taken) = taking.join().unwrap();
+        assert!(taken < MANY_BYTES, "the end comes early");
+    });
+}
+
 #[allow(clippy::disallowed_methods)] // How long a stop takes is seen from outside.
 fn a_stop_waits_for_nothing_that_was_posted(driver: DriverChoice) {
     let began = std::time::Instant::now();
@@ -88,5 +111,6 @@ fn a_stop_waits_for_nothing_that_was_posted(driver: DriverChoice) {
 on_every_driver! {
     what_is_posted_leaves_whole_though_its_peer_is_slow,
     who_cannot_be_sent_to_is_known_and_nothing_more_is_posted,
+    a_socket_that_is_dropped_with_a_post_under_way_is_closed,
     a_stop_waits_for_nothing_that_was_posted,
 }

@@ -1,7 +1,7 @@
 //! Replies as values: what a command gives, before it is written in a connection's protocol.
 //!
 //! Role: lets commands run in any order and end in any order while their replies leave in order.
-//! Place on the path: between a command and the connection's writer.
+//! Place on the path: between a command and what sends it.
 //!
 //! Invariants: a value in parts stays pinned until its reply has been sent or dropped; a reply that waits for
 //! others, or for its client, holds no memory but what it is counted with.

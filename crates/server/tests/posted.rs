@@ -1,6 +1,7 @@
 //! Replies that leave where they are ready: as many sends as there are, in order, and counted.
 
 use crate::common::{Bench, Setup, encoded, run, show};
+use plimsoll_kv::delay::Delay;
 use plimsoll_server::limits::{POSTED_BYTES_MAX, STALL_LOOK_NS};
 
 fn sends(bench: &Bench) -> u64 {
@@ -29,6 +30,38 @@ fn commands_that_come_one_by_one_have_a_send_each_and_those_that_come_together_f
         }
         let together = sends(&bench) - before;
         assert!(together < 25, "{together} sends for 50 commands that came together");
+    });
+}
+
+/// The header of its array was posted by itself, and the elements waited for that (found in review).
+#[test]
+fn an_exec_leaves_with_one_send() {
+    run(Setup { delay: Delay { fixed_ns: 100_000, byte_ps: 0 }, ..setup() }, |bench| async move {
+        let mut c = bench.client().await;
+        for command in ["MULTI", "SET a 1", "INCR a", "GET a"] {
+            c.call(&command.split(' ').collect::<Vec<_>>()).await;
+        }
+        let before = sends(&bench);
+        let plimsoll_resp::Reply::Array(replies) = c.call(&["EXEC"]).await else { panic!("no array") };
+        assert_eq!(replies.iter().map(show).collect::<Vec<_>>(), ["+OK", ":2", "2"]);
+        assert_eq!(sends(&bench) - before, 1);
+    });
+}
+
+/// The writer was not told that the last reply had left, and the stop waited its longest (found in review).
+#[test]
+fn a_stop_ends_as_soon_as_the_last_reply_has_been_posted() {
+    run(Setup { delay: Delay { fixed_ns: 10_000_000, byte_ps: 0 }, ..setup() }, |bench| async move {
+        let mut c = bench.client().await;
+        c.send(encoded(&["SET", "k", "v"])).await;
+        bench.pause_ms(1).await;
+        let core = bench.cores.borrow()[0].clone();
+        let begun_ns = bench.reactor.now_ns();
+        bench.reactor.spawn(plimsoll_reactor::Work::Control, async move { core.stop().await });
+        assert_eq!(show(&c.next().await.unwrap()), "+OK");
+        assert!(c.next().await.is_none());
+        let took_ms = (bench.reactor.now_ns() - begun_ns) / 1_000_000;
+        assert!(took_ms < 100, "{took_ms} ms");
     });
 }
 

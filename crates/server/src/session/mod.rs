@@ -1,7 +1,7 @@
 //! A connection: what is known of its client, and its two loops.
 //!
-//! Role: the reader receives, parses and begins commands; the writer sends their replies. Place on
-//! the path: first and last.
+//! Role: the reader receives, parses and begins commands; the writer sends their replies, but for short ones
+//! that stand alone, which leave where they are ready. Place on the path: first and last.
 //!
 //! Invariants:
 //! * replies leave in the order of their commands, however these end;
@@ -397,7 +397,7 @@ impl Connection {
                 self.fill(place, account, device_time.get(), replies.next().expect("there is a reply"));
                 replies.for_each(|reply| self.enqueue(reply));
                 self.queue.borrow_mut().release_messages();
-                self.ready.wake_all();
+                self.let_leave();
             }
             Run::Close(reply) => {
                 self.reply(account, reply);

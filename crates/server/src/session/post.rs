@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! * replies leave in their order: one is posted only if no other waits, and nothing is with the socket;
-//! * of commands that came together the replies leave together: none is posted while there is more to parse;
+//! * of commands that came together the replies leave together: none is posted while more had come with its
+//!   command; nor the header of what follows it;
 //! * what stays with the socket is counted as held: from the next reply on, or the next look at who takes
 //!   nothing.
 
@@ -14,15 +15,19 @@ use crate::limits::POSTED_BYTES_MAX;
 use plimsoll_resp::ReplyWriter;
 
 impl Connection {
-    /// A reply is ready that may be the next to leave: it does, or the writer is told.
+    /// A reply is ready that may be the next to leave: it does, or the writer is told. Who ends waits for the
+    /// writer to see that nothing more is to leave.
     pub(super) fn let_leave(&self) {
-        if !self.post() {
+        if !self.post() || self.closing.get() {
             self.ready.wake_all();
         }
     }
 
     /// Posts the reply that waits, if that may be; true if it did.
     fn post(&self) -> bool {
+        if self.lagging_bytes.get() > 0 {
+            self.count_posted();
+        }
         let may = !self.has_more.get() && !self.is_sending() && self.stream.may_post();
         if !may || self.queue.borrow().lone_bytes().is_none_or(|bytes| bytes > POSTED_BYTES_MAX) {
             return false;

@@ -23,14 +23,25 @@ enum Next {
 
 /// Sends replies until the connection has ended.
 pub(super) async fn write(connection: Rc<Connection>) {
-    while let Next::Ready = connection.next().await {
-        let mut out = connection.stream.send_buffer();
-        if !connection.send_ready(&mut out).await {
-            break;
+    loop {
+        match connection.next().await {
+            Next::Ready => {
+                let mut out = connection.stream.send_buffer();
+                if !connection.send_ready(&mut out).await {
+                    break;
+                }
+                connection.stream.keep_send_buffer(out);
+            }
+            // Until that has left, more may come: whether it is the end is asked again.
+            Next::End if connection.stream.posted_bytes() > 0 => {
+                if !connection.wait_for_post().await {
+                    break;
+                }
+            }
+            Next::End => break,
         }
-        connection.stream.keep_send_buffer(out);
     }
-    if connection.stream.posted().await.is_ok() && !connection.dead.get() {
+    if !connection.dead.get() {
         connection.stream.close().await;
     }
     connection.die();

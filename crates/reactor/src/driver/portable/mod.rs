@@ -188,6 +188,7 @@ impl Portable {
         match ops.complete(token, result) {
             Left::Nothing => {}
             Left::Unclaimed(socket) => self.network.close(socket),
+            Left::Failed(socket) => self.network.shutdown(socket),
             Left::Rest => self.start(token, ops.op_mut(token)),
         }
     }

@@ -97,7 +97,7 @@ impl SimDriver {
             }
             match ops.complete(token, result) {
                 Left::Nothing => {}
-                Left::Unclaimed(socket) => {
+                Left::Unclaimed(socket) | Left::Failed(socket) => {
                     let (connection, end) = state.connection(socket);
                     connection.close(end);
                 }

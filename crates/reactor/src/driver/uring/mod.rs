@@ -321,6 +321,7 @@ impl Uring {
         match ops.complete(token, result) {
             Left::Nothing => {}
             Left::Unclaimed(socket) => self.sockets.close(socket),
+            Left::Failed(socket) => self.sockets.shutdown(socket),
             Left::Rest => self.start(token, ops.op_mut(token)),
         }
     }
