@@ -119,8 +119,8 @@ impl Socket {
         post.bytes() == 0 && !post.has_failed() && self.0.reactor.0.ops.borrow().has_room()
     }
 
-    /// Sends all of these bytes, and nobody waits for that: see `post`. Where they cannot be sent the socket is
-    /// shut down: receives end, too.
+    /// Sends all of these bytes, and nobody waits for that: see `post`. Where they cannot be sent the socket
+    /// is shut down: receives end, too.
     ///
     /// # Panics
     /// There are no bytes, or it may not ([`Socket::may_post`]).

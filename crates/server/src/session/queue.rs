@@ -192,8 +192,8 @@ impl Queue {
         self.places.is_empty()
     }
 
-    /// Bytes of the reply that is ready while no other waits, none that belongs to it comes, and no command is
-    /// under way; `None` if it is not so, or it is a value in parts.
+    /// Bytes of the reply that is ready while no other waits, none that belongs to it comes, and no command
+    /// is under way; `None` if it is not so, or it is a value in parts.
     pub(super) fn lone_bytes(&self) -> Option<usize> {
         let is_alone = self.places.len() == 1 && self.elements_due == 0 && !self.holds_messages;
         (is_alone && self.pins == 0 && self.is_ready()).then_some(self.ready_bytes)
