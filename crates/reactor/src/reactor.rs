@@ -4,14 +4,14 @@
 //! holds. Place on the path: first and last.
 //!
 //! Invariants: one turn runs at most [`POLLS_PER_TURN_MAX`] tasks before completions are looked at again, and
-//! fewer while a drive reads; a core sleeps only after it has spun in vain for as long as its driver says,
-//! and a sleeping core has no ready task, no due timer and no unread message.
+//! fewer while a drive reads or long values wait for the next; a core sleeps only after it has spun in vain
+//! for as long as its driver says, and a sleeping core has no ready task, no due timer and no unread message.
 
 use crate::bulk::{Bulk, Way};
 use crate::driver::Driver;
 use crate::driver::wake::WakeCell;
 use crate::executor::{self, Executor};
-use crate::limits::{POLLS_PER_READING_TURN_MAX, POLLS_PER_TURN_MAX};
+use crate::limits::{POLLS_PER_SHORT_TURN_MAX, POLLS_PER_TURN_MAX};
 use crate::load::{Load, Work};
 use crate::ops::Ops;
 use crate::remains::Remains;
@@ -249,7 +249,7 @@ impl Reactor {
         self.0.load.polled(last_ns.saturating_sub(start_ns));
         // What a turn sends leaves with its end: who gets several replies is woken once.
         for polls in 0..POLLS_PER_TURN_MAX {
-            if polls >= POLLS_PER_READING_TURN_MAX && self.reads() {
+            if polls >= POLLS_PER_SHORT_TURN_MAX && (self.reads() || self.0.bulk.has_waiting()) {
                 break;
             }
             let Some(work) = self.0.executor.poll_one() else {

@@ -87,6 +87,8 @@ impl Connection {
 
     async fn send(&self, out: &mut Vec<u8>) -> bool {
         if out.is_empty() {
+            // Of replies that their client does not want nothing leaves, but their places are free.
+            self.room.wake_all();
             return true;
         }
         self.sending_bytes.set(out.len());
