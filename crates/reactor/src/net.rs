@@ -26,6 +26,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.post.close();
         if let Ok(mut driver) = self.reactor.0.driver.try_borrow_mut() {
             driver.close_socket(self.id);
         }

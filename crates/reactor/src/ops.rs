@@ -195,9 +195,8 @@ impl Ops {
         let (slot, generation) = split(token);
         assert_eq!(self.slots[slot].generation, generation, "completion of an operation not in flight");
         self.short_reads -= usize::from(self.slots[slot].op.as_ref().is_some_and(Op::is_short_read));
-        if let State::Posted(post) = &self.slots[slot].state {
-            let post = post.clone();
-            return self.complete_post(slot, &post, result);
+        if let State::Posted(_) = self.slots[slot].state {
+            return self.complete_post(slot, result);
         }
         match std::mem::replace(&mut self.slots[slot].state, State::Done(result)) {
             State::Waiting(waker) => waker.expect("a waiting operation has a waker").wake(),
@@ -214,21 +213,22 @@ impl Ops {
     }
 
     /// A piece of a posted send has left, or will not.
-    fn complete_post(&mut self, slot: usize, post: &Rc<Post>, result: io::Result<u64>) -> Left {
-        let Some(Op::Send { socket, bytes, from }) = &mut self.slots[slot].op else {
+    fn complete_post(&mut self, slot: usize, result: io::Result<u64>) -> Left {
+        let kept = &mut self.slots[slot];
+        let (State::Posted(post), Some(Op::Send { socket, bytes, from })) = (&kept.state, &mut kept.op)
+        else {
             unreachable!("what is posted is a send")
         };
-        let (socket, count) = (*socket, result.unwrap_or(0) as usize);
+        let (post, socket, count) = (post.clone(), *socket, result.unwrap_or(0) as usize);
         *from += count;
         let is_sent = *from == bytes.len();
-        // Nothing more starts on a socket that is closed: of its post there is this operation's and ours.
-        let is_open = Rc::strong_count(post) > 2 && !self.stops;
-        if !is_sent && count > 0 && is_open {
+        let goes_on = !post.is_closed() && !self.stops;
+        if !is_sent && count > 0 && goes_on {
             return Left::Rest;
         }
         let Op::Send { bytes, .. } = self.release(slot) else { unreachable!("it was one above") };
         post.ends(is_sent, bytes);
-        if is_sent || !is_open { Left::Nothing } else { Left::Failed(socket) }
+        if is_sent || !goes_on { Left::Nothing } else { Left::Failed(socket) }
     }
 
     /// The reactor stops: what was posted is not gone on with.

@@ -10,7 +10,7 @@
 //!   nothing more is posted; of one whose socket was closed what had begun;
 //! * what it was sent from is the next one's memory if it is small, and is given back if not.
 //!
-//! Never: it closes a socket, or touches a driver: its end may be told from within one.
+//! Never: it touches a driver: its end may be told from within one.
 
 use crate::limits::SEND_BUFFER_BYTES_KEPT;
 use crate::sync::WaitList;
@@ -22,6 +22,8 @@ pub(crate) struct Post {
     /// Bytes with the driver.
     bytes: Cell<usize>,
     has_failed: Cell<bool>,
+    /// Its socket is closed.
+    is_closed: Cell<bool>,
     /// Bytes of those that have left.
     sent_bytes: Cell<u64>,
     memory: Cell<Vec<u8>>,
@@ -42,6 +44,15 @@ impl Post {
 
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.get()
+    }
+
+    /// Its socket is closed: nothing more starts on it.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 
     /// So many bytes are with the driver from now on.

@@ -340,6 +340,7 @@ impl Core {
     /// a long command that begins to come in would have to wait, more of those that take nothing.
     fn cut_stalled(&self, now_ns: u64) {
         let known = self.known_connections();
+        known.iter().for_each(|connection| connection.count_posted());
         let mut stalled: Vec<_> = known.iter().filter(|connection| connection.is_stalled(now_ns)).collect();
         stalled.iter().for_each(|connection| connection.cut_if_pinning());
         // Others wait for no less.

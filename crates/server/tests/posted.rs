@@ -2,7 +2,11 @@
 
 use crate::common::{Bench, Setup, encoded, run, show};
 use plimsoll_kv::delay::Delay;
-use plimsoll_server::limits::{POSTED_BYTES_MAX, STALL_LOOK_NS};
+use plimsoll_kv::{Completion, Device, LocalFuture, Request, Result};
+use plimsoll_reactor::sync::WaitList;
+use plimsoll_server::limits::{POSTED_BYTES_MAX, REPLIES_WAITING_MAX, STALL_LOOK_NS};
+use std::cell::Cell;
+use std::rc::Rc;
 
 fn sends(bench: &Bench) -> u64 {
     bench.shared.sum(|counters| counters.sends.get())
@@ -98,5 +102,70 @@ fn a_posted_reply_that_nobody_takes_is_counted_and_others_wait_behind_it() {
         }
         bench.pause_ms(2 * STALL_LOOK_NS / 1_000_000).await;
         assert!(held() < value_bytes, "{} bytes, though nothing waits any more", held());
+    });
+}
+
+/// Keeps what is done with two keys until a third one is asked for: then the one that came last ends first,
+/// and the other in the same turn.
+struct Held {
+    below: Rc<dyn Device>,
+    is_open: Cell<bool>,
+    first: WaitList,
+    last: WaitList,
+}
+
+impl Device for Held {
+    fn execute(self: Rc<Self>, request: Request) -> LocalFuture<Result<Completion>> {
+        Box::pin(async move {
+            let open = || self.is_open.get().then_some(());
+            match request.op.key() {
+                Some(b"first") => self.first.wait_for(open).await,
+                Some(b"last") => self.last.wait_for(open).await,
+                Some(b"open") => {
+                    self.is_open.set(true);
+                    self.last.wake_all();
+                    self.first.wake_all();
+                }
+                _ => {}
+            }
+            self.below.clone().execute(request).await
+        })
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.below.value_bytes_max()
+    }
+
+    fn part_bytes(&self) -> usize {
+        self.below.part_bytes()
+    }
+}
+
+/// The reader looked for room while the writer was about to make it, and nobody told it (found in review).
+#[test]
+fn replies_that_nobody_wants_make_room_when_they_have_gone() {
+    let instead = |below| -> Rc<dyn Device> {
+        Rc::new(Held {
+            below,
+            is_open: Cell::default(),
+            first: WaitList::default(),
+            last: WaitList::default(),
+        })
+    };
+    run(Setup { instead, ..setup() }, |bench| async move {
+        let c = bench.client().await;
+        c.send(encoded(&["CLIENT", "REPLY", "OFF"])).await;
+        c.send(encoded(&["SET", "first", "v"])).await;
+        for number in 0..REPLIES_WAITING_MAX - 2 {
+            c.send(encoded(&["SET", &format!("k{number}"), "v"])).await;
+        }
+        c.send(encoded(&["SET", "last", "v"])).await;
+        c.send(encoded(&["SET", "behind", "v"])).await;
+        bench.pause_ms(10).await;
+        let mut other = bench.client().await;
+        other.expect("GET behind", "nil").await;
+        other.expect("SET open v", "+OK").await;
+        bench.pause_ms(10).await;
+        other.expect("GET behind", "v").await;
     });
 }

@@ -65,7 +65,7 @@ impl Connection {
     }
 
     /// Counts what was posted and has not left since the last look.
-    pub(super) fn count_posted(&self) {
+    pub(crate) fn count_posted(&self) {
         let bytes = self.stream.posted_bytes();
         if bytes != self.lagging_bytes.replace(bytes) {
             self.recount();

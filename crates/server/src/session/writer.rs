@@ -113,7 +113,6 @@ impl Connection {
 
     /// True if its peer has taken nothing of what it is sent for long. To be asked every now and then.
     pub(crate) fn is_stalled(&self, now_ns: u64) -> bool {
-        self.count_posted();
         let sent_bytes = self.stream.sent_bytes();
         let (seen_bytes, since_ns) = self.progress.get();
         if sent_bytes != seen_bytes || self.unsent_bytes() == 0 {
