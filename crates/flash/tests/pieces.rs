@@ -1,5 +1,5 @@
-//! Checkpoints in pieces on a full device: there is room for the next one, wherever the tables grew, and
-//! nobody writes over a piece that an anchor names.
+//! Checkpoints in pieces on a full device: there is room for the next one, wherever the tables grew, also after
+//! a start, and nobody writes over a piece that an anchor names.
 
 use crate::opening::{self, disk, formatted, live, world};
 use plimsoll_flash::format::Anchor;
@@ -213,4 +213,23 @@ fn tables_may_grow_before_or_behind_those_that_shrink() {
     // Slots 15495, 3300, 7365 and 11298 (of "a", "b", "c" and "d").
     moves_from_slot_to_slot(["a", "b", "c", "d"]);
     moves_from_slot_to_slot(["b", "d", "a", "c"]);
+}
+
+#[test]
+fn a_start_on_a_full_device_takes_no_segment_for_every_few_keys() {
+    let world = world(DISK_BYTES);
+    live(&world, |reactor| async move {
+        let partition = open(&reactor).await;
+        fill(&partition, |number| format!("k{number}")).await;
+        run(&partition, Op::Sync).await.unwrap();
+    });
+    live(&world, |reactor| async move {
+        let partition = open(&reactor).await;
+        let list = Op::List { container: ContainerId(0), prefix: Vec::new(), after: None, limit: 1 };
+        run(&partition, list).await.unwrap(); // It waits until all that the log names is in runs.
+        let metrics = partition.metrics();
+        let names = metrics.key_run_names + metrics.key_table_names;
+        assert!(names > 40_000, "{names}");
+        assert!(metrics.key_segments < 12, "{} segments for {names} keys", metrics.key_segments);
+    });
 }

@@ -68,6 +68,11 @@ impl Bulk {
         }
     }
 
+    /// True if anybody waits for a later turn.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
     /// When receives are granted again whatever is under way, if any waits for that.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let waits = |one: &Waiting| one.way == Way::Receive && !one.granted;

@@ -9,9 +9,12 @@ pub const OPS_MAX: usize = 65_536;
 /// Messages one core can have waiting at another. A sender waits when the ring is full.
 pub const MESH_MESSAGES_MAX: usize = 1024;
 
-/// Tasks run in one turn before I/O is looked at again, so that no burst starves completions, and the
-/// drive begins with the first of what a burst asks of it while the rest is worked on.
-pub const POLLS_PER_TURN_MAX: usize = 16;
+/// Tasks run in one turn before I/O is looked at again, so that no burst starves completions.
+pub const POLLS_PER_TURN_MAX: usize = 64;
+
+/// The same while short reads are with the drive, which begins with the first of what a burst asks of it
+/// while the rest is worked on, and while long values wait for their share of the next turn.
+pub const POLLS_PER_SHORT_TURN_MAX: usize = 16;
 
 /// Bytes of one disk operation. Larger transfers are cut by their callers.
 pub const IO_BYTES_MAX: usize = 8 << 20;

@@ -3,15 +3,15 @@
 //! Role: ties executor, timers, operations and driver together; the handle that everything above
 //! holds. Place on the path: first and last.
 //!
-//! Invariants: one turn runs at most [`POLLS_PER_TURN_MAX`] tasks before completions are looked at
-//! again; a core sleeps only after it has spun in vain for as long as its driver says, and a sleeping
-//! core has no ready task, no due timer and no unread message.
+//! Invariants: one turn runs at most [`POLLS_PER_TURN_MAX`] tasks before completions are looked at again, and
+//! fewer while a drive reads or long values wait for the next; a core sleeps only after it has spun in vain
+//! for as long as its driver says, and a sleeping core has no ready task, no due timer and no unread message.
 
 use crate::bulk::{Bulk, Way};
 use crate::driver::Driver;
 use crate::driver::wake::WakeCell;
 use crate::executor::{self, Executor};
-use crate::limits::POLLS_PER_TURN_MAX;
+use crate::limits::{POLLS_PER_SHORT_TURN_MAX, POLLS_PER_TURN_MAX};
 use crate::load::{Load, Work};
 use crate::ops::Ops;
 use crate::remains::Remains;
@@ -232,17 +232,26 @@ impl Reactor {
         }
     }
 
+    /// True if short reads are with the drive, or on their way to it.
+    fn reads(&self) -> bool {
+        self.0.ops.borrow().has_short_reads()
+    }
+
     /// One turn; true if there was anything to do.
     pub(crate) fn turn(&self) -> bool {
         let start_ns = self.look_at_clock();
-        self.0.bulk.begin_turn(start_ns, self.0.ops.borrow().has_short_reads());
+        self.0.bulk.begin_turn(start_ns, self.reads());
         let mut worked = self.reap();
         worked |= self.give_back_slice();
         worked |= self.fire_timers(start_ns);
         worked |= self.poll_pollers();
         let mut last_ns = self.look_at_clock();
         self.0.load.polled(last_ns.saturating_sub(start_ns));
-        for _ in 0..POLLS_PER_TURN_MAX {
+        // What a turn sends leaves with its end: who gets several replies is woken once.
+        for polls in 0..POLLS_PER_TURN_MAX {
+            if polls >= POLLS_PER_SHORT_TURN_MAX && (self.reads() || self.0.bulk.has_waiting()) {
+                break;
+            }
             let Some(work) = self.0.executor.poll_one() else {
                 break;
             };

@@ -178,6 +178,11 @@ impl Merge {
 }
 
 impl Keys {
+    /// True if an anchor names a run: its segments come free with the next checkpoint at the earliest.
+    fn is_anchored(&self, run: &Rc<Run>) -> bool {
+        self.anchored.borrow().iter().any(|held| Rc::ptr_eq(held, &run.held))
+    }
+
     /// Puts the result of a merge in the place of what was merged, or at `at`. `older`: it belongs
     /// to what was before the start.
     fn install(&self, inputs: &[Rc<Run>], at: usize, result: Option<Run>, older: bool) {
@@ -200,7 +205,8 @@ impl Keys {
 
 impl Partition {
     /// Writes a table as the newest run, or (`older`) as the newest of what was before the start.
-    /// A small run below it is written anew with it, if no merge reads it.
+    /// A small run below it is written anew with it, if no merge reads it: each run takes a segment at least,
+    /// and those that a start finds are merged only once all are there.
     pub(crate) async fn flush_table(
         &self,
         table: &Rc<Table>,
@@ -211,12 +217,17 @@ impl Partition {
         let ready = keys.ready.get();
         let at = if older { keys.older.get() } else { keys.runs.borrow().len() };
         let small = SMALL_RUN_BYTES.min(self.layout.segment_bytes / 2);
-        // Where space is short, it would take too much.
         let roomy = self.state.borrow().segments.free_count() > self.store_reserve();
+        // Where space is short: only what comes free at once, and with no more than a flush may take.
+        let fits = |run: &Rc<Run>| {
+            roomy
+                || !keys.is_anchored(run)
+                    && keys.segments_of(run.bytes + table.encoded_bytes_max()) <= keys.flush_segments()
+        };
         let below = at.checked_sub(1).filter(|below| ready || older || *below >= keys.older.get());
         let below = below.map(|below| keys.runs.borrow()[below].clone());
         let inputs: Vec<Rc<Run>> = below
-            .filter(|run| roomy && run.bytes <= small && !merging.is_some_and(|merge| merge.reads(run)))
+            .filter(|run| run.bytes <= small && fits(run) && !merging.is_some_and(|merge| merge.reads(run)))
             .into_iter()
             .collect();
         let bottom = at == inputs.len() && (ready || older);
@@ -225,9 +236,13 @@ impl Partition {
         while merge.step(self).await? {
             self.reactor.yield_now().await;
         }
-        let result = merge.output.finish(self).await?;
+        let Merge { inputs, merged, output, .. } = merge;
+        let result = output.finish(self).await?;
         add(&keys.flushed_bytes, result.as_ref().map_or(0, |run| run.bytes));
-        keys.install(&merge.inputs, at, result, older);
+        keys.install(&inputs, at, result, older);
+        // What was written anew comes free at once: a start flushes one table after the other.
+        drop((inputs, merged));
+        self.reclaim();
         Ok(())
     }
 

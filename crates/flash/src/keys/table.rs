@@ -5,7 +5,7 @@
 //!
 //! Invariant: the last thing noted for a name is what it says. A frozen table does not change.
 
-use super::block::name_of;
+use super::block::{ENTRY_OVERHEAD_BYTES, name_of};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -45,6 +45,11 @@ impl Table {
     /// Bytes of memory it takes, about.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.get()
+    }
+
+    /// Bytes that its names take in a run at most.
+    pub(crate) fn encoded_bytes_max(&self) -> u64 {
+        (self.bytes() - self.len() * (ENTRY_BYTES - ENTRY_OVERHEAD_BYTES)) as u64
     }
 
     /// Takes what an older table says of names that are not in this one.

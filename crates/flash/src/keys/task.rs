@@ -114,7 +114,6 @@ impl Partition {
         keys.freeze_if_full();
         keys.changed.wake_all();
         self.log.nudge();
-        self.reclaim();
         Ok(true)
     }
 
