@@ -1,5 +1,5 @@
-//! Checkpoints in pieces on a full device: there is room for the next one, wherever the tables grew, also after
-//! a start, and nobody writes over a piece that an anchor names.
+//! Checkpoints in pieces on a full device: there is room for the next one, wherever the tables grew, also
+//! after a start, and nobody writes over a piece that an anchor names.
 
 use crate::opening::{self, disk, formatted, live, world};
 use plimsoll_flash::format::Anchor;
