@@ -121,9 +121,13 @@ pub struct Array {
     pub(crate) settles: Cell<bool>,
     /// Shards that each member is asked for, to compute others.
     pub(crate) recovering: RefCell<BTreeMap<usize, u32>>,
+    /// When a member answered last what has to be answered in time.
+    pub(crate) answered_ns: Cell<u64>,
     pub(crate) seldom: SeldomLines,
     /// Any key may differ between members: each is compared whenever it is used.
     pub(crate) distrusted: Cell<bool>,
+    /// How often that began: a scrub ends no distrust that began after it.
+    pub(crate) distrusts: Cell<u64>,
     /// What no member can tell or give any more is given up where one is resynchronised.
     pub(crate) accepts_loss: Cell<bool>,
     /// The mark that every half-written key is named stands on the members.
@@ -218,8 +222,10 @@ impl Array {
             cut_short_at: Cell::new(begun),
             settles: Cell::new(false),
             recovering: RefCell::default(),
+            answered_ns: Cell::new(0),
             seldom: SeldomLines::default(),
             distrusted: Cell::new(false),
+            distrusts: Cell::new(0),
             accepts_loss: Cell::new(false),
             marked: Cell::new(false),
             kept: Kept::default(),
@@ -342,6 +348,12 @@ impl Array {
         let id = (Slot::of(key).0, xxhash_rust::xxh3::xxh3_64_with_seed(key, container.0.into()));
         let primary = placement::primary(key, self.count());
         Ok(Place { container, key: key.to_vec(), primary, id })
+    }
+
+    /// From here on any key may differ between members.
+    pub(crate) fn distrust(&self) {
+        self.distrusted.set(true);
+        self.distrusts.set(self.distrusts.get() + 1);
     }
 
     /// Reads a key, if nobody writes it and its copies are known to be the same: who writes it later waits.

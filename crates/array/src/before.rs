@@ -231,7 +231,7 @@ impl Array {
         let of_packed = self.ghost_range(&device, manner);
         let mut range = if may_be_packed { of_packed } else { Some((0, 0)) };
         loop {
-            match self.read_piece(&device, place, 0, range, manner).await {
+            match self.read_in_time(self.read_piece(&device, place, 0, range, manner)).await {
                 Ok(Piece { header: Some(header), .. }) if range != of_packed && header.form.is_packed() => {
                     range = of_packed;
                 }

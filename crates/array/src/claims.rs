@@ -22,7 +22,7 @@ use crate::enough::lost;
 use crate::forms::Forms;
 use crate::join::read_roster;
 use crate::manner::Manner;
-use crate::member::gives_nothing;
+use crate::member::{Member, gives_nothing};
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::rebuild::{GIVE_UP, RETRY_NS_MAX, TOGETHER};
 use crate::roster::{Entry, MemberState, Roster};
@@ -215,7 +215,9 @@ impl Array {
         device: &Rc<dyn Device>,
     ) -> Result<Option<Form>> {
         let place = self.place(container, key)?;
-        match self.read_piece(device, &place, role, Some((0, 0)), &Manner::background()).await {
+        // A transaction that it had prepared when it went out may hold the key until it is told the end.
+        let manner = Manner::background().aside(self.partition);
+        match self.read_piece(device, &place, role, Some((0, 0)), &manner).await {
             Ok(piece) => Ok(piece.header.map(|header| header.form).or(self.forms.sole())),
             Err(error) if gives_nothing(&error) => Ok(None),
             Err(error) => Err(error),
@@ -258,7 +260,7 @@ impl Array {
         }
         self.members.borrow_mut()[member].named = named;
         if !self.is_marked(device).await? {
-            self.distrusted.set(true);
+            self.distrust();
         }
         Ok(())
     }
@@ -271,8 +273,17 @@ impl Array {
             self.settle_and_mark();
         }
         if self.distrusted.get() {
+            // One that is under way may be past its keys.
+            self.distrust();
             self.scrub();
         }
+    }
+
+    /// True while a member is being resynchronised that claims something: it is compared once it is in.
+    pub(crate) fn claimant_comes_in(&self) -> bool {
+        let comes_in =
+            |member: &Member| member.status.state == MemberState::Resyncing && member.claims.has_any();
+        self.members.borrow().iter().any(comes_in)
     }
 
     /// A write that was under way when a member went out, and that those that are in know nothing of, was
@@ -282,7 +293,7 @@ impl Array {
         for (container, key) in named {
             let place = self.place(container, &key)?;
             let role = placement::role(place.primary, member, self.count());
-            let _guard = self.hold(&place).await?;
+            let _guard = self.hold_full(&place).await?;
             // Of what others are not sure of either the newest wins.
             let is_sure = !self.unsettled.borrow().contains(&(container, key));
             if role >= self.roles || !is_sure {

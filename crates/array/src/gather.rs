@@ -40,9 +40,6 @@ pub(crate) struct Piece {
     pub(crate) has_value: bool,
 }
 
-/// What a member gave of the piece in a role.
-type Answer = (usize, Result<Piece>);
-
 impl Piece {
     fn is_expired(&self, now_ms: u64) -> bool {
         self.item.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms)
@@ -130,13 +127,13 @@ impl Array {
         Ok(pieces)
     }
 
-    /// The next piece of those that were asked for, or that there is none; nothing if it is slow to come and
+    /// The next answer of those that were asked, or that there is none; nothing if it is slow to come and
     /// there is something else to do.
-    async fn next_answer(
+    pub(crate) async fn next_answer<T>(
         &self,
-        asked: &mut Answers<impl Future<Output = Answer>>,
+        asked: &mut Answers<impl Future<Output = T>>,
         waits: bool,
-    ) -> Option<Option<Answer>> {
+    ) -> Option<Option<T>> {
         if waits {
             return Some(asked.next().await);
         }

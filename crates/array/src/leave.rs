@@ -324,7 +324,8 @@ impl Array {
             if is_whole && tells_absence && self.role_lacks(place, role) {
                 return Ok(Membership::Alone);
             }
-            match self.read_piece(&device, place, role, Some((0, 0)), manner).await {
+            let read = self.read_piece(&device, place, role, Some((0, 0)), manner);
+            match self.read_in_time(read).await {
                 Ok(Piece { stub: Some(stub), header: Some(header), .. }) => {
                     let Header { version, value_bytes, .. } = header;
                     return Ok(Membership::Of { version, value_bytes, stub });

@@ -64,7 +64,9 @@ impl Array {
             }
         }
         let lacks_mark = self.lacks_mark().await?;
-        self.distrusted.set(self.distrusted.get() || lacks_mark);
+        if lacks_mark {
+            self.distrust();
+        }
         Ok(all_rotten)
     }
 
@@ -84,7 +86,7 @@ impl Array {
                     Ok(_) | Err(Error::NotFound) => {}
                     // Which key that was is not known: all are compared.
                     Err(Error::Unreadable(_)) => {
-                        self.distrusted.set(true);
+                        self.distrust();
                         rotten.push(Rotten { member, entry: key });
                     }
                     Err(error) => return Err(error),

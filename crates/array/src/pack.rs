@@ -41,7 +41,7 @@ const QUIET_NS: u64 = 50_000_000;
 /// How long packing rests after something hindered it, at first and at most.
 const HINDERED_NS: u64 = 1_000_000_000;
 const HINDERED_NS_MAX: u64 = 64 * HINDERED_NS;
-/// Sets that have lost values and wait to be judged at most, whoever writes.
+/// Sets that have lost values and wait to be judged at most, whoever writes: a scrub finds others.
 const LOOSE_MAX: usize = 16_384;
 /// So many that nobody needs go together, whoever writes.
 const DEAD_MIN: usize = 64;
@@ -85,6 +85,8 @@ pub(crate) struct Packer {
     /// Stores that wait to be packed as they come.
     pub(crate) rounds: Rounds,
     runs: Cell<bool>,
+    /// Sets lost values of which nobody knows any more: they were too many.
+    forgot: Cell<bool>,
     /// When something was written last.
     written_ns: Cell<u64>,
 }
@@ -122,6 +124,10 @@ impl Packer {
 
     fn loosened(&self, container: ContainerId, stub: &Stub, gone: Option<(usize, Version)>) {
         let mut loose = self.loose.borrow_mut();
+        if loose.len() >= LOOSE_MAX && !loose.contains_key(&(container, stub.set)) {
+            self.forgot.set(true);
+            return;
+        }
         let new = || Loose { stub: stub.clone(), gone: Gone::new(), waits: false };
         let loose = loose.entry((container, stub.set)).or_insert_with(new);
         let was_dead = loose.is_dead();
@@ -301,7 +307,7 @@ impl Array {
     }
 
     async fn pack_waiting(self: &Rc<Self>) {
-        let (mut rest_ns, mut hindered_until_ns) = (HINDERED_NS, 0);
+        let (mut rest_ns, mut hindered_until_ns, mut packing_failed) = (HINDERED_NS, 0, false);
         while !self.closing.get() {
             let now_ns = self.reactor.now_ns();
             let quiet_ns = self.packer.written_ns.get() + QUIET_NS;
@@ -318,15 +324,17 @@ impl Array {
             }
             let is_loose = self.packer.loose.borrow().len() >= LOOSE_MAX;
             let least = |form| if is_quiet { VALUES_MIN.min(values_max(form)) } else { values_max(form) };
-            let may_pack = self.all_in() && !self.has_doubts();
-            // After a failure what it left is looked through before anything is packed again.
-            let is_hindered = rest_ns > HINDERED_NS && self.packer.has_loose(self.all_in());
+            // While everything is held every key is busy, and would not be packed later.
+            let may_pack = self.all_in() && !self.has_doubts() && !self.locks.is_everything_wanted();
+            // What packing that failed left is looked through before anything is packed again.
+            let is_hindered = packing_failed && self.packer.has_loose(self.all_in());
             let packs = may_pack && !is_loose && !is_hindered;
             let taken = if packs { self.packer.take(least) } else { None };
             let hindered = match taken {
                 Some((group, keys)) => {
                     let packed = self.pack(group.container, group.form, &keys).await;
-                    if packed.is_err() {
+                    packing_failed = packed.is_err();
+                    if packing_failed {
                         keys.iter().for_each(|key| self.packer.wait_again(group, key, self.count()));
                     }
                     packed
@@ -334,7 +342,12 @@ impl Array {
                 None if (is_loose || is_quiet || is_hindered) && self.packer.has_loose(self.all_in()) => {
                     self.regroup(false).await
                 }
-                None if is_quiet && may_pack => return,
+                None if is_quiet && may_pack => {
+                    if self.packer.forgot.take() {
+                        self.scrub();
+                    }
+                    return;
+                }
                 None if is_quiet => {
                     self.rest_until(now_ns + HINDERED_NS).await;
                     continue;

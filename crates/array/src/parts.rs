@@ -10,6 +10,7 @@
 //!
 //! Invariants: every piece of a part has one length; the last part may be shorter.
 
+use crate::answers::Answers;
 use crate::array::{Array, Place};
 use crate::give::Source;
 use crate::header::{HEADER_BYTES, Header};
@@ -18,7 +19,6 @@ use crate::member::{Verdict, verdict};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
 use crate::upload::Upload;
 use bytes::Bytes;
-use futures_util::future::join_all;
 use plimsoll_kv::{Device, Error, Form, Item, Op, Output, Result, UploadId};
 use std::collections::btree_map::Entry;
 use std::rc::Rc;
@@ -122,10 +122,20 @@ impl Array {
         range: Range,
         manner: &Manner,
     ) -> Result<Item> {
-        let (mut failure, mut tried) = (out(), Vec::new());
-        while let Some(source) = self.next_source(place, id, &mut tried) {
-            let member = self.member_of(place, source.role);
-            match read_part(&source, place, part, shifted(range), manner).await {
+        let (mut failure, mut tried, mut asked) = (out(), Vec::new(), Answers::new());
+        loop {
+            let next = self.next_source(place, id, &mut tried);
+            let all_asked = next.is_none();
+            if let Some(source) = next {
+                asked.ask(async move {
+                    let read = read_part(&source, place, part, shifted(range), manner).await;
+                    (self.member_of(place, source.role), read)
+                });
+            }
+            // Who is slow may still answer, and another is asked, too.
+            let Some(answer) = self.next_answer(&mut asked, all_asked).await else { continue };
+            let Some((member, read)) = answer else { return Err(failure) };
+            match read {
                 Ok(mut item) => {
                     // Behind a part that is not the last one stand zeros.
                     item.length = self.part_length(upload.length, part.into());
@@ -147,7 +157,6 @@ impl Array {
                 Err(error) => return Err(error),
             }
         }
-        Err(failure)
     }
 
     /// Where an upload can be read next, and was not tried: as of now, since members come in while others are
@@ -198,27 +207,36 @@ impl Array {
         let range = Some(((HEADER_BYTES + first) as u64, bytes as u64));
         let of_member = part / data as u32;
         let mut shards: Vec<Option<Vec<u8>>> = vec![None; upload.form.roles()];
-        let (mut failure, mut tried) = (out(), Vec::new());
-        while shards.iter().flatten().count() < data {
-            let lacking = data - shards.iter().flatten().count();
-            let sources = std::iter::from_fn(|| self.next_source(place, id, &mut tried));
-            let sources: Vec<Source> = sources.take(lacking).collect();
-            if sources.is_empty() {
-                return Err(failure);
+        let (mut failure, mut tried, mut asked) = (out(), Vec::new(), Answers::new());
+        let (mut given, mut extra) = (0, 0);
+        while given < data {
+            let mut all_asked = false;
+            while given + asked.len() < data + extra && !all_asked {
+                let Some(source) = self.next_source(place, id, &mut tried) else {
+                    all_asked = true;
+                    break;
+                };
+                asked.ask(async move {
+                    let item = read_part(&source, place, of_member, range, manner).await?;
+                    if item.bytes.len() != bytes {
+                        return Err(Error::Unreadable("a piece of another length".to_owned()));
+                    }
+                    Ok((source.role, item.bytes))
+                });
             }
-            let each = sources.iter().map(async |source| {
-                let item = read_part(source, place, of_member, range, manner).await?;
-                if item.bytes.len() != bytes {
-                    return Err(Error::Unreadable("a piece of another length".to_owned()));
+            // Who is slow may still answer, and another is asked, too.
+            let Some(answer) = self.next_answer(&mut asked, all_asked).await else {
+                extra += 1;
+                continue;
+            };
+            match answer {
+                None => return Err(failure),
+                Some(Ok((role, bytes))) => {
+                    shards[role] = Some(bytes);
+                    given += 1;
                 }
-                Ok((source.role, item.bytes))
-            });
-            for read in join_all(each).await {
-                match read {
-                    Ok((role, bytes)) => shards[role] = Some(bytes),
-                    Err(error) if verdict(&error) == Verdict::Broken => failure = error,
-                    Err(error) => return Err(error),
-                }
+                Some(Err(error)) if verdict(&error) == Verdict::Broken => failure = error,
+                Some(Err(error)) => return Err(error),
             }
         }
         let mut whole = self.forms.data_of(upload.form, shards)?;

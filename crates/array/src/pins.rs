@@ -36,7 +36,7 @@ impl Array {
         for role in 0..form.roles() {
             let member = self.member_of(place, role);
             let Some(device) = self.writable(member) else { continue };
-            match self.pin_piece(&device, place, role, manner).await {
+            match self.read_in_time(self.pin_piece(&device, place, role, manner)).await {
                 Ok((_, upload)) => at.push((role, upload)),
                 // One that has just come in may lack it; one that goes out says nothing.
                 Err(Error::NotFound) => is_gone |= self.readable(member).is_some(),

@@ -23,6 +23,8 @@ use std::rc::Rc;
 
 /// A member that has not answered a write for so long is taken out, if others have what it holds.
 pub(crate) const STALL_NS: u64 = 10_000_000_000;
+/// So often that is forgiven if no other has answered since, either: all stand still, with what they share.
+const SILENCES_MAX: u32 = 5;
 
 /// Which bytes of a value are asked for.
 pub(crate) type Range = Option<(u64, u64)>;
@@ -202,16 +204,41 @@ impl Array {
             return device.execute(request).await;
         }
         let waits_for_keys = waits_for_keys(&request.op);
+        let (began_ns, mut silences) = (self.reactor.now_ns(), 0);
         let mut answered = device.execute(request);
         loop {
-            match select(&mut answered, pin!(self.reactor.sleep_ns(STALL_NS))).await {
-                Either::Left((result, _)) => return result,
+            let late_ns = self.reactor.now_ns() + STALL_NS;
+            match select(&mut answered, pin!(self.reactor.sleep_until(late_ns))).await {
+                Either::Left((result, _)) => {
+                    self.answered_ns.set(self.reactor.now_ns());
+                    return result;
+                }
                 // It may wait for what was found at the start, and not for the member.
                 Either::Right(_) if waits_for_keys && !self.transactions.have_all_ended() => {}
+                // This core has not run meanwhile, and may not have seen the answer.
+                Either::Right(_) if self.reactor.now_ns() > late_ns + STALL_NS / 10 => {}
+                // No other has answered, either: what they share stands still.
+                Either::Right(_) if self.answered_ns.get() < began_ns && silences < SILENCES_MAX => {
+                    silences += 1;
+                }
                 Either::Right(_) => {
                     let seconds = STALL_NS / 1_000_000_000;
                     return Err(Error::ReadOnly(format!("it has not answered for {seconds} seconds")));
                 }
+            }
+        }
+    }
+
+    /// What is read of one member while a key is held. Nobody goes out over a read, but whoever holds the key
+    /// goes on without one that does not answer: else nobody would ever hold it again.
+    pub(crate) async fn read_in_time<T>(&self, read: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut read = pin!(read);
+        loop {
+            match select(read.as_mut(), pin!(self.reactor.sleep_ns(STALL_NS))).await {
+                Either::Left((read, _)) => return read,
+                // It may wait for what was found at the start.
+                Either::Right(_) if !self.transactions.have_all_ended() => {}
+                Either::Right(_) => return Err(Error::ReadOnly("a read is not answered".to_owned())),
             }
         }
     }

@@ -24,11 +24,12 @@ use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
 use crate::roster::MemberState;
 use crate::told::{Proof, Told};
 use futures_util::StreamExt;
-use futures_util::future::try_join;
+use futures_util::future::join;
 use futures_util::stream;
 use plimsoll_kv::transaction::{Action, Status};
 use plimsoll_kv::{ContainerId, Device, Error, Expiry, Op, Output, Result, Value};
 use plimsoll_reactor::Work;
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -154,7 +155,12 @@ impl Array {
                 return Ok(());
             }
             if self.state(member) == MemberState::Out {
+                let claims_any = self.members.borrow()[member].claims.has_any();
+                let is_sure = !claims_any || self.is_marked(&device).await?;
                 self.set_state(member, MemberState::Resyncing, "it is being resynchronised");
+                if !is_sure {
+                    self.distrust(); // A scrub may have ended that while it was emptied.
+                }
             }
             self.roster_settled().await?;
         }
@@ -221,7 +227,9 @@ impl Array {
         let rest = self.resync_roles(member, number, (1..self.roles).filter(lacks), pace);
         if begins_plain {
             let sets = self.mend_sets((pace, Some(member)), || self.goes_on(member, number));
-            try_join(rest, sets).await?;
+            // Neither is left half done.
+            let (rest, sets) = join(rest, sets).await;
+            rest.and(sets)?;
         } else {
             rest.await?;
         }
@@ -338,21 +346,24 @@ impl Array {
                 }
                 Err(error) => return Err(error),
             };
+            let failed = Cell::new(false);
             let each = keys.iter().map(async |key| {
                 let turn = pace.turn(self.reactor.now_ns());
                 self.rest_until(turn.at_ns).await;
-                if !self.goes_on(member, number) {
+                if failed.get() || !self.goes_on(member, number) {
                     return Ok(());
                 }
-                let bytes = self.resync_key(container, key, role).await?;
+                let bytes = self.resync_key(container, key, role).await.inspect_err(|_| failed.set(true))?;
                 pace.end(turn, bytes);
                 Ok::<(), Error>(())
             });
-            let mut each = pin!(stream::iter(each).buffer_unordered(TOGETHER));
+            let (mut each, mut all) = (pin!(stream::iter(each).buffer_unordered(TOGETHER)), Ok(()));
+            // Those under way come to their end: they have pinned values, and begun others.
             while let Some(copied) = each.next().await {
-                copied?;
-                self.note(member, |status| status.keys_done += 1);
+                self.note(member, |status| status.keys_done += u64::from(copied.is_ok()));
+                all = all.and(copied);
             }
+            all?;
             self.reactor.yield_now().await;
         }
         Ok(())
@@ -361,8 +372,8 @@ impl Array {
     /// Gives the member in a role a key, if it has not got it as it is; the bytes copied.
     async fn resync_key(self: &Rc<Self>, container: ContainerId, key: &[u8], role: usize) -> Result<u64> {
         let place = self.place(container, key)?;
-        let _guard = self.hold(&place).await?;
-        let mut copied = self.try_resync_key(&place, role).await;
+        let _guard = self.locks.lock(place.id.0, place.id.1).await;
+        let mut copied = self.settle_and_give(&place, role).await;
         let mut tries = 1;
         // It expired while it was copied, or the member that had it went out, or it is not whole on others.
         while let Err(Error::NotFound) = copied {
@@ -371,8 +382,7 @@ impl Array {
             }
             tries += 1;
             self.suspect(&place);
-            self.settle(&place).await?;
-            copied = self.try_resync_key(&place, role).await;
+            copied = self.settle_and_give(&place, role).await;
         }
         let are_enough =
             || self.others_in(&place, role) >= self.forms.needed_most() && self.may_change(place.primary);
@@ -388,6 +398,28 @@ impl Array {
                 self.store_lost(&place, role, &what).await
             }
             copied => copied,
+        }
+    }
+
+    /// Makes a held key whole, and gives it to the member in a role. Where another has no room for it to be
+    /// made so, this one gets what is right all the same.
+    async fn settle_and_give(self: &Rc<Self>, place: &Place, role: usize) -> Result<u64> {
+        match self.settle(place).await {
+            Ok(()) => self.try_resync_key(place, role).await,
+            Err(Error::NoSpace | Error::NoMemory) => self.give_newest(place, role).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the member in a role what is right of a held key, whatever others have.
+    async fn give_newest(self: &Rc<Self>, place: &Place, role: usize) -> Result<u64> {
+        let told = self.ask_all(place, Proof::Record, &Manner::background()).await?;
+        let right = self.right(&told);
+        let has = |(other, told): &&(usize, Told)| *other != role && told.version() == right.version();
+        let others: Vec<usize> = told.iter().filter(has).map(|(other, _)| *other).collect();
+        match right.in_role(role).form() {
+            Some(form) => self.give(place, form, role, &others).await,
+            None => Ok(0),
         }
     }
 
@@ -446,8 +478,11 @@ impl Array {
         };
         let mut right = self.ask(&source, (place, from), Proof::Start, &Manner::background()).await?;
         if right == Told::Unreadable {
-            // Others have it, and it is written again where it is damaged.
-            self.reconcile(place, Proof::Record).await?;
+            // Others have it, and it is written again where it is damaged, if there is room.
+            match self.reconcile(place, Proof::Record).await {
+                Ok(_) | Err(Error::NoSpace | Error::NoMemory) => {}
+                Err(error) => return Err(error),
+            }
             right = self.right(&self.ask_all(place, Proof::Record, &Manner::background()).await?);
         }
         let right = right.in_role(role);

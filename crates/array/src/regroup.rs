@@ -23,6 +23,8 @@ use std::rc::Rc;
 
 /// Deletes of one request.
 const TOGETHER: usize = 256;
+/// Where so many sets in a row find no room for their living values as copies, the devices are full.
+const WITHOUT_ROOM_MAX: u32 = 32;
 
 /// Whether a key is in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,14 +37,20 @@ pub(crate) enum Lives {
     Yes,
 }
 
+/// True if a device was too full.
+fn is_space(error: &Error) -> bool {
+    matches!(error, Error::NoSpace | Error::NoMemory)
+}
+
 impl Array {
     /// Looks through all sets that are loose: those without a living value go, all together, and the others
     /// are taken apart. Or those alone of which it is known that they have none.
     pub(crate) async fn regroup(self: &Rc<Self>, only_dead: bool) -> Result<()> {
         let (mut ghosts, mut records) = (self.packer.unneeded.take(), Vec::new());
-        let mut failure = None;
+        let (mut failure, mut without_room) = (None, 0);
         for (container, mut loose) in self.packer.take_loose(only_dead, self.all_in()) {
-            if failure.is_some() || self.closing.get() {
+            let has_failed = failure.as_ref().is_some_and(|error| !is_space(error));
+            if has_failed || without_room == WITHOUT_ROOM_MAX || self.closing.get() {
                 self.packer.put_loose(container, loose);
                 continue;
             }
@@ -56,12 +64,14 @@ impl Array {
                 continue;
             }
             match self.judge_set(container, &loose).await {
-                Ok(true) => {}
+                Ok(true) => without_room = 0,
                 Ok(false) => {
                     loose.waits = true;
                     self.packer.put_loose(container, loose);
                 }
                 Err(error) => {
+                    // Another may find the room that one does not, and gives some back.
+                    without_room += u32::from(is_space(&error));
                     failure = Some(error);
                     self.packer.put_loose(container, loose);
                 }

@@ -28,7 +28,14 @@ impl Array {
         self.scrub.set(Scrub { runs: true, ..Scrub::default() });
         let array = self.clone();
         self.spawn(Work::Background, async move {
-            let whole = array.scrub_all().await;
+            let whole = loop {
+                let distrusts = array.distrusts.get();
+                let whole = array.scrub_all().await;
+                // It was past keys of which a member that has come in since may have something else.
+                if array.distrusts.get() == distrusts || !matches!(whole, Ok(true)) {
+                    break whole;
+                }
+            };
             let Scrub { keys, errors, .. } = array.scrub.get();
             array.scrub.set(Scrub { keys, errors, runs: false });
             match whole {
@@ -41,6 +48,7 @@ impl Array {
 
     /// True if it came to its end.
     async fn scrub_all(self: &Rc<Self>) -> Result<bool> {
+        let distrusts = self.distrusts.get();
         for primary in 0..self.count() {
             for role in 0..self.roles {
                 // What one member lacks another tells.
@@ -71,7 +79,8 @@ impl Array {
             self.sweep_ghosts(begun).await?;
         }
         let is_decided = (0..self.count()).all(|member| self.is_told(member));
-        if is_decided && self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
+        let ends_distrust = is_decided && self.distrusts.get() == distrusts && !self.claimant_comes_in();
+        if ends_distrust && self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
             self.mark_named().await?;
         }
         self.pack_all().await?;

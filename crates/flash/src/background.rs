@@ -26,8 +26,13 @@ const AHEAD_BYTES_MAX: u64 = 64 << 20;
 const FEW_LOG_SEGMENTS_PART: u32 = 16;
 /// Segments that cleaning fills at a time.
 const HEAD_SEGMENTS: u32 = 2;
+/// Free segments beyond those kept, below which records of emptied containers stay: that they go takes of the
+/// log, which only a checkpoint gives back.
+const SWEEP_SEGMENTS: u32 = 2;
 /// After a failed piece of work the background rests this long.
 const RETRY_DELAY_NS: u64 = 100_000_000;
+/// So long it waits for the keys' order at a time, where only a checkpoint makes room, which waits for it.
+const KEYS_DELAY_NS: u64 = 50_000_000;
 
 /// Where each kind of work stands.
 #[derive(Default)]
@@ -36,6 +41,8 @@ struct Works {
     sweep: Sweep,
     hand: Hand,
     ranking: Ranking,
+    /// A checkpoint that was due found too little room: so many segments were free.
+    hindered_at: Option<u32>,
 }
 
 impl Partition {
@@ -44,7 +51,12 @@ impl Partition {
         let (mut works, mut reaper) = (Works::default(), Reaper::default());
         while !self.closing.get() && self.log.failure().is_none() {
             match self.background_step(&mut works, &mut reaper).await {
-                Ok(true) => self.reactor.yield_now().await,
+                Ok(true) => {
+                    if self.hungry.get() == 0 {
+                        self.stuck.take(); // Nobody has to hear any more that there was nothing to do.
+                    }
+                    self.reactor.yield_now().await;
+                }
                 Ok(false) if self.keys.give_up_merge() => {}
                 Ok(false) => self.rest().await,
                 Err(error) => {
@@ -105,21 +117,23 @@ impl Partition {
 
     /// One piece of work that makes room, or keeps starts quick; true if there may be more.
     async fn make_room(self: &Rc<Self>, works: &mut Works) -> Result<bool> {
-        let Works { heads, sweep, hand, ranking } = works;
+        let Works { heads, sweep, hand, ranking, hindered_at } = works;
         let kept = self.kept_segments();
         self.state.borrow_mut().segments.kept = kept;
         self.reclaim();
         if self.end_uploads().await? || self.prepare_ahead().await? {
             return Ok(true);
         }
-        if self.keys.let_checkpoint() && self.checkpoint_is_due() {
-            self.checkpoint(false).await?;
+        if self.keys.let_checkpoint()
+            && self.checkpoint_is_due()
+            && self.checkpoint_if_room(hindered_at).await?
+        {
             return Ok(true);
         }
-        if self.sweep(heads, sweep).await? {
+        if self.has_room_to_sweep() && self.sweep(heads, sweep).await? {
             return Ok(true);
         }
-        if self.must_evict() && self.evict_or_leave(hand, heads, false).await? {
+        if self.must_evict() && self.evict_or_leave((hand, heads, hindered_at), false).await? {
             return Ok(true);
         }
         if !self.is_short() {
@@ -135,8 +149,10 @@ impl Partition {
         if self.hungry.get() > 0 {
             self.log.close_building(); // Stores do not, as they wait.
         }
-        if self.keys.let_checkpoint() && self.checkpoint_frees_enough() {
-            self.checkpoint(false).await?;
+        if self.keys.let_checkpoint()
+            && self.checkpoint_frees_enough()
+            && self.checkpoint_if_room(hindered_at).await?
+        {
             return Ok(true);
         }
         let newer = self.log.position().1 > self.anchor.borrow().log_number;
@@ -150,17 +166,40 @@ impl Partition {
         }
         let log_segments = self.log.position().1 - self.anchor.borrow().log_number;
         let few = log_segments < u64::from(self.layout.segments / FEW_LOG_SEGMENTS_PART).max(4);
-        if self.is_crowded() && few && self.evict_or_leave(hand, heads, true).await? {
+        if self.is_crowded() && few && self.evict_or_leave((hand, heads, hindered_at), true).await? {
             return Ok(true);
         }
         // Nothing to clean, or no room to, but what recovery would replay: a checkpoint makes it
         // cleanable, and frees what is dead of it.
         if newer {
-            self.checkpoint(false).await?;
+            if self.keys.let_checkpoint() {
+                self.checkpoint(false).await?;
+            } else {
+                // It would wait for the keys' order, and nothing that comes free meanwhile would be cleaned.
+                self.reactor.sleep_ns(KEYS_DELAY_NS).await;
+            }
             return Ok(true);
         }
         // Live records lie so densely that there is nothing to clean.
-        Ok(self.evicts() && self.evict_or_leave(hand, heads, true).await? || self.take_coming().await?)
+        Ok(self.evicts() && self.evict_or_leave((hand, heads, hindered_at), true).await?
+            || self.take_coming().await?)
+    }
+
+    /// Writes a checkpoint; false if there is no room for it, or was none and no more has come free: cleaning
+    /// goes first.
+    async fn checkpoint_if_room(&self, hindered_at: &mut Option<u32>) -> Result<bool> {
+        let free = self.state.borrow().segments.free_count_all();
+        if hindered_at.is_some_and(|before| free <= before) {
+            return Ok(false);
+        }
+        *hindered_at = None;
+        match self.checkpoint(false).await {
+            Err(Error::NoSpace) => {
+                *hindered_at = Some(free);
+                Ok(false)
+            }
+            written => written.map(|()| true),
+        }
     }
 
     /// Waits until what emptied segments is durable; true if that gave some back.
@@ -178,8 +217,7 @@ impl Partition {
     /// evict.
     async fn evict_or_leave(
         self: &Rc<Self>,
-        hand: &mut Hand,
-        heads: &mut Heads,
+        (hand, heads, hindered_at): (&mut Hand, &mut Heads, &mut Option<u32>),
         is_short: bool,
     ) -> Result<bool> {
         let evicted = self.evict(hand, is_short).await;
@@ -189,9 +227,12 @@ impl Partition {
         match evicted {
             Err(Error::NoSpace) => Ok(false),
             // What was stored since the last checkpoint can be evicted after the next.
-            Ok(false) if self.must_evict() && self.log.position().1 > self.anchor.borrow().log_number => {
-                self.checkpoint(false).await?;
-                Ok(true)
+            Ok(false)
+                if self.must_evict()
+                    && self.keys.let_checkpoint()
+                    && self.log.position().1 > self.anchor.borrow().log_number =>
+            {
+                self.checkpoint_if_room(hindered_at).await
             }
             // And what stands where the log is being written, once that goes on elsewhere.
             Ok(false) if self.must_evict() => match self.roll_live_log() {
@@ -210,6 +251,11 @@ impl Partition {
             return Ok(false);
         }
         self.log.roll(segments).map(|()| true)
+    }
+
+    /// True if records of emptied containers may go: more is free than what checkpoints and cleaning need.
+    fn has_room_to_sweep(&self) -> bool {
+        self.state.borrow().segments.free_count() > self.kept_segments() + SWEEP_SEGMENTS
     }
 
     /// Free segments below which cleaning begins.

@@ -302,10 +302,10 @@ impl Partition {
         let bytes = record_bytes(key_bytes, 0) as usize + note_bytes_max(1);
         self.log.wait_for_room().await?;
         self.wait_for_keys_unless_full().await?;
-        if let Err(Error::NoSpace) = self.reserve_for_delete(bytes, 2) {
+        if let Err(Error::NoSpace) = self.reserve_small(bytes, 2) {
             self.log.flush().await?;
             self.reclaim();
-            return self.reserve_for_delete(bytes, 2);
+            return self.reserve_small(bytes, 2);
         }
         Ok(())
     }

@@ -14,8 +14,9 @@ use std::pin::pin;
 
 /// Free segments that stores leave to cleaning, beyond those kept.
 const BACKGROUND_SEGMENTS: u32 = 3;
-/// Free segments below which deletes wait: cleaning takes one to clean into and one for the log, and
-/// without it a device full of deletes would never have space again.
+/// Free segments below which deletes are refused: cleaning takes one to clean into and one for the log, and
+/// without it a device full of deletes would never have space again. They wait for it before, where they would
+/// take what the next checkpoint needs.
 const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;
@@ -165,10 +166,23 @@ impl Partition {
         self.reserve_above(self.store_reserve(), bytes, transitions)
     }
 
-    /// Makes room in the log for a delete, or another small change that goes on when the device is
+    /// Makes room in the log for a client's delete, or another small change that goes on when the device is
     /// full.
     pub(crate) fn reserve_for_delete(&self, bytes: usize, transitions: usize) -> Result<()> {
+        // Nothing more can be made free: they go on with what there is.
+        let is_stuck = self.stuck.borrow().is_some();
+        let reserve = if is_stuck { DELETE_RESERVE } else { self.delete_reserve() };
+        self.reserve_above(reserve, bytes, transitions)
+    }
+
+    /// The same for what makes room itself, or was promised.
+    pub(crate) fn reserve_small(&self, bytes: usize, transitions: usize) -> Result<()> {
         self.reserve_above(DELETE_RESERVE, bytes, transitions)
+    }
+
+    /// Free segments below which deletes wait for the background.
+    fn delete_reserve(&self) -> u32 {
+        DELETE_RESERVE.max(self.kept_segments() + 1)
     }
 
     fn reserve_above(&self, reserve: u32, bytes: usize, transitions: usize) -> Result<()> {
@@ -188,6 +202,16 @@ impl Partition {
 
     /// Waits after [`Partition::reserve_for_delete`] found no room.
     pub(crate) async fn wait_to_delete(&self) -> Result<()> {
+        let free = |partition: &Partition| partition.state.borrow().segments.free_count();
+        let waited = self.wait_for_background(|partition| free(partition) < partition.delete_reserve()).await;
+        if waited == Err(Error::NoSpace) && free(self) >= DELETE_RESERVE {
+            return Ok(());
+        }
+        self.count_refusal(waited)
+    }
+
+    /// Waits after [`Partition::reserve_small`] found no room.
+    pub(crate) async fn wait_for_promised(&self) -> Result<()> {
         self.wait_while(|partition| partition.state.borrow().segments.free_count() < DELETE_RESERVE).await
     }
 
@@ -208,6 +232,10 @@ impl Partition {
     /// Waits for the background to make room; an error if it cannot.
     pub(crate) async fn wait_while(&self, lacking: impl Fn(&Partition) -> bool) -> Result<()> {
         let waited = self.wait_for_background(lacking).await;
+        self.count_refusal(waited)
+    }
+
+    fn count_refusal(&self, waited: Result<()>) -> Result<()> {
         if waited == Err(Error::NoSpace) {
             add(&self.counts.no_space, 1);
         }

@@ -434,7 +434,7 @@ impl Partition {
     /// Makes room for something small that was promised, however full the device is.
     async fn reserve_promised(&self, bytes: usize, transitions: usize) -> Result<()> {
         loop {
-            match self.reserve_for_delete(bytes, transitions) {
+            match self.reserve_small(bytes, transitions) {
                 Err(Error::NoSpace) => self.wait_patiently().await?,
                 reserved => return reserved,
             }
@@ -443,7 +443,7 @@ impl Partition {
 
     /// Waits until there may be space for what was promised.
     async fn wait_patiently(&self) -> Result<()> {
-        match self.wait_to_delete().await {
+        match self.wait_for_promised().await {
             Err(Error::NoSpace) if self.closing.get() => Err(Error::ShuttingDown),
             Err(Error::NoSpace) => {
                 self.reactor.sleep_ns(RETRY_DELAY_NS).await;

@@ -3,6 +3,7 @@
 mod background_reads;
 mod bad_sectors;
 mod crash;
+mod crowded;
 mod direct;
 mod edits;
 mod evict;

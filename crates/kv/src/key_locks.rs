@@ -112,6 +112,12 @@ impl KeyLocks {
             || first.is_some_and(|place| place.kept)
     }
 
+    /// True if anybody holds everything, or waits for it.
+    #[must_use]
+    pub fn is_everything_wanted(&self) -> bool {
+        !self.queues.borrow().everything.is_empty()
+    }
+
     /// True if a transaction holds everything.
     #[must_use]
     pub fn is_everything_kept(&self) -> bool {

@@ -11,6 +11,7 @@ mod custom;
 mod described;
 mod failures;
 mod filling;
+mod hindered;
 mod histories;
 mod model;
 mod opening;

@@ -13,7 +13,7 @@ use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
 /// A key with this primary, of so many members.
-fn key_at(primary: usize, members: usize, word: &str) -> String {
+pub(super) fn key_at(primary: usize, members: usize, word: &str) -> String {
     let names = (0..).map(|number| format!("{word}:{number}"));
     names.into_iter().find(|name| placement::primary(name.as_bytes(), members) == primary).unwrap()
 }

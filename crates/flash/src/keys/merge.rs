@@ -19,8 +19,8 @@ use super::write::RunWriter;
 use super::{Keys, SMALL_RUN_BYTES};
 use crate::metrics::add;
 use crate::partition::Partition;
-use plimsoll_kv::Result;
 use plimsoll_kv::block::Origin;
+use plimsoll_kv::{Error, Result};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -213,24 +213,50 @@ impl Partition {
         older: bool,
         merging: Option<&Merge>,
     ) -> Result<()> {
+        let below = self.run_to_join(table, older, merging);
+        let joins = below.is_some();
+        match self.flush_upon(table, below, older).await {
+            Err(Error::NoSpace) if joins => {
+                self.reclaim();
+                self.flush_upon(table, None, older).await
+            }
+            flushed => flushed,
+        }
+    }
+
+    /// Where a table's run belongs among the runs.
+    fn place_of_flush(&self, older: bool) -> usize {
+        if older { self.keys.older.get() } else { self.keys.runs.borrow().len() }
+    }
+
+    /// The small run below a table's that is written anew with it.
+    fn run_to_join(&self, table: &Table, older: bool, merging: Option<&Merge>) -> Option<Rc<Run>> {
         let keys = &self.keys;
         let ready = keys.ready.get();
-        let at = if older { keys.older.get() } else { keys.runs.borrow().len() };
-        let small = SMALL_RUN_BYTES.min(self.layout.segment_bytes / 2);
         let roomy = self.state.borrow().segments.free_count() > self.store_reserve();
+        // Where space is short before all is there runs fill their segments: else the names of a large device
+        // would take more segments than their merged run ever does.
+        let half = self.layout.segment_bytes / 2;
+        let small = if roomy || ready { SMALL_RUN_BYTES.min(half) } else { half };
         // Where space is short: only what comes free at once, and with no more than a flush may take.
         let fits = |run: &Rc<Run>| {
             roomy
                 || !keys.is_anchored(run)
                     && keys.segments_of(run.bytes + table.encoded_bytes_max()) <= keys.flush_segments()
         };
-        let below = at.checked_sub(1).filter(|below| ready || older || *below >= keys.older.get());
-        let below = below.map(|below| keys.runs.borrow()[below].clone());
-        let inputs: Vec<Rc<Run>> = below
-            .filter(|run| run.bytes <= small && fits(run) && !merging.is_some_and(|merge| merge.reads(run)))
-            .into_iter()
-            .collect();
-        let bottom = at == inputs.len() && (ready || older);
+        let below = self.place_of_flush(older).checked_sub(1);
+        let below = below.filter(|below| ready || older || *below >= keys.older.get())?;
+        let run = keys.runs.borrow()[below].clone();
+        let joins = run.bytes <= small && fits(&run) && !merging.is_some_and(|merge| merge.reads(&run));
+        joins.then_some(run)
+    }
+
+    /// Writes a table as a run, in the place of the run below it or above that.
+    async fn flush_upon(&self, table: &Rc<Table>, below: Option<Rc<Run>>, older: bool) -> Result<()> {
+        let keys = &self.keys;
+        let at = self.place_of_flush(older);
+        let inputs: Vec<Rc<Run>> = below.into_iter().collect();
+        let bottom = at == inputs.len() && (keys.ready.get() || older);
         let mut merge =
             Merge::new(self, Some(table), inputs, bottom, Output::Run(Box::new(RunWriter::new(self, true))));
         while merge.step(self).await? {

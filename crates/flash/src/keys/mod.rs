@@ -97,8 +97,8 @@ pub(crate) struct Keys {
     /// Reads that failed one after the other.
     unreadable: Cell<u32>,
     failure: RefCell<Option<Error>>,
-    /// A checkpoint waits for a flush.
-    checkpoint_waits: Cell<bool>,
+    /// A checkpoint waits until so many tables were flushed.
+    checkpoint_waits: Cell<Option<u64>>,
     /// Segments that a merge waits for.
     wanted_segments: Cell<u32>,
     /// What merging all runs would leave, if a merge that had no room was looked at.
@@ -142,7 +142,7 @@ impl Keys {
             failures: Cell::new(0),
             unreadable: Cell::new(0),
             failure: RefCell::default(),
-            checkpoint_waits: Cell::new(false),
+            checkpoint_waits: Cell::new(None),
             wanted_segments: Cell::new(0),
             weighed: Cell::new(None),
             merge_given_up: Cell::new(false),
@@ -186,18 +186,15 @@ impl Keys {
 
     /// Freezes what was noted up to the frame of a checkpoint, which waits for its flush.
     pub(crate) fn freeze_for_checkpoint(&self) -> Frozen {
-        self.checkpoint_waits.set(true);
         self.freeze();
-        Frozen {
-            tables: self.tables_frozen.get(),
-            failures: self.failures.get(),
-            recoveries: self.recoveries.get(),
-        }
+        let tables = self.tables_frozen.get();
+        self.checkpoint_waits.set(Some(tables));
+        Frozen { tables, failures: self.failures.get(), recoveries: self.recoveries.get() }
     }
 
     /// The checkpoint ended, well or not.
     pub(crate) fn end_checkpoint(&self) {
-        self.checkpoint_waits.set(false);
+        self.checkpoint_waits.set(None);
     }
 
     fn tables_bytes(&self) -> usize {
@@ -269,7 +266,9 @@ impl Keys {
     /// Free segments that a flush leaves alone, of those kept for checkpoints: the last but what an
     /// opening needs are for the flush that a checkpoint waits for.
     pub(crate) fn kept_by_flush(&self, kept: u32) -> u32 {
-        if self.checkpoint_waits.get() || !self.ready.get() {
+        let waits = self.checkpoint_waits.get();
+        let is_waited_for = waits.is_some_and(|tables| self.tables_flushed.get() < tables);
+        if is_waited_for || !self.ready.get() {
             return KEPT_MIN - 1;
         }
         kept.saturating_sub(self.flush_segments())

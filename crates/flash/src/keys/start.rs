@@ -117,12 +117,8 @@ struct Window {
 impl Partition {
     /// Brings the keys from before the start together; without `found`, from the records.
     pub(crate) async fn recover_keys(&self, found: Option<&KeysFound>) -> Result<()> {
-        let keys = &self.keys;
-        // What an attempt before has left. From the records everything is built anew.
+        self.drop_recovered(found);
         let named = found.and_then(|found| found.runs.as_ref().map(|runs| (found, runs)));
-        let left = if named.is_some() { keys.older.get() } else { keys.runs.borrow().len() };
-        keys.runs.borrow_mut().drain(..left);
-        keys.older.set(0);
         let mut table = Rc::new(Table::default());
         match named {
             None => self.rebuild_keys(&mut table).await?,
@@ -132,6 +128,18 @@ impl Partition {
             }
         }
         self.take_recovered(&table).await
+    }
+
+    /// Drops what an attempt has left that did not end. From the records everything is built anew.
+    pub(crate) fn drop_recovered(&self, found: Option<&KeysFound>) {
+        let keys = &self.keys;
+        if keys.ready.get() {
+            return;
+        }
+        let is_named = found.is_some_and(|found| found.runs.is_some());
+        let left = if is_named { keys.older.get() } else { keys.runs.borrow().len() };
+        keys.runs.borrow_mut().drain(..left);
+        keys.older.set(0);
     }
 
     async fn open_runs(&self, names: &[RunName]) -> Result<()> {

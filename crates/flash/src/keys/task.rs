@@ -32,6 +32,8 @@ impl Partition {
                 Ok(false) => self.keys_rest().await,
                 Err(error) => {
                     merge = None;
+                    // What is to be brought together anew holds no room meanwhile: a checkpoint needs it.
+                    self.drop_recovered(found.as_ref());
                     self.reclaim();
                     self.keys_failed(error);
                     self.reactor.sleep_ns(RETRY_DELAY_NS).await;
@@ -110,7 +112,9 @@ impl Partition {
         // In one breath with the run that took its place.
         keys.frozen.borrow_mut().pop_front();
         add(&keys.tables_flushed, 1);
-        keys.failure.replace(None);
+        if keys.ready.get() {
+            keys.failure.replace(None);
+        }
         keys.freeze_if_full();
         keys.changed.wake_all();
         self.log.nudge();

@@ -136,7 +136,7 @@ impl Partition {
             {
                 return Ok(()); // Done before a crash: the upload is the key's value already.
             }
-            self.reserve_for_delete(target.log_bytes(), STORE_TRANSITIONS)?;
+            self.reserve_small(target.log_bytes(), STORE_TRANSITIONS)?;
             return self.push_write(target, Lifetime::Unknown, Durability::Async);
         }
     }
