@@ -224,6 +224,22 @@ impl Array {
         }
     }
 
+    /// From here on, until all members are in, a resynchronisation ends though keys cannot be told any more,
+    /// or read: what stood on members that are out alone is given up.
+    pub fn accept_loss(&self) {
+        self.accepts_loss.set(!self.all_in());
+    }
+
+    /// Whether what nobody can tell or read of the keys of a primary is given up: not while somebody comes
+    /// back who claims them.
+    pub(crate) fn gives_up(&self, primary: usize) -> bool {
+        let comes_back = |(at, member): (usize, &Member)| {
+            let role = placement::role(primary, at, self.count());
+            member.status.state == MemberState::Resyncing && member.claims.has(role)
+        };
+        self.accepts_loss.get() && !self.members.borrow().iter().enumerate().any(comes_back)
+    }
+
     /// Refuses to delete everything while a member that is not in claims something: it would come back.
     pub(crate) fn check_claims(&self) -> Result<()> {
         let claimant = (0..self.count()).find(|member| self.claims(*member).has_any());

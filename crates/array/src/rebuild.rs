@@ -16,7 +16,7 @@
 use crate::array::{Array, Place};
 use crate::claims::Claims;
 use crate::manner::Manner;
-use crate::member::{Joining, Member};
+use crate::member::Joining;
 use crate::open::background;
 use crate::pace::Pace;
 use crate::picker::looked_at;
@@ -421,22 +421,6 @@ impl Array {
             Some(form) => self.give(place, form, role, &others).await,
             None => Ok(0),
         }
-    }
-
-    /// From here on, until all members are in, a resynchronisation ends though keys cannot be told any more,
-    /// or read: what stood on members that are out alone is given up.
-    pub fn accept_loss(&self) {
-        self.accepts_loss.set(!self.all_in());
-    }
-
-    /// Whether what nobody can tell or read of the keys of a primary is given up: not while somebody comes
-    /// back who claims them.
-    fn gives_up(&self, primary: usize) -> bool {
-        let comes_back = |(at, member): (usize, &Member)| {
-            let role = placement::role(primary, at, self.count());
-            member.status.state == MemberState::Resyncing && member.claims.has(role)
-        };
-        self.accepts_loss.get() && !self.members.borrow().iter().enumerate().any(comes_back)
     }
 
     fn others_in(&self, place: &Place, role: usize) -> usize {

@@ -15,8 +15,8 @@ use std::pin::pin;
 /// Free segments that stores leave to cleaning, beyond those kept.
 const BACKGROUND_SEGMENTS: u32 = 3;
 /// Free segments below which deletes are refused: cleaning takes one to clean into and one for the log, and
-/// without it a device full of deletes would never have space again. They wait for it before, where they would
-/// take what the next checkpoint needs.
+/// without it a device full of deletes would never have space again. They wait for it before, where they
+/// would take what the next checkpoint needs.
 const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;

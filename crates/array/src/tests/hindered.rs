@@ -1,5 +1,5 @@
-//! What one device, one key, or somebody who holds everything hinders for a while, and what goes on, or goes on
-//! again, all the same.
+//! What one device, one key, or somebody who holds everything hinders for a while, and what goes on, or goes
+//! on again, all the same.
 
 use super::bench::{Bench, DB, bytes, del, execute, retrieve_op, run, set, store_op};
 use super::packing::{self, found_sets, settled, value};
