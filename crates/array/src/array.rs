@@ -262,7 +262,7 @@ impl Array {
             members: self.members.borrow().iter().enumerate().map(status).collect(),
             unsettled: self.unsettled.borrow().len() as u64,
             packing_waiting: self.packer.count() as u64,
-            sets_loose: self.packer.loose_count() as u64,
+            sets_loose: self.packer.loose.count() as u64,
             picks: self.picker.as_ref().map_or_else(Vec::new, Picker::picks),
             keys_moved: self.keys_moved.get(),
             values_kept: self.kept_behind.get(),

@@ -17,11 +17,9 @@ use crate::leave::Membership;
 use crate::manner::Manner;
 use crate::member::{Verdict, verdict};
 use crate::placement;
-use crate::read::{Range, STALL_NS};
+use crate::read::Range;
 use crate::set::Stub;
-use futures_util::future::{Either, select};
 use plimsoll_kv::{ContainerId, Error, Form, Item, Op, Result, Version};
-use std::pin::pin;
 use std::rc::Rc;
 
 /// Roles of a value that was looked at already: none of one that is absent.
@@ -260,12 +258,11 @@ impl Array {
         if let Some(roles) = seen {
             return Ok(roles);
         }
-        let looked = self.look(place, Some((0, 0)), manner);
-        match select(pin!(looked), pin!(self.reactor.sleep_ns(STALL_NS))).await {
-            Either::Left((Ok(found), _)) => Ok(roles_seen(found.as_ref())),
-            Either::Left((Err(error), _)) if verdict(&error) != Verdict::Broken => Err(error),
+        match self.read_in_time(self.look(place, Some((0, 0)), manner)).await {
+            Ok(found) => Ok(roles_seen(found.as_ref())),
             // Whoever does not answer is found out by the write.
-            Either::Left((Err(_), _)) | Either::Right(_) => Ok(self.roles),
+            Err(error) if verdict(&error) == Verdict::Broken => Ok(self.roles),
+            Err(error) => Err(error),
         }
     }
 }

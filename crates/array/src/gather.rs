@@ -18,13 +18,8 @@ use crate::member::{Verdict, verdict};
 use crate::placement::{self, ROLES_MAX};
 use crate::read::{Range, WRONG_OUTPUT, shifted};
 use crate::set::{Stub, VERSION_BYTES, take_version};
-use futures_util::future::{Either, select};
 use plimsoll_kv::{Device, Error, Form, Item, Output, Result};
-use std::pin::pin;
 use std::rc::Rc;
-
-/// A member that has not answered a read for so long is slow: the next one is asked, too.
-const HEDGE_NS: u64 = 20_000_000;
 
 /// A piece of a value as a member gave it.
 #[derive(Clone, Debug)]
@@ -79,7 +74,7 @@ impl Array {
                 asked.ask(async move { (role, self.read_piece(&device, place, role, range, manner).await) });
             }
             let all_asked = next.len() == 0 && !absent && stub.is_none();
-            let answer = self.next_answer(&mut asked, all_asked).await;
+            let answer = asked.next_unless_slow(&self.reactor, all_asked).await;
             if answer.is_none() && next.len() > 0 && !absent {
                 extra += 1;
                 continue;
@@ -125,22 +120,6 @@ impl Array {
         }
         pieces.sort_by_key(|piece| piece.role);
         Ok(pieces)
-    }
-
-    /// The next answer of those that were asked, or that there is none; nothing if it is slow to come and
-    /// there is something else to do.
-    pub(crate) async fn next_answer<T>(
-        &self,
-        asked: &mut Answers<impl Future<Output = T>>,
-        waits: bool,
-    ) -> Option<Option<T>> {
-        if waits {
-            return Some(asked.next().await);
-        }
-        match select(pin!(asked.next()), pin!(self.reactor.sleep_ns(HEDGE_NS))).await {
-            Either::Left((answer, _)) => Some(answer),
-            Either::Right(_) => None,
-        }
     }
 
     /// Reads the piece in a role.

@@ -98,7 +98,7 @@ impl Array {
             if copies + 1 == header.form.roles() && !self.is_in_doubt(version) {
                 let (container, key) = (placement::sets(place.container), ghost_key(&self.tag, version));
                 let delete = Op::Delete { container, key, condition: Condition::None };
-                self.packer.unneeded.borrow_mut().push((place.primary, delete));
+                self.packer.loose.unneeded.borrow_mut().push((place.primary, delete));
                 return self.pack_soon();
             }
         }

@@ -39,6 +39,7 @@ mod join;
 mod journal;
 mod kept;
 mod leave;
+mod loose;
 mod manner;
 mod mark;
 mod mechanism;

@@ -19,6 +19,7 @@ use crate::gather::Piece;
 use crate::header::Header;
 use crate::journal::Slot;
 use crate::leave::Membership;
+use crate::loose::LooseSets;
 use crate::manner::Manner;
 use crate::member::gives_nothing;
 use crate::placement::{self, ARRAY_CONTAINERS};
@@ -41,8 +42,6 @@ const QUIET_NS: u64 = 50_000_000;
 /// How long packing rests after something hindered it, at first and at most.
 const HINDERED_NS: u64 = 1_000_000_000;
 const HINDERED_NS_MAX: u64 = 64 * HINDERED_NS;
-/// Sets that have lost values and wait to be judged at most, whoever writes: a scrub finds others.
-const LOOSE_MAX: usize = 16_384;
 /// So many that nobody needs go together, whoever writes.
 const DEAD_MIN: usize = 64;
 /// Longer keys are not packed: batches that name several have to fit a frame.
@@ -76,37 +75,13 @@ type Waiting = BTreeMap<(Group, usize), BTreeSet<Vec<u8>>>;
 #[derive(Default)]
 pub(crate) struct Packer {
     waiting: RefCell<Waiting>,
-    /// Sets that have lost a value, and have to be judged.
-    loose: RefCell<BTreeMap<(ContainerId, Version), Loose>>,
-    /// So many of them are dead.
-    dead: Cell<usize>,
-    /// Ghosts that turned out to be of no set: members, and what deletes them.
-    pub(crate) unneeded: RefCell<Vec<(usize, Op)>>,
+    /// Sets that have to be judged.
+    pub(crate) loose: LooseSets,
     /// Stores that wait to be packed as they come.
     pub(crate) rounds: Rounds,
     runs: Cell<bool>,
-    /// Sets lost values of which nobody knows any more: they were too many.
-    forgot: Cell<bool>,
     /// When something was written last.
     written_ns: Cell<u64>,
-}
-
-/// Values of a set that are known to have gone: where their ghosts are, and of which versions.
-type Gone = BTreeSet<(usize, Version)>;
-
-/// A set that has lost values.
-pub(crate) struct Loose {
-    pub(crate) stub: Stub,
-    pub(crate) gone: Gone,
-    /// It was found to live while a member was out: it waits until all are in, or it loses another value.
-    pub(crate) waits: bool,
-}
-
-impl Loose {
-    /// True if it is known that nobody needs it any more.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.gone.len() >= self.stub.values.into()
-    }
 }
 
 /// A value that is about to be packed.
@@ -117,57 +92,10 @@ pub(crate) struct Joining {
 }
 
 impl Packer {
-    /// A set has lost a value: it is looked through when there is time.
-    pub(crate) fn loosen(&self, container: ContainerId, stub: &Stub) {
-        self.loosened(container, stub, None);
-    }
-
-    fn loosened(&self, container: ContainerId, stub: &Stub, gone: Option<(usize, Version)>) {
-        let mut loose = self.loose.borrow_mut();
-        if loose.len() >= LOOSE_MAX && !loose.contains_key(&(container, stub.set)) {
-            self.forgot.set(true);
-            return;
-        }
-        let new = || Loose { stub: stub.clone(), gone: Gone::new(), waits: false };
-        let loose = loose.entry((container, stub.set)).or_insert_with(new);
-        let was_dead = loose.is_dead();
-        loose.gone.extend(gone);
-        // What has lost another one may live no more, whoever is out.
-        loose.waits = false;
-        self.dead.set(self.dead.get() + usize::from(!was_dead && loose.is_dead()));
-    }
-
-    /// Whether anything is to be judged now.
-    fn has_loose(&self, all_in: bool) -> bool {
-        let is_next = |loose: &Loose| all_in || !loose.waits || loose.is_dead();
-        self.loose.borrow().values().any(is_next) || !self.unneeded.borrow().is_empty()
-    }
-
-    /// Sets to be judged: those that are dead, first or alone.
-    pub(crate) fn take_loose(&self, only_dead: bool, all_in: bool) -> Vec<(ContainerId, Loose)> {
-        let mut loose = self.loose.borrow_mut();
-        let mut taken: Vec<_> = loose.extract_if(.., |_, loose| loose.is_dead()).collect();
-        self.dead.set(0);
-        if !only_dead {
-            taken.extend(loose.extract_if(.., |_, loose| all_in || !loose.waits));
-        }
-        taken.into_iter().map(|((container, _), loose)| (container, loose)).collect()
-    }
-
-    /// A set goes on waiting to be judged.
-    pub(crate) fn put_loose(&self, container: ContainerId, loose: Loose) {
-        let (gone, waits) = (loose.gone, loose.waits);
-        self.loosen(container, &loose.stub);
-        if let Some(again) = self.loose.borrow_mut().get_mut(&(container, loose.stub.set)) {
-            again.gone.extend(gone);
-            again.waits = waits;
-        }
-    }
-
     /// Forgets what waits.
     pub(crate) fn forget(&self, container: ContainerId) {
         self.waiting.borrow_mut().retain(|(group, _), _| group.container != container);
-        self.loose.borrow_mut().retain(|(of, _), _| *of != container);
+        self.loose.forget(container);
     }
 
     fn wait_again(&self, group: Group, key: &[u8], members: usize) {
@@ -178,11 +106,6 @@ impl Packer {
     /// Keys that wait.
     pub(crate) fn count(&self) -> usize {
         self.waiting.borrow().values().map(BTreeSet::len).sum()
-    }
-
-    /// Sets that have to be judged.
-    pub(crate) fn loose_count(&self) -> usize {
-        self.loose.borrow().len()
     }
 
     /// Keys of different primaries that are packed together: as many as a set has if there are, else at least
@@ -235,13 +158,13 @@ impl Array {
     /// A set has lost a value, or lacks one that cannot be computed: it is looked through when nobody writes.
     pub(crate) fn regroup_later(self: &Rc<Self>, container: ContainerId, stub: &Stub) {
         self.packer.written_ns.set(self.reactor.now_ns());
-        self.packer.loosen(container, stub);
+        self.packer.loose.add(container, stub);
         self.pack_soon();
     }
 
     /// A value of a set has gone: its member keeps it as a ghost.
     pub(crate) fn lost_value(self: &Rc<Self>, place: &Place, version: Version, stub: &Stub) {
-        self.packer.loosened(place.container, stub, Some((place.primary, version)));
+        self.packer.loose.add_if_few(place.container, stub, Some((place.primary, version)));
         self.note_packed();
         self.pack_soon();
     }
@@ -307,14 +230,12 @@ impl Array {
     }
 
     async fn pack_waiting(self: &Rc<Self>) {
-        let (mut rest_ns, mut hindered_until_ns, mut packing_failed) = (HINDERED_NS, 0, false);
+        let (mut rest_ns, mut hindered_until_ns) = (HINDERED_NS, 0);
         while !self.closing.get() {
             let now_ns = self.reactor.now_ns();
             let quiet_ns = self.packer.written_ns.get() + QUIET_NS;
             let is_quiet = quiet_ns <= now_ns;
-            if self.packer.dead.get() + self.packer.unneeded.borrow().len() >= DEAD_MIN
-                && self.regroup(true).await.is_ok()
-            {
+            if self.packer.loose.dead_count() >= DEAD_MIN && self.regroup(true).await.is_ok() {
                 continue;
             }
             if now_ns < hindered_until_ns {
@@ -322,28 +243,28 @@ impl Array {
                 self.rest_until(hindered_until_ns.min(now_ns + HINDERED_NS)).await;
                 continue;
             }
-            let is_loose = self.packer.loose.borrow().len() >= LOOSE_MAX;
+            let is_loose = self.packer.loose.is_full();
             let least = |form| if is_quiet { VALUES_MIN.min(values_max(form)) } else { values_max(form) };
             // While everything is held every key is busy, and would not be packed later.
             let may_pack = self.all_in() && !self.has_doubts() && !self.locks.is_everything_wanted();
-            // What packing that failed left is looked through before anything is packed again.
-            let is_hindered = packing_failed && self.packer.has_loose(self.all_in());
+            // After a failure what it left is looked through before anything is packed again: a set that was
+            // not quite taken apart names versions that another would name, too.
+            let is_hindered = rest_ns > HINDERED_NS && self.packer.loose.has_any(self.all_in());
             let packs = may_pack && !is_loose && !is_hindered;
             let taken = if packs { self.packer.take(least) } else { None };
             let hindered = match taken {
                 Some((group, keys)) => {
                     let packed = self.pack(group.container, group.form, &keys).await;
-                    packing_failed = packed.is_err();
-                    if packing_failed {
+                    if packed.is_err() {
                         keys.iter().for_each(|key| self.packer.wait_again(group, key, self.count()));
                     }
                     packed
                 }
-                None if (is_loose || is_quiet || is_hindered) && self.packer.has_loose(self.all_in()) => {
+                None if (is_loose || is_quiet || is_hindered) && self.packer.loose.has_any(self.all_in()) => {
                     self.regroup(false).await
                 }
                 None if is_quiet && may_pack => {
-                    if self.packer.forgot.take() {
+                    if self.packer.loose.take_forgot() {
                         self.scrub();
                     }
                     return;

@@ -133,7 +133,7 @@ impl Array {
                 });
             }
             // Who is slow may still answer, and another is asked, too.
-            let Some(answer) = self.next_answer(&mut asked, all_asked).await else { continue };
+            let Some(answer) = asked.next_unless_slow(&self.reactor, all_asked).await else { continue };
             let Some((member, read)) = answer else { return Err(failure) };
             match read {
                 Ok(mut item) => {
@@ -225,7 +225,7 @@ impl Array {
                 });
             }
             // Who is slow may still answer, and another is asked, too.
-            let Some(answer) = self.next_answer(&mut asked, all_asked).await else {
+            let Some(answer) = asked.next_unless_slow(&self.reactor, all_asked).await else {
                 extra += 1;
                 continue;
             };

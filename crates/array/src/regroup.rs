@@ -12,8 +12,8 @@
 
 use crate::array::{Array, Place};
 use crate::leave::Membership;
+use crate::loose::Loose;
 use crate::manner::Manner;
-use crate::pack::Loose;
 use crate::placement;
 use crate::set::{Packed, Set, Stub, VERSION_BYTES, decode_version, ghost_key, set_key};
 use plimsoll_kv::key_locks::KeyGuard;
@@ -46,12 +46,18 @@ impl Array {
     /// Looks through all sets that are loose: those without a living value go, all together, and the others
     /// are taken apart. Or those alone of which it is known that they have none.
     pub(crate) async fn regroup(self: &Rc<Self>, only_dead: bool) -> Result<()> {
-        let (mut ghosts, mut records) = (self.packer.unneeded.take(), Vec::new());
+        let judged = self.judge_loose(only_dead).await;
+        self.packer.loose.end_judging();
+        judged
+    }
+
+    async fn judge_loose(self: &Rc<Self>, only_dead: bool) -> Result<()> {
+        let (mut ghosts, mut records) = (self.packer.loose.unneeded.take(), Vec::new());
         let (mut failure, mut without_room) = (None, 0);
-        for (container, mut loose) in self.packer.take_loose(only_dead, self.all_in()) {
+        for (container, mut loose) in self.packer.loose.take(only_dead, self.all_in()) {
             let has_failed = failure.as_ref().is_some_and(|error| !is_space(error));
             if has_failed || without_room == WITHOUT_ROOM_MAX || self.closing.get() {
-                self.packer.put_loose(container, loose);
+                self.packer.loose.put(container, loose);
                 continue;
             }
             if loose.is_dead() {
@@ -67,13 +73,13 @@ impl Array {
                 Ok(true) => without_room = 0,
                 Ok(false) => {
                     loose.waits = true;
-                    self.packer.put_loose(container, loose);
+                    self.packer.loose.put(container, loose);
                 }
                 Err(error) => {
                     // Another may find the room that one does not, and gives some back.
                     without_room += u32::from(is_space(&error));
                     failure = Some(error);
-                    self.packer.put_loose(container, loose);
+                    self.packer.loose.put(container, loose);
                 }
             }
         }

@@ -166,7 +166,9 @@ impl Array {
             each.push(self.lives_in(place, (set, value)).await?);
         }
         if each.contains(&Lives::No) {
-            self.regroup_later(container, &set.stub());
+            self.note_packed();
+            self.packer.loose.add_if_few(container, &set.stub(), None);
+            self.pack_soon();
         }
         Ok(each.into_iter().max().unwrap_or(Lives::No))
     }

@@ -117,23 +117,19 @@ impl Partition {
 
     /// One piece of work that makes room, or keeps starts quick; true if there may be more.
     async fn make_room(self: &Rc<Self>, works: &mut Works) -> Result<bool> {
-        let Works { heads, sweep, hand, ranking, hindered_at } = works;
         let kept = self.kept_segments();
         self.state.borrow_mut().segments.kept = kept;
         self.reclaim();
         if self.end_uploads().await? || self.prepare_ahead().await? {
             return Ok(true);
         }
-        if self.keys.let_checkpoint()
-            && self.checkpoint_is_due()
-            && self.checkpoint_if_room(hindered_at).await?
-        {
+        if self.checkpoint_is_due() && self.checkpoint_if_room(works).await? {
             return Ok(true);
         }
-        if self.has_room_to_sweep() && self.sweep(heads, sweep).await? {
+        if self.has_room_to_sweep() && self.sweep(&mut works.heads, &mut works.sweep).await? {
             return Ok(true);
         }
-        if self.must_evict() && self.evict_or_leave((hand, heads, hindered_at), false).await? {
+        if self.must_evict() && self.evict_or_leave(works, false).await? {
             return Ok(true);
         }
         if !self.is_short() {
@@ -149,16 +145,13 @@ impl Partition {
         if self.hungry.get() > 0 {
             self.log.close_building(); // Stores do not, as they wait.
         }
-        if self.keys.let_checkpoint()
-            && self.checkpoint_frees_enough()
-            && self.checkpoint_if_room(hindered_at).await?
-        {
+        if self.checkpoint_frees_enough() && self.checkpoint_if_room(works).await? {
             return Ok(true);
         }
         let newer = self.log.position().1 > self.anchor.borrow().log_number;
-        let victims = self.victims(ranking).await;
+        let victims = self.victims(&mut works.ranking).await;
         if !victims.is_empty() {
-            match self.clean(&victims, heads).await {
+            match self.clean(&victims, &mut works.heads).await {
                 Err(Error::NoSpace) if self.take_coming().await? => return Ok(true),
                 Err(Error::NoSpace) if newer => {}
                 cleaned => return cleaned.map(|()| true),
@@ -166,7 +159,7 @@ impl Partition {
         }
         let log_segments = self.log.position().1 - self.anchor.borrow().log_number;
         let few = log_segments < u64::from(self.layout.segments / FEW_LOG_SEGMENTS_PART).max(4);
-        if self.is_crowded() && few && self.evict_or_leave((hand, heads, hindered_at), true).await? {
+        if self.is_crowded() && few && self.evict_or_leave(works, true).await? {
             return Ok(true);
         }
         // Nothing to clean, or no room to, but what recovery would replay: a checkpoint makes it
@@ -181,21 +174,20 @@ impl Partition {
             return Ok(true);
         }
         // Live records lie so densely that there is nothing to clean.
-        Ok(self.evicts() && self.evict_or_leave((hand, heads, hindered_at), true).await?
-            || self.take_coming().await?)
+        Ok(self.evicts() && self.evict_or_leave(works, true).await? || self.take_coming().await?)
     }
 
-    /// Writes a checkpoint; false if there is no room for it, or was none and no more has come free: cleaning
-    /// goes first.
-    async fn checkpoint_if_room(&self, hindered_at: &mut Option<u32>) -> Result<bool> {
+    /// Writes a checkpoint; false if it would wait for the keys' order, or there is no room for it, or was
+    /// none and no more has come free: cleaning goes first.
+    async fn checkpoint_if_room(&self, works: &mut Works) -> Result<bool> {
         let free = self.state.borrow().segments.free_count_all();
-        if hindered_at.is_some_and(|before| free <= before) {
+        if !self.keys.let_checkpoint() || works.hindered_at.is_some_and(|before| free <= before) {
             return Ok(false);
         }
-        *hindered_at = None;
+        works.hindered_at = None;
         match self.checkpoint(false).await {
             Err(Error::NoSpace) => {
-                *hindered_at = Some(free);
+                works.hindered_at = Some(free);
                 Ok(false)
             }
             written => written.map(|()| true),
@@ -215,24 +207,16 @@ impl Partition {
 
     /// Evicts, or leaves it to the rest of a step to make room for the deletes; true if there may be more to
     /// evict.
-    async fn evict_or_leave(
-        self: &Rc<Self>,
-        (hand, heads, hindered_at): (&mut Hand, &mut Heads, &mut Option<u32>),
-        is_short: bool,
-    ) -> Result<bool> {
-        let evicted = self.evict(hand, is_short).await;
-        if hand.begins_round() {
-            self.close_heads(heads);
+    async fn evict_or_leave(self: &Rc<Self>, works: &mut Works, is_short: bool) -> Result<bool> {
+        let evicted = self.evict(&mut works.hand, is_short).await;
+        if works.hand.begins_round() {
+            self.close_heads(&mut works.heads);
         }
         match evicted {
             Err(Error::NoSpace) => Ok(false),
             // What was stored since the last checkpoint can be evicted after the next.
-            Ok(false)
-                if self.must_evict()
-                    && self.keys.let_checkpoint()
-                    && self.log.position().1 > self.anchor.borrow().log_number =>
-            {
-                self.checkpoint_if_room(hindered_at).await
+            Ok(false) if self.must_evict() && self.log.position().1 > self.anchor.borrow().log_number => {
+                self.checkpoint_if_room(works).await
             }
             // And what stands where the log is being written, once that goes on elsewhere.
             Ok(false) if self.must_evict() => match self.roll_live_log() {

@@ -211,7 +211,7 @@ impl Partition {
     }
 
     /// Waits after [`Partition::reserve_small`] found no room.
-    pub(crate) async fn wait_for_promised(&self) -> Result<()> {
+    pub(crate) async fn wait_for_small(&self) -> Result<()> {
         self.wait_while(|partition| partition.state.borrow().segments.free_count() < DELETE_RESERVE).await
     }
 

@@ -443,7 +443,7 @@ impl Partition {
 
     /// Waits until there may be space for what was promised.
     async fn wait_patiently(&self) -> Result<()> {
-        match self.wait_for_promised().await {
+        match self.wait_for_small().await {
             Err(Error::NoSpace) if self.closing.get() => Err(Error::ShuttingDown),
             Err(Error::NoSpace) => {
                 self.reactor.sleep_ns(RETRY_DELAY_NS).await;

@@ -1,44 +1,26 @@
 //! A device that is full of short records: what makes room on it needs room itself, and nobody else takes
 //! that.
 
-use crate::opening::{live, open_with, world};
+use crate::opening::{DATABASE as KEPT, delete, live, open_with, run_async as run, store_in, world};
 use plimsoll_flash::{Options, Partition};
-use plimsoll_kv::{
-    Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Result, Value,
-};
+use plimsoll_kv::{ContainerId, Error, Expiry, Op, Result, Value};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
 const DISK_BYTES: usize = 7 << 20;
-const KEPT: ContainerId = ContainerId(0);
 const EMPTIED: ContainerId = ContainerId(1);
 
 async fn open(reactor: &Reactor, options: Options) -> Rc<Partition> {
     open_with(reactor, 64 << 10, options).await
 }
 
-async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output> {
-    let completion = partition.clone().execute(Request::new(Durability::Async, op)).await;
-    completion.map(|completion| completion.output)
-}
-
 async fn set(partition: &Rc<Partition>, container: ContainerId, number: u64) -> Result<()> {
-    let op = Op::Store {
-        container,
-        key: format!("k{number}").into_bytes(),
-        value: Value::from(vec![7; 8]),
-        condition: Condition::None,
-        expiry: Expiry::Never,
-        retain: false,
-        want_previous: false,
-        form: None,
-    };
+    let op = store_in(container, format!("k{number}"), Value::from(vec![7; 8]), Expiry::Never);
     run(partition, op).await.map(|_| ())
 }
 
-async fn delete(partition: &Rc<Partition>, container: ContainerId, number: u64) -> Result<()> {
-    let key = format!("k{number}").into_bytes();
-    run(partition, Op::Delete { container, key, condition: Condition::None }).await.map(|_| ())
+async fn unset(partition: &Rc<Partition>, number: u64) -> Result<()> {
+    run(partition, delete(format!("k{number}"))).await.map(|_| ())
 }
 
 /// Stores keys until there is no space; how many.
@@ -67,7 +49,7 @@ fn an_emptied_database_on_a_full_device_makes_room() {
         let partition = open(&reactor, Options::default()).await;
         run(&partition, Op::Clear { container: EMPTIED }).await.unwrap();
         for number in 0..200 {
-            delete(&partition, KEPT, 4 * number + 3).await.unwrap();
+            unset(&partition, 4 * number + 3).await.unwrap();
             set(&partition, KEPT, 1_000_000 + number).await.unwrap();
         }
         let stored = fill(&partition, 2_000_000, |_| KEPT).await;
@@ -86,7 +68,7 @@ fn quick_deletes_on_a_full_device_leave_checkpoints_their_room() {
         let partition = open(&reactor, options).await;
         let stored = fill(&partition, 0, |_| KEPT).await;
         for number in (0..stored).step_by(3) {
-            delete(&partition, KEPT, number).await.unwrap();
+            unset(&partition, number).await.unwrap();
         }
         let again = fill(&partition, stored, |_| KEPT).await;
         assert!(again * 10 > stored / 3 * 9, "{again} keys in the place of a third of {stored}");

@@ -1,14 +1,12 @@
 //! Checkpoints in pieces on a full device: there is room for the next one, wherever the tables grew, also
 //! after a start, and nobody writes over a piece that an anchor names.
 
-use crate::opening::{self, disk, formatted, live, world};
+use crate::opening::{self, disk, formatted, live, run_async as run, world};
 use plimsoll_flash::format::Anchor;
 use plimsoll_flash::layout::Layout;
 use plimsoll_flash::{Options, Partition};
 use plimsoll_kv::block::{IoFuture, Origin};
-use plimsoll_kv::{
-    Block, Condition, ContainerId, Device, Durability, Error, Expiry, Op, Output, Request, Value,
-};
+use plimsoll_kv::{Block, ContainerId, Error, Expiry, Op, Output, Value};
 use plimsoll_reactor::{Buf, File, Reactor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -101,11 +99,6 @@ async fn open_counted(reactor: &Reactor, anchors: Rc<Cell<u64>>) -> Rc<Partition
     Partition::open(reactor, block, &superblock, 0, options).await.unwrap()
 }
 
-async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output, Error> {
-    let completion = partition.clone().execute(Request::new(Durability::Async, op)).await;
-    completion.map(|completion| completion.output)
-}
-
 async fn store(partition: &Rc<Partition>, key: String, fill: u8) -> Result<(), Error> {
     let op = opening::store(key, Value::from(vec![fill; 8]), Expiry::Never);
     run(partition, op).await.map(|_| ())
@@ -124,8 +117,7 @@ async fn fill(partition: &Rc<Partition>, key: impl Fn(u64) -> String) -> u64 {
 }
 
 async fn delete(partition: &Rc<Partition>, key: String) {
-    let op = Op::Delete { container: ContainerId(0), key: key.into_bytes(), condition: Condition::None };
-    run(partition, op).await.expect("a delete on a full device");
+    run(partition, opening::delete(key)).await.expect("a delete on a full device");
 }
 
 async fn holds(partition: &Rc<Partition>, key: String, fill: u8) {

@@ -83,8 +83,13 @@ pub fn live<F: Future<Output = ()> + 'static>(world: &World, life: impl Fn(React
 
 /// Stores a value, whatever is there.
 pub fn store(key: impl Into<Vec<u8>>, value: Value, expiry: Expiry) -> Op {
+    store_in(DATABASE, key, value, expiry)
+}
+
+/// Stores a value in a container, whatever is there.
+pub fn store_in(container: ContainerId, key: impl Into<Vec<u8>>, value: Value, expiry: Expiry) -> Op {
     Op::Store {
-        container: DATABASE,
+        container,
         key: key.into(),
         value,
         condition: Condition::None,
@@ -117,6 +122,15 @@ pub async fn upload(partition: &Rc<Partition>, key: &[u8], bytes: &[u8]) -> Resu
 }
 
 pub async fn run(partition: &Rc<Partition>, op: Op) -> Result<Output> {
-    let completion = partition.clone().execute(Request::new(Durability::Sync, op)).await;
+    run_as(partition, Durability::Sync, op).await
+}
+
+/// Does something that is told before it is durable.
+pub async fn run_async(partition: &Rc<Partition>, op: Op) -> Result<Output> {
+    run_as(partition, Durability::Async, op).await
+}
+
+async fn run_as(partition: &Rc<Partition>, durability: Durability, op: Op) -> Result<Output> {
+    let completion = partition.clone().execute(Request::new(durability, op)).await;
     completion.map(|completion| completion.output)
 }
