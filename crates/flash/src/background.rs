@@ -133,7 +133,8 @@ impl Partition {
             return Ok(true);
         }
         if !self.is_short() {
-            return Ok(false);
+            // What was stored since the last checkpoint can be evicted after the next (world 30201).
+            return Ok(self.must_evict() && self.has_newer_log() && self.wait_for_keys_order().await);
         }
         // What died lately comes free once its transitions are durable. That is waited for if it will do, or
         // if there is no room for more before; else it becomes so while a victim is read.
@@ -148,7 +149,7 @@ impl Partition {
         if self.checkpoint_frees_enough() && self.checkpoint_if_room(works).await? {
             return Ok(true);
         }
-        let newer = self.log.position().1 > self.anchor.borrow().log_number;
+        let newer = self.has_newer_log();
         let victims = self.victims(&mut works.ranking).await;
         if !victims.is_empty() {
             match self.clean(&victims, &mut works.heads).await {
@@ -165,16 +166,17 @@ impl Partition {
         // Nothing to clean, or no room to, but what recovery would replay: a checkpoint makes it
         // cleanable, and frees what is dead of it.
         if newer {
-            if self.keys.let_checkpoint() {
+            if !self.wait_for_keys_order().await {
                 self.checkpoint(false).await?;
-            } else {
-                // It would wait for the keys' order, and nothing that comes free meanwhile would be cleaned.
-                self.reactor.sleep_ns(KEYS_DELAY_NS).await;
             }
             return Ok(true);
         }
         // Live records lie so densely that there is nothing to clean.
-        Ok(self.evicts() && self.evict_or_leave(works, true).await? || self.take_coming().await?)
+        if self.evicts() && self.evict_or_leave(works, true).await? || self.take_coming().await? {
+            return Ok(true);
+        }
+        // But what goes of emptied containers, if little by little: each time a checkpoint follows.
+        self.sweep(&mut works.heads, &mut works.sweep).await
     }
 
     /// Writes a checkpoint; false if it would wait for the keys' order, or there is no room for it, or was
@@ -192,6 +194,21 @@ impl Partition {
             }
             written => written.map(|()| true),
         }
+    }
+
+    /// Waits a while, if a checkpoint would wait for the keys' order; false if it would not. What comes free
+    /// meanwhile is to be cleaned: so it is not the checkpoint that waits.
+    async fn wait_for_keys_order(&self) -> bool {
+        let waits = !self.keys.let_checkpoint();
+        if waits {
+            self.reactor.sleep_ns(KEYS_DELAY_NS).await;
+        }
+        waits
+    }
+
+    /// True if the log has gone on to another segment since the last checkpoint.
+    fn has_newer_log(&self) -> bool {
+        self.log.position().1 > self.anchor.borrow().log_number
     }
 
     /// Waits until what emptied segments is durable; true if that gave some back.
@@ -215,9 +232,7 @@ impl Partition {
         match evicted {
             Err(Error::NoSpace) => Ok(false),
             // What was stored since the last checkpoint can be evicted after the next.
-            Ok(false) if self.must_evict() && self.log.position().1 > self.anchor.borrow().log_number => {
-                self.checkpoint_if_room(works).await
-            }
+            Ok(false) if self.must_evict() && self.has_newer_log() => self.checkpoint_if_room(works).await,
             // And what stands where the log is being written, once that goes on elsewhere.
             Ok(false) if self.must_evict() => match self.roll_live_log() {
                 Err(Error::NoSpace) => Ok(false),
