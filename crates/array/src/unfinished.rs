@@ -158,14 +158,14 @@ impl Array {
     }
 
     /// Whether the member of a value keeps it for this set: what it keeps for whichever needs it goes when
-    /// the value turns out to have been in none.
+    /// the value turns out to have been in none. One that is coming in was given it before (seed 4929).
     async fn is_kept_for(
         self: &Rc<Self>,
         container: ContainerId,
         set: &Set,
         (at, value): (usize, &Packed),
     ) -> Result<bool> {
-        let Some(device) = self.readable(self.primary_of_value(set, at)) else { return Ok(false) };
+        let Some(device) = self.writable(self.primary_of_value(set, at)) else { return Ok(false) };
         let key = ghost_key(&self.tag, value.version);
         let name = self.ghost_name(&device, placement::sets(container), &key).await?;
         Ok(name == Some(set.name))

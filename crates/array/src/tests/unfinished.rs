@@ -130,6 +130,25 @@ fn a_device_that_comes_in_gets_no_stub_of_a_set_that_another_key_is_not_in() {
     });
 }
 
+/// It keeps a value of that set itself, and had been given it just before (seed 4929).
+#[test]
+fn a_device_that_comes_in_gets_a_stub_of_a_set_for_which_it_keeps_a_value() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 4, 3, 1);
+        let array = bench.open().await;
+        let names = [key_at(0, 4, "s"), key_at(3, 4, "t"), key_at(1, 4, "u")];
+        join_all(names.iter().map(async |name| set(&array, name, &value(20, 1)).await.unwrap())).await;
+        set(&array, &names[0], &value(30, 1)).await.unwrap();
+        let fresh = bench.fresh(0, 77);
+        array.replace(0, fresh).await.unwrap();
+        bench.whole(&array).await;
+        let (found, ghosts) = found_sets(&bench).await;
+        assert_eq!((found.len(), found[0].values.len(), ghosts), (1, 3, 1), "it keeps what went");
+        assert_eq!(pieces(&bench, &names[1], 2).await, [Some(value(20, 1).len()), None]);
+        outlives(&array, &bench, (&names[1], &names[2]), 20).await;
+    });
+}
+
 /// Who makes such a key whole, to write it, asks the member of the other one, which fails just then.
 #[test]
 fn a_write_looks_past_a_device_that_fails_while_its_key_leaves_an_unfinished_set() {
