@@ -7,6 +7,7 @@ mod crowded;
 mod direct;
 mod edits;
 mod evict;
+mod evict_early;
 mod full;
 mod images;
 mod known;
