@@ -22,7 +22,7 @@ use crate::kept::Kept;
 use crate::manner::Manner;
 use crate::member::{Member, MemberStatus};
 use crate::pack::Packer;
-use crate::picker::{Pick, Picker, looked_at};
+use crate::picker::{Pick, Picker};
 use crate::placement::{self, ARRAY_CONTAINERS, ROLES_MAX};
 use crate::policy::Policy;
 use crate::readers::Readers;
@@ -193,7 +193,8 @@ impl Array {
         let (longest, part) = geometry(value_bytes_max, part_bytes);
         let picker = options.policy.choice().map(|choice| Picker::new(choice, longest as u64));
         for member in &mut members {
-            member.device = looked_at(picker.as_ref(), reactor, member.device.take());
+            let device = member.device.take();
+            member.attach(device, picker.as_ref(), reactor);
         }
         let is_in: Vec<bool> = members.iter().map(|it| it.status.state == MemberState::In).collect();
         let begun = Version { epoch: roster.opens, clock: 0 };

@@ -13,7 +13,6 @@
 use crate::array::Array;
 use crate::join::{MISSED, OpenError, read_roster};
 use crate::member::Joining;
-use crate::picker::looked_at;
 use crate::roster::MemberState;
 use plimsoll_kv::Device;
 use std::rc::Rc;
@@ -47,7 +46,7 @@ impl Array {
         let mut members = self.members.borrow_mut();
         let member = &mut members[member];
         assert!(member.status.state == MemberState::Out && member.device.is_none(), "it was let go");
-        member.device = looked_at(self.picker.as_ref(), &self.reactor, with.device.ok());
+        member.attach(with.device.ok(), self.picker.as_ref(), &self.reactor);
         member.status.name = name;
         MISSED.clone_into(&mut member.status.reason);
         Ok(())

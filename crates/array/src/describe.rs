@@ -82,7 +82,7 @@ impl Array {
     async fn prove(self: &Rc<Self>, place: &Place, role: usize, manner: &Manner) -> Result<Proved> {
         let device = self.readable(self.member_of(place, role));
         let device = device.ok_or_else(|| Error::Unreadable("its device is not in".to_owned()))?;
-        let piece = self.read_piece(&device, place, role, None, manner).await?;
+        let piece = self.read_in_time(self.read_piece(&device, place, role, None, manner)).await?;
         if piece.item.upload.is_none() {
             let (header, stub) = (piece.header.ok_or(WRONG_OUTPUT)?, piece.stub);
             let mut digest = digest();
@@ -119,7 +119,8 @@ impl Array {
         let (mut digest, mut first) = (digest(), None);
         for part in 0..parts {
             let op = Op::RetrievePart { upload, key: place.key.clone(), part, range: None };
-            let Output::Found(item) = device.clone().execute(manner.request(op)).await?.output else {
+            let read = self.read_in_time(device.clone().execute(manner.request(op)));
+            let Output::Found(item) = read.await?.output else {
                 return Err(WRONG_OUTPUT);
             };
             let header = Header::decode(&item.bytes).map_err(|what| Error::Unreadable(what.to_owned()))?;

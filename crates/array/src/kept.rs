@@ -18,7 +18,6 @@ use crate::array::{Array, Place};
 use crate::journal::Slot;
 use crate::manner::Manner;
 use crate::placement;
-use futures_util::future::join_all;
 use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
@@ -248,13 +247,12 @@ impl Array {
 
     /// Members give up what they keep of a held key.
     pub(crate) async fn release_at_members(self: &Rc<Self>, place: &Place) {
-        let each = (0..self.roles).filter_map(|role| {
-            let device = self.writable(self.member_of(place, role))?;
+        let manner = Manner::background();
+        let each = (0..self.roles).map(|role| {
             let (container, key) = (placement::container(place.container, role), place.key.clone());
-            let request = Manner::background().request(Op::Release { container, key });
-            // Where nothing is kept there is nothing to give up; who fails is found out by the next write.
-            Some(async move { device.execute(request).await.is_ok() })
+            (self.member_of(place, role), manner.request(Op::Release { container, key }))
         });
-        join_all(each.collect::<Vec<_>>()).await;
+        // Where nothing is kept there is nothing to give up.
+        let _ = self.send(each.collect()).await;
     }
 }

@@ -30,6 +30,7 @@ mod costs;
 mod describe;
 mod enough;
 mod expiry;
+mod fence;
 mod fill;
 mod forms;
 mod gather;

@@ -3,8 +3,11 @@
 //! Invariant: a member is read only while it is in; it is written while it is in or being resynchronised.
 
 use crate::claims::Claims;
+use crate::fence::{Fence, Fenced};
+use crate::picker::{Picker, looked_at};
 use crate::roster::MemberState;
 use plimsoll_kv::{ContainerId, Device, Error};
+use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
 /// A device as it is given to an array.
@@ -47,6 +50,7 @@ pub struct MemberStatus {
 /// A member as the array has it.
 pub(crate) struct Member {
     pub(crate) device: Option<Rc<dyn Device>>,
+    pub(crate) fence: Rc<Fence>,
     pub(crate) status: MemberStatus,
     /// While it was filled so few were in that nobody may have told what it should have.
     pub(crate) is_untold: bool,
@@ -75,12 +79,24 @@ impl Member {
         };
         Member {
             device: joining.device.ok(),
+            fence: Rc::default(),
             status,
             is_untold: false,
             resyncs: 0,
             claims: Claims::default(),
             named: Vec::new(),
         }
+    }
+
+    /// Has a device from here on, behind its fence, and looked at by the picker, if there is one.
+    pub(crate) fn attach(
+        &mut self,
+        device: Option<Rc<dyn Device>>,
+        picker: Option<&Picker>,
+        reactor: &Reactor,
+    ) {
+        let fenced = |device| -> Rc<dyn Device> { Fenced::new(device, &self.fence) };
+        self.device = device.map(|device| fenced(looked_at(picker, reactor, device)));
     }
 
     /// The device, if it may be read.

@@ -117,6 +117,9 @@ impl Array {
             _ => {}
         }
         entry.state = state;
+        if state == MemberState::Out {
+            self.members.borrow()[member].fence.close();
+        }
     }
 
     /// Waits until the roster as it is now is durable on every member that it does not call out.

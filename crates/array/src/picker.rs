@@ -298,15 +298,15 @@ impl Picker {
     }
 }
 
-/// The device of a member as the array has it: looked at by the picker, if there is one.
+/// A device looked at by the picker, if there is one.
 pub(crate) fn looked_at(
     picker: Option<&Picker>,
     reactor: &Reactor,
-    device: Option<Rc<dyn Device>>,
-) -> Option<Rc<dyn Device>> {
-    match (picker, device) {
-        (Some(picker), Some(device)) => Some(Timed::new(reactor, device, picker.speed.clone())),
-        (_, device) => device,
+    device: Rc<dyn Device>,
+) -> Rc<dyn Device> {
+    match picker {
+        Some(picker) => Timed::new(reactor, device, picker.speed.clone()),
+        None => device,
     }
 }
 

@@ -19,7 +19,6 @@ use crate::manner::Manner;
 use crate::member::Joining;
 use crate::open::background;
 use crate::pace::Pace;
-use crate::picker::looked_at;
 use crate::placement::{self, ARRAY_CONTAINERS, JOURNAL, ROSTER};
 use crate::roster::MemberState;
 use crate::told::{Proof, Told};
@@ -99,7 +98,7 @@ impl Array {
         {
             let mut members = self.members.borrow_mut();
             let old = &mut members[member];
-            old.device = looked_at(self.picker.as_ref(), &self.reactor, with.device.ok());
+            old.attach(with.device.ok(), self.picker.as_ref(), &self.reactor);
             old.status.name = with.name;
             old.status.id = with.id;
             (old.status.copied_bytes, old.status.repaired, old.status.failed_requests) = (0, 0, 0);

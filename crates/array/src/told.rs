@@ -125,7 +125,8 @@ impl Array {
         };
         loop {
             let found = async {
-                let piece = self.read_piece(device, place, role, range, manner).await?;
+                let read = self.read_piece(device, place, role, range, manner);
+                let piece = self.read_in_time(read).await?;
                 let header = match piece.header {
                     _ if proof == Proof::All && piece.item.upload.is_some() => {
                         Some(self.prove_in_parts(device, place, role, manner).await?.0)

@@ -1,7 +1,7 @@
 //! What one device, one key, or somebody who holds everything hinders for a while, and what goes on, or goes
 //! on again, all the same.
 
-use super::bench::{Bench, DB, bytes, del, execute, retrieve_op, run, set, store_op};
+use super::bench::{Bench, DB, bytes, del, execute, keys, retrieve_op, run, set, store_op};
 use super::packing::{self, found_sets, settled, value};
 use super::parts;
 use super::slow;
@@ -9,9 +9,9 @@ use super::unfinished::key_at;
 use crate::MemberState;
 use crate::placement::{self, container};
 use crate::set::Stub;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use plimsoll_kv::fault::FaultPolicy;
-use plimsoll_kv::{Condition, Error, Op, Value, Version};
+use plimsoll_kv::{Condition, Error, Op, Output, Value, Version};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -64,6 +64,43 @@ fn a_key_is_let_go_of_though_a_device_does_not_answer_what_is_read_before_a_writ
         set(&array, "key:7", b"v").await.unwrap();
         assert_eq!(bytes(&array, "key:7").await.as_deref(), Some(&b"v"[..]));
         drop(array.locks.lock_everything().await);
+    });
+}
+
+/// Nobody writes, so nobody finds out that it is silent: what is told of the key comes all the same.
+#[test]
+fn a_key_is_described_though_a_device_does_not_answer() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let (array, late) = slow::open(&reactor, &bench).await;
+        set(&array, "k", b"v").await.unwrap();
+        let silent = (placement::primary(b"k", 3) + 1) % 3;
+        late[silent].late_ns.set(3600 * SECOND_NS);
+        let described = execute(&array, Op::Describe { container: DB, key: b"k".to_vec() }).await;
+        let Ok(Output::Described(described)) = described else { panic!("{described:?}") };
+        let read: Vec<bool> = described.pieces.iter().map(|piece| piece.read.is_ok()).collect();
+        assert_eq!(read, [true, false, true]);
+    });
+}
+
+/// Who counted, listed, or read for a rebuild waited for a device that was taken out meanwhile.
+#[test]
+fn what_waits_for_a_device_ends_when_that_goes_out() {
+    run(async |reactor| {
+        let bench = Bench::new(&reactor, 3, 3);
+        let (array, late) = slow::open(&reactor, &bench).await;
+        for number in 0..20 {
+            set(&array, &format!("key:{number}"), b"v").await.unwrap();
+        }
+        late[1].late_to.set(|op| matches!(op, Op::Stats { .. } | Op::List { .. }));
+        late[1].late_ns.set(3600 * SECOND_NS);
+        let began_ns = reactor.now_ns();
+        let goes = async {
+            reactor.sleep_ns(SECOND_NS).await;
+            array.take_out(1, "for a test");
+        };
+        assert_eq!(join(keys(&array), goes).await.0, 20);
+        assert!(reactor.now_ns() - began_ns < 2 * SECOND_NS, "{} ns", reactor.now_ns() - began_ns);
     });
 }
 

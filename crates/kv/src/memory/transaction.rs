@@ -6,13 +6,14 @@ use super::{Memory, State};
 use crate::completion::Output;
 use crate::error::{Error, Result};
 use crate::request::{ContainerId, Op};
-use crate::transaction::{Action, Held, Status, TransactionId};
+use crate::transaction::{Action, Held, Outstanding, Status, TransactionId};
 
 /// What a transaction holds.
 pub(super) struct Holding {
     held: Held,
-    /// What it has prepared.
+    /// What it has prepared, and who does beside it.
     writes: Option<Vec<Op>>,
+    participants: Vec<u16>,
     /// When it began to hold: what had not expired then stays for it.
     since_ms: u64,
 }
@@ -27,6 +28,17 @@ impl Holding {
 const UNKNOWN: Error = Error::Invalid("no such transaction");
 
 impl State {
+    /// What is prepared: whoever is opened above the memory once more brings it to an end.
+    fn outstanding(&self) -> Vec<Outstanding> {
+        let prepared = self.transactions.iter().filter(|(_, holding)| holding.writes.is_some());
+        let known = prepared.map(|(id, Holding { participants, .. })| Outstanding {
+            id: *id,
+            participants: participants.clone(),
+            status: Status::Prepared,
+        });
+        known.collect()
+    }
+
     /// True if an operation has to wait for a transaction to end.
     pub(super) fn is_kept(&self, op: &Op) -> bool {
         let kept = |container, key: &[u8]| self.transactions.values().any(|t| t.holds(container, key));
@@ -57,11 +69,11 @@ impl Memory {
         if let Action::Hold(held) = action {
             let id = id.unwrap_or_else(|| TransactionId { partition, version: state.next_version() });
             let since_ms = state.wall_ms;
-            state.transactions.insert(id, Holding { held, writes: None, since_ms });
+            state.transactions.insert(id, Holding { held, writes: None, participants: Vec::new(), since_ms });
             return Ok(Output::Held(id));
         }
         if action == Action::Outstanding {
-            return Ok(Output::Outstanding(Vec::new())); // Nothing outlives the memory.
+            return Ok(Output::Outstanding(state.outstanding()));
         }
         if let (Action::Retrieve { container, key, range, pin }, None) = (&action, id) {
             return state.retrieve(*container, key, *range, *pin);
@@ -84,8 +96,9 @@ impl Memory {
                 state.transactions.remove(&id).ok_or(UNKNOWN)?;
                 Ok(Output::Done)
             }
-            Action::Prepare { writes, .. } => {
-                state.transactions.get_mut(&id).ok_or(UNKNOWN)?.writes = Some(writes);
+            Action::Prepare { participants, writes } => {
+                let holding = state.transactions.get_mut(&id).ok_or(UNKNOWN)?;
+                (holding.participants, holding.writes) = (participants, Some(writes));
                 Ok(Output::Done)
             }
             Action::Apply => {
