@@ -236,7 +236,7 @@ impl Array {
 
     async fn keep_ghost(self: &Rc<Self>, place: &Place, ghost: Option<Op>) -> Result<()> {
         let Some(ghost) = ghost else { return Ok(()) };
-        let kept = self.sent_one(place.primary, ghost).await;
+        let kept = self.sent_to_make_room(place.primary, ghost).await;
         self.unless_out(place.primary, kept).map(drop)
     }
 
@@ -270,7 +270,7 @@ impl Array {
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
             let store = self.store_op(place, role, value, expiry);
             let batch = Op::Batch([store].into_iter().chain(names.iter().cloned()).collect());
-            let stored = self.sent_one(self.member_of(place, role), batch).await;
+            let stored = self.sent_to_make_room(self.member_of(place, role), batch).await;
             self.unless_out(self.member_of(place, role), stored)?;
         }
         Ok(all_told)
@@ -300,7 +300,7 @@ impl Array {
                 let expiry = piece.item.expiry_ms.map_or(Expiry::Never, Expiry::At);
                 let value = header.before(stub.encode()).into();
                 let store = self.store_op(place, piece.role, value, expiry);
-                let stored = self.sent_one(self.member_of(place, piece.role), store).await;
+                let stored = self.sent_to_make_room(self.member_of(place, piece.role), store).await;
                 self.unless_out(self.member_of(place, piece.role), stored)?;
             }
         }

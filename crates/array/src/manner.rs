@@ -31,9 +31,10 @@ enum Order {
 impl Manner {
     pub(crate) fn of(request: &Request) -> Manner {
         // Not a clone of all of it: its operation may bring a long value.
-        let Request { tenant, class, deadline_ns: _, durability, lifetime, op: _ } = *request;
+        let Request { tenant, class, deadline_ns: _, durability, lifetime, makes_room: _, op: _ } = *request;
         // Members are waited for: a write that one refused because it is late others would have made.
-        let request = Request { tenant, class, deadline_ns: 0, durability, lifetime, op: Op::Sync };
+        let request =
+            Request { tenant, class, deadline_ns: 0, durability, lifetime, makes_room: false, op: Op::Sync };
         Manner { request, order: Order::InTurn, partition: 0 }
     }
 

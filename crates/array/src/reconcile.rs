@@ -20,7 +20,7 @@ use crate::recover::SetState;
 use crate::roster::MemberState;
 use crate::send::Sent;
 use crate::told::{Proof, Told};
-use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Result};
+use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Request, Result};
 use std::rc::Rc;
 
 /// What the set of a key gives of which there are stubs, and no value.
@@ -413,7 +413,16 @@ impl Array {
 
     /// Sends one request to one member.
     pub(crate) async fn sent_one(self: &Rc<Self>, member: usize, op: Op) -> Result<Output> {
-        let sent = self.send(vec![(member, Manner::background().request(op))]).await?;
+        self.sent_request(member, Manner::background().request(op)).await
+    }
+
+    /// The same of what makes room, or keeps what others need.
+    pub(crate) async fn sent_to_make_room(self: &Rc<Self>, member: usize, op: Op) -> Result<Output> {
+        self.sent_request(member, Manner::background().request(op).making_room()).await
+    }
+
+    async fn sent_request(self: &Rc<Self>, member: usize, request: Request) -> Result<Output> {
+        let sent = self.send(vec![(member, request)]).await?;
         let Sent { mut done, refused } = sent;
         match (done.pop(), refused) {
             (Some((_, output)), _) => Ok(output),

@@ -366,11 +366,13 @@ impl Array {
             let entry = slot.entry(place.container, &place.key);
             let ghost = if role == 0 { ghost.take() } else { None };
             let batch = [delete, entry].into_iter().chain(ghost).collect();
-            (self.member_of(place, role), manner.request(Op::Batch(batch)))
+            (self.member_of(place, role), manner.request(Op::Batch(batch)).making_room())
         });
         let requests = requests.collect();
         let written = match self.write(place, (slot, Change::Delete), requests).await {
-            Err(Error::NoSpace | Error::NoMemory) => self.delete_unnamed(place, manner).await,
+            Err(Error::NoSpace | Error::NoMemory) => {
+                self.delete_on_full(place, has_ghost.then_some(&membership), manner).await
+            }
             written => written.map(|(done, _)| done),
         };
         match (&written, membership) {
@@ -382,6 +384,23 @@ impl Array {
             (Ok(_), _) => {}
         }
         written
+    }
+
+    /// Deletes a key on devices that refused to. What the others of its set need of it is kept first: where
+    /// there is no room for that it stays, as they would be lost with the next device.
+    async fn delete_on_full(
+        self: &Rc<Self>,
+        place: &Place,
+        keeps: Option<&Membership>,
+        manner: &Manner,
+    ) -> Result<Vec<(usize, Output)>> {
+        if let Some(membership) = keeps
+            && let Some(ghost) = self.ghost_of(place, membership, (manner, false)).await?
+        {
+            let sent = self.send(vec![(place.primary, manner.request(ghost).making_room())]).await?;
+            sent.refused.map_or(Ok(()), Err)?;
+        }
+        self.delete_unnamed(place, manner).await
     }
 
     /// Deletes a key on devices that are so full that they take no name of it. What a crash leaves half done

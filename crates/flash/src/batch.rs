@@ -10,6 +10,7 @@ use crate::format::{RecordKind, Transition, TransitionKind, UNIT_BYTES};
 use crate::held::{Replaced, judge};
 use crate::log::Log;
 use crate::partition::{Partition, Place};
+use crate::space::Beyond;
 use crate::store::{Judged, STORE_TRANSITIONS, expiry_ms};
 use crate::targets::{Target, has_stores, log_bytes};
 use plimsoll_kv::key_locks::KeyGuard;
@@ -91,7 +92,7 @@ impl Partition {
     pub(crate) async fn batch(
         self: &Rc<Self>,
         ops: Vec<Op>,
-        lifetime: Lifetime,
+        (lifetime, beyond): (Lifetime, Beyond),
         durability: Durability,
     ) -> Result<Output> {
         if ops.len() > BATCH_OPS_MAX {
@@ -105,8 +106,9 @@ impl Partition {
                 return Err(Error::Invalid("the batch does not fit a frame"));
             }
             if stores {
-                self.admit(size as u64).await?; // Deletes go on when the device is full.
+                self.admit(size as u64, beyond).await?; // Deletes go on when the device is full.
             }
+            let stores = stores && beyond != Beyond::Half;
             let Some(batch) = self.find_all(&ops).await? else { continue };
             if !batch.iter().all(|one| one.is_held(&held)) {
                 continue; // A container was emptied: other places are held than would be written.

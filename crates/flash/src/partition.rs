@@ -21,6 +21,7 @@ use crate::looks::Looks;
 use crate::metrics::{Counts, PartitionMetrics};
 use crate::options::Options;
 use crate::planted::{Bug, is_planted};
+use crate::space::Beyond;
 use crate::state::State;
 use crate::transaction::Transactions;
 use plimsoll_kv::block::Block;
@@ -152,6 +153,7 @@ impl Device for Partition {
 impl Partition {
     async fn dispatch(self: &Rc<Self>, request: Request) -> Result<Output> {
         let (durability, from) = (request.durability, ReadFrom::of(request.class));
+        let beyond = Beyond::of(&request);
         if let Some(key) = request.op.key()
             && key.len() > plimsoll_kv::limits::KEY_BYTES_MAX
         {
@@ -159,13 +161,13 @@ impl Partition {
         }
         match request.op {
             op @ Op::Store { value: Value::Kept(_), .. } => {
-                match self.batch(vec![op], request.lifetime, durability).await? {
+                match self.batch(vec![op], (request.lifetime, beyond), durability).await? {
                     Output::Batch(mut outputs) => Ok(outputs.remove(0)),
                     _ => unreachable!("a batch gives what its operations give"),
                 }
             }
             op @ Op::Store { .. } => {
-                self.store(op, (request.lifetime, request.deadline_ns), durability).await
+                self.store(op, (request.lifetime, beyond, request.deadline_ns), durability).await
             }
             Op::Retrieve { container, key, range: None, pin } => {
                 let whole = self.clone().retrieve_directly(container, key.into(), pin, from).await?;
@@ -191,16 +193,16 @@ impl Partition {
             Op::Scan { container, cursor, limit } => self.scan(container, cursor, limit).await,
             Op::Clear { container } => self.clear(container, durability).await,
             Op::Batch(ops) => match Op::releases(&ops) {
-                None => self.batch(ops, request.lifetime, durability).await,
+                None => self.batch(ops, (request.lifetime, beyond), durability).await,
                 Some(keys) => self.release_all(&keys, durability).await,
             },
             Op::Release { container, key } => self.release(container, &key, durability).await,
             Op::Revert { container, key } => self.revert(container, &key, durability).await,
             Op::UploadBegin { container, key, length, shared_bytes, .. } => {
-                self.in_time(request.deadline_ns, self.upload_begin(container, &key, length, shared_bytes))
-                    .await
+                let begun = self.upload_begin(container, &key, (length, shared_bytes), beyond);
+                self.in_time(request.deadline_ns, begun).await
             }
-            Op::UploadPart { upload, key, bytes } => self.upload_part(upload, &key, &bytes).await,
+            Op::UploadPart { upload, key, bytes } => self.upload_part(upload, (&key, &bytes), beyond).await,
             Op::UploadShare { upload, from, parts, .. } => self.upload_share(upload, from, parts).await,
             Op::UploadAbort { upload, .. } => self.upload_abort(upload),
             Op::Stats { container } => Ok(Output::Stats(self.stats(container))),

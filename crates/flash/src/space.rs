@@ -9,7 +9,7 @@ use crate::metrics::add;
 use crate::partition::Partition;
 use crate::segments::KEPT_MIN;
 use futures_util::future::{Either, select};
-use plimsoll_kv::{Error, Result};
+use plimsoll_kv::{Class, Error, Request, Result};
 use std::pin::pin;
 
 /// Free segments that stores leave to cleaning, beyond those kept.
@@ -21,8 +21,36 @@ const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;
 
+/// This part of what live records may take is there beyond that for what makes room: half of it for clients, all
+/// of it for the background. On a full device of packed values nothing goes before what others need of it is
+/// kept, and a set is taken apart into copies before it goes: stores that took the last room would leave none to
+/// give any back. Of a small device it is so many segments: what live records may take shrinks by one or two as
+/// the keys take others.
+const BEYOND_PART: u64 = 64;
+const BEYOND_SEGMENTS: u64 = 3;
+
 /// Free segments that a transaction which is about to hold everything finds beyond those.
 const AWAITED_SEGMENTS: u32 = 2;
+
+/// How far live records may go beyond what they may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    Nothing,
+    Half,
+    All,
+}
+
+impl Beyond {
+    /// What makes room goes as far as nobody else may; of clients only half as far, so that the background can
+    /// always go on.
+    pub(crate) fn of(request: &Request) -> Beyond {
+        match (request.makes_room, request.class) {
+            (false, _) => Beyond::Nothing,
+            (true, Class::Foreground) => Beyond::Half,
+            (true, Class::Background) => Beyond::All,
+        }
+    }
+}
 
 /// Somebody waits for space: until it has come, or the one who waits is dropped.
 struct Hungry<'a>(&'a Partition);
@@ -85,11 +113,24 @@ impl Partition {
     }
 
     /// True if there is room for one more store of so many units.
-    fn has_room(&self, units: u64) -> bool {
+    fn has_room(&self, units: u64, beyond: Beyond) -> bool {
         let (kept_units, kept_objects) =
             if self.room_is_awaited() { (self.ahead_units(), 1) } else { (0, 0) };
-        self.claimed_units() + kept_units + units <= self.live_units_max()
-            && self.objects_left() > kept_objects
+        let units_max = self.live_units_max();
+        let units_more = (units_max / BEYOND_PART).max(BEYOND_SEGMENTS * self.layout.segment_units());
+        let objects_more = self.options.objects_max / BEYOND_PART;
+        self.claimed_units() + kept_units + units <= units_max + self.share(units_more, beyond)
+            && self.objects_left().saturating_add(self.share(objects_more, beyond)) > kept_objects
+    }
+
+    /// How much of what is kept beyond there is for whom: nothing on a device that evicts, which makes room by
+    /// itself.
+    fn share(&self, kept: u64, beyond: Beyond) -> u64 {
+        match beyond {
+            Beyond::Half if !self.evicts() => kept / 2,
+            Beyond::All if !self.evicts() => kept,
+            _ => 0,
+        }
     }
 
     /// True if there is the room that a transaction waits for: what eviction keeps ahead of need, free
@@ -101,14 +142,14 @@ impl Partition {
     }
 
     /// Lets a store of so many bytes in, after waiting for its turn; or refuses it.
-    pub(crate) async fn admit(&self, bytes: u64) -> Result<()> {
+    pub(crate) async fn admit(&self, bytes: u64, beyond: Beyond) -> Result<()> {
         if let Some(error) = self.log.failure() {
             return Err(error);
         }
         self.log.wait_for_room().await?;
         self.wait_for_keys().await?;
         let units = bytes / UNIT_BYTES;
-        let fits = |partition: &Partition| partition.has_room(units);
+        let fits = |partition: &Partition| partition.has_room(units, beyond);
         if !fits(self) && self.has_debris() {
             let comes =
                 self.wait_for_background(|partition| !fits(partition) && partition.has_debris()).await;
@@ -127,7 +168,8 @@ impl Partition {
             let has_space = self.claimed_units() + units <= self.live_units_max();
             return Err(if has_space { Error::NoMemory } else { Error::NoSpace });
         }
-        self.wait_to_store().await
+        // What takes something away waits for segments as deletes do.
+        if beyond == Beyond::Half { Ok(()) } else { self.wait_to_store().await }
     }
 
     /// Waits for what comes before a change, of which nothing is done by then; an error if that takes until

@@ -15,6 +15,7 @@ use crate::log::Log;
 use crate::metrics::add;
 use crate::partition::{Partition, Place};
 use crate::recent::RECENT_BYTES_MAX;
+use crate::space::Beyond;
 use crate::uploads::UploadState;
 use plimsoll_kv::{
     Condition, Durability, Edit, Error, Expiry, Item, Lifetime, Op, Output, Payload, Result, Value, Version,
@@ -85,7 +86,7 @@ impl Partition {
     pub(crate) async fn store(
         self: &Rc<Self>,
         op: Op,
-        (lifetime, deadline_ns): (Lifetime, u64),
+        (lifetime, beyond, deadline_ns): (Lifetime, Beyond, u64),
         durability: Durability,
     ) -> Result<Output> {
         let Op::Store { container, key, value, condition, expiry, retain, want_previous, .. } = op else {
@@ -101,7 +102,7 @@ impl Partition {
             if is_books {
                 self.admit_small().await?;
             } else {
-                self.in_time(deadline_ns, self.admit(admitted)).await?;
+                self.in_time(deadline_ns, self.admit(admitted, beyond)).await?;
             }
             let known = if asked.only_whose(&given) { self.known_at(&hold.place, &key) } else { None };
             let looked;

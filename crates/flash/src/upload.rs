@@ -9,6 +9,7 @@ use crate::format::record::{part_key, record_bytes};
 use crate::format::{RecordHeader, RecordKind, Transition, TransitionKind};
 use crate::metrics::add;
 use crate::partition::Partition;
+use crate::space::Beyond;
 use crate::uploads::UploadState;
 use plimsoll_kv::limits::VALUE_BYTES_MAX;
 use plimsoll_kv::{ContainerId, Durability, Error, Output, Result, UploadId};
@@ -29,14 +30,14 @@ impl Partition {
         &self,
         container: ContainerId,
         key: &[u8],
-        length: u64,
-        shared_bytes: u64,
+        (length, shared_bytes): (u64, u64),
+        beyond: Beyond,
     ) -> Result<Output> {
         if length > VALUE_BYTES_MAX {
             return Err(Error::ValueTooLong);
         }
         loop {
-            self.admit(length.saturating_sub(shared_bytes)).await?;
+            self.admit(length.saturating_sub(shared_bytes), beyond).await?;
             match self.reserve_for_store(note_bytes_max(1), 1) {
                 Err(Error::NoSpace) => self.wait_to_store().await?,
                 Err(error) => return Err(error),
@@ -128,14 +129,14 @@ impl Partition {
     pub(crate) async fn upload_part(
         self: &Rc<Self>,
         upload: UploadId,
-        key: &[u8],
-        bytes: &[u8],
+        (key, bytes): (&[u8], &[u8]),
+        beyond: Beyond,
     ) -> Result<Output> {
         let part_key_bytes = part_key(0, 0).len();
         let size = record_bytes(part_key_bytes, bytes.len());
         let slot = plimsoll_kv::Slot::of(key).0;
         loop {
-            self.admit(size).await?;
+            self.admit(size, beyond).await?;
             let (part, expected, generation) = self.next_part(upload.0)?;
             if bytes.len() as u64 != expected || expected == 0 {
                 return Err(Error::Invalid("a part of another length than the upload's next"));

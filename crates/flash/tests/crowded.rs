@@ -3,7 +3,7 @@
 
 use crate::opening::{DATABASE as KEPT, delete, live, open_with, run_async as run, store_in, world};
 use plimsoll_flash::{Options, Partition};
-use plimsoll_kv::{ContainerId, Error, Expiry, Op, Result, Value};
+use plimsoll_kv::{Class, ContainerId, Device, Durability, Error, Expiry, Kept, Op, Request, Result, Value};
 use plimsoll_reactor::Reactor;
 use std::rc::Rc;
 
@@ -72,6 +72,52 @@ fn quick_deletes_on_a_full_device_leave_checkpoints_their_room() {
         }
         let again = fill(&partition, stored, |_| KEPT).await;
         assert!(again * 10 > stored / 3 * 9, "{again} keys in the place of a third of {stored}");
+        partition.check_accounts().unwrap();
+    });
+}
+
+fn in_batch(class: Class, ops: Vec<Op>) -> Request {
+    Request { class, ..Request::new(Durability::Sync, Op::Batch(ops)).making_room() }
+}
+
+/// What keeps a value under another key, as it goes, has room on a full device, and so has the background; each
+/// as far as is kept for it.
+#[test]
+fn what_makes_room_goes_beyond_what_stores_may_take() {
+    live(&world(64 << 20), |reactor| async move {
+        let partition = open(&reactor, Options::default()).await;
+        let store = |name: &str, number: u64| {
+            store_in(KEPT, format!("{name}{number}"), Value::from(vec![7; 1000]), Expiry::Never)
+        };
+        let mut stored = 0;
+        while run(&partition, store("k", stored)).await.is_ok() {
+            stored += 1;
+        }
+        let keep = |number: u64| {
+            let (key, ghost) = (format!("k{number}").into_bytes(), format!("ghost of {number}"));
+            let kept = Kept { head: vec![1; 12], bytes: None, container: KEPT, key: key.clone() };
+            vec![delete(key), store_in(EMPTIED, ghost, Value::Kept(kept), Expiry::Never)]
+        };
+        let goes = async |class, limit: u64| {
+            for number in 0..limit {
+                let ops = match class {
+                    Class::Foreground => keep(number),
+                    Class::Background => vec![store("b", number)],
+                };
+                match partition.clone().execute(in_batch(class, ops)).await {
+                    Ok(_) => {}
+                    Err(error) => {
+                        assert_eq!(error, Error::NoSpace);
+                        return number;
+                    }
+                }
+            }
+            limit
+        };
+        let (kept, more) = (goes(Class::Foreground, stored).await, goes(Class::Background, stored).await);
+        assert!(kept > 1000 && kept < stored / 10, "{kept} of {stored} are kept");
+        assert!(more > 100 && more < stored / 50, "{more} beside {stored}");
+        assert!(run(&partition, store("k", stored)).await.is_err());
         partition.check_accounts().unwrap();
     });
 }

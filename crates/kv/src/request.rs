@@ -455,6 +455,8 @@ pub struct Request {
     pub durability: Durability,
     /// How long the data will live.
     pub lifetime: Lifetime,
+    /// It stores something so that more can go: it may take of a full device what is kept for that.
+    pub makes_room: bool,
     /// What to do.
     pub op: Op,
 }
@@ -469,7 +471,14 @@ impl Request {
             deadline_ns: 0,
             durability,
             lifetime: Lifetime::Unknown,
+            makes_room: false,
             op,
         }
+    }
+
+    /// The same, which makes room.
+    #[must_use]
+    pub fn making_room(self) -> Request {
+        Request { makes_room: true, ..self }
     }
 }

@@ -8,7 +8,7 @@ use super::slow;
 use super::unfinished::key_at;
 use crate::MemberState;
 use crate::placement::{self, container};
-use crate::set::Stub;
+use crate::set::{Stub, is_ghost};
 use futures_util::future::{join, join_all};
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_kv::{Condition, Error, Op, Output, Value, Version};
@@ -179,6 +179,43 @@ fn a_set_whose_values_find_no_room_hinders_no_other() {
         assert!(names(&first[0]), "its own is still needed: {sets:?}");
         assert_eq!(array.packer.loose.count(), 1, "the one without room is tried again");
     });
+}
+
+/// A delete that found no room for what others of the set need went without, and they were lost with the next
+/// devices: some that nobody had touched.
+#[test]
+fn a_delete_that_has_no_room_for_what_others_need_is_refused() {
+    run(async |reactor| {
+        let mut bench = packing::bench(&reactor, 6, 4, 2);
+        let full: Vec<_> = (0..4).map(|member| bench.fails(member, &Error::NoSpace)).collect();
+        let array = bench.open().await;
+        let names: Vec<String> = (0..4).map(|primary| key_at(primary, 6, "s")).collect();
+        let each = names.iter().enumerate();
+        join_all(each.map(async |(at, name)| set(&array, name, &value(20 + at, 1)).await.unwrap())).await;
+        settled(&reactor).await;
+        for full in &full {
+            full.set_policy(FaultPolicy::When(Box::new(|request| keeps_ghost(&request.op))));
+        }
+        for name in &names[..3] {
+            assert_eq!(del(&array, name).await, Err(Error::NoSpace));
+        }
+        array.take_out_now(3, "for a test").await.unwrap();
+        for (at, name) in names.iter().enumerate() {
+            assert_eq!(bytes(&array, name).await, Some(value(20 + at, 1)), "{name}");
+        }
+        full.iter().for_each(|full| full.set_policy(FaultPolicy::Never));
+        del(&array, &names[0]).await.unwrap();
+        assert_eq!(bytes(&array, &names[3]).await, Some(value(23, 1)));
+    });
+}
+
+/// Whether a request keeps a value for its set.
+fn keeps_ghost(op: &Op) -> bool {
+    match op {
+        Op::Batch(ops) => ops.iter().any(keeps_ghost),
+        Op::Store { key, .. } => is_ghost("{0}", key),
+        _ => false,
+    }
 }
 
 /// Whether a request stores this key, in any role.
