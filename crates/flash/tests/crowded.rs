@@ -80,8 +80,8 @@ fn in_batch(class: Class, ops: Vec<Op>) -> Request {
     Request { class, ..Request::new(Durability::Sync, Op::Batch(ops)).making_room() }
 }
 
-/// What keeps a value under another key, as it goes, has room on a full device, and so has the background; each
-/// as far as is kept for it.
+/// What keeps a value under another key, as it goes, has room on a full device, and so has the background;
+/// each as far as is kept for it.
 #[test]
 fn what_makes_room_goes_beyond_what_stores_may_take() {
     live(&world(64 << 20), |reactor| async move {

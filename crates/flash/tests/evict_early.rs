@@ -8,8 +8,8 @@ use plimsoll_reactor::{Buf, File, Reactor};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Small: what stores must leave alone is a large part of it, so they wait for what is evicted, and no segment is
-/// lacking.
+/// Small: what stores must leave alone is a large part of it, so they wait for what is evicted, and no
+/// segment is lacking.
 const DISK_BYTES: usize = 2 << 20;
 /// So long the first read of the background takes: that of the keys that are brought together.
 const HELD_NS: u64 = 1_000_000_000;
@@ -69,8 +69,8 @@ async fn press(partition: &Rc<Partition>, name: &str, count: u64) -> u64 {
     refused
 }
 
-/// What was stored since the last checkpoint can be evicted after the next one, and that waits until the order
-/// of the keys is there: so do the stores (world 30201).
+/// What was stored since the last checkpoint can be evicted after the next one, and that waits until the
+/// order of the keys is there: so do the stores (world 30201).
 #[test]
 fn stores_wait_for_the_checkpoint_that_waits_for_the_keys() {
     let world = world(DISK_BYTES);
