@@ -107,27 +107,5 @@ impl Device for Fenced {
         self.below.announce(container, keys, round)
     }
 
-    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
-        self.below.lacks(container, key)
-    }
-
-    fn keeps(&self) -> bool {
-        self.below.keeps()
-    }
-
-    fn gathers(&self) -> bool {
-        self.below.gathers()
-    }
-
-    fn has_room_to_spare(&self) -> bool {
-        self.below.has_room_to_spare()
-    }
-
-    fn value_bytes_max(&self) -> usize {
-        self.below.value_bytes_max()
-    }
-
-    fn part_bytes(&self) -> usize {
-        self.below.part_bytes()
-    }
+    plimsoll_kv::as_below!();
 }

@@ -308,7 +308,8 @@ impl Array {
     }
 
     /// Whether a held key is packed, as the members that hold no value of it say. If it is whole on all, the
-    /// first that can be read knows; if it may not be, it takes all of them to say that it is not.
+    /// first that can be read knows; if it may not be, it takes all of them to have it, and say that it is
+    /// not.
     pub(crate) async fn membership(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Membership> {
         let (sure, end) = (self.forms.sure_stubs(), self.forms.stubs_end());
         let is_whole = !self.is_unsettled(place);
@@ -332,8 +333,9 @@ impl Array {
                 }
                 Err(Error::NotFound) if !tells_absence => {}
                 Ok(_) | Err(Error::NotFound) if is_whole => return Ok(Membership::Alone),
-                Ok(_) | Err(Error::NotFound) => has_alone = true,
-                Err(Error::Unreadable(_) | Error::ReadOnly(_)) => all_told = false,
+                Ok(_) => has_alone = true,
+                // A delete that others refused may have taken its stub.
+                Err(Error::NotFound | Error::Unreadable(_) | Error::ReadOnly(_)) => all_told = false,
                 Err(error) => return Err(error),
             }
         }

@@ -3,12 +3,13 @@
 //! Role: takes KV devices and is one: what is stored stands on several of them, so that it outlives the loss
 //! of some. Place on the path: between the cache and the engines. In the order of a request: `array` takes
 //! it, `placement` says where the key stands, `policy` what a value is made into, or `picker`, which looks
-//! on; `before` says what a write replaces, `read` and `write` ask the members, `reconcile` makes whole what
-//! they disagree about, `transaction` and `outstanding` do several writes as one, `join` and `membership`
-//! say who they are, `rebuild` brings them back, with what they have that counts (`claims`), `bring_back`
-//! such as were opened anew. `round` makes sets of values as they come, `pack` behind the acknowledgement;
-//! `leave` keeps what a set goes on needing, `company` takes deletes together, `recover` computes what is
-//! lost, `regroup` and `sets` look after sets, `mover` stores anew what was picked otherwise.
+//! on; `before` says what a write replaces, `read`, `write` and `delete` ask the members, `reconcile` makes
+//! whole what they disagree about, `transaction` and `outstanding` do several writes as one, `join` and
+//! `membership` say who they are, `rebuild` brings them back, with what they have that counts (`claims`),
+//! `bring_back` such as were opened anew. `round` makes sets of values as they come, `pack` behind the
+//! acknowledgement; `leave` keeps what a set goes on needing, `company` takes deletes together, `recover`
+//! computes what is lost, `regroup` and `sets` look after sets, `mover` stores anew what was picked
+//! otherwise.
 //!
 //! Invariants: see `array`; `docs/rfcs/2026-11-22-array.md` says why they hold at any instant.
 //!
@@ -27,6 +28,7 @@ mod claims;
 mod code;
 mod company;
 mod costs;
+mod delete;
 mod describe;
 mod enough;
 mod expiry;

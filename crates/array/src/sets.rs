@@ -288,7 +288,7 @@ impl Array {
                 }
                 if key != claimed {
                     let delete = Op::Delete { container, key, condition: Condition::None };
-                    self.sent_to_make_room(member, delete).await?;
+                    self.sent_one(member, delete).await?;
                 }
             }
         }
@@ -331,7 +331,7 @@ impl Array {
                         let name = self.ghost_name(&device, container, &key).await?;
                         if name.is_some_and(|name| is_no_set(name) && name < no_set(before)) {
                             let delete = Op::Delete { container, key, condition: Condition::None };
-                            self.sent_to_make_room(member, delete).await?;
+                            self.sent_one(member, delete).await?;
                         }
                     }
                 }

@@ -1,8 +1,8 @@
 //! Writing: one request to every member that holds the key, all or none.
 //!
-//! Place on the path: every store, delete and change of expiry. The key is held, what is there is looked at
-//! if it matters, and each member gets one atomic batch: its piece, and the journal's record that names the
-//! key.
+//! Place on the path: every store, delete (`delete`) and change of expiry. The key is held, what is there is
+//! looked at if it matters, and each member gets one atomic batch: its piece, and the journal's record that
+//! names the key.
 //!
 //! Invariants:
 //! * nothing is told before every member that is in has it durably, and those that have not are durably out;
@@ -12,10 +12,9 @@
 //! * the journal names every write that may be half done.
 
 use crate::array::{Array, Place, expiry_of};
-use crate::before::{Before, Leaving, Left, Seen, roles_seen};
+use crate::before::{Before, Left, Seen, roles_seen};
 use crate::header::Header;
 use crate::journal::Slot;
-use crate::leave::Membership;
 use crate::manner::Manner;
 use crate::placement;
 use crate::read::{Range, WRONG_OUTPUT};
@@ -24,7 +23,7 @@ use crate::send::Sent;
 use crate::undo::Undone;
 use bytes::Bytes;
 use plimsoll_kv::{
-    Condition, Deleted, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value, Version,
+    Condition, Device, Edit, Error, Expiry, Form, Item, Op, Output, Request, Result, Value, Version,
 };
 use std::rc::Rc;
 
@@ -41,7 +40,7 @@ pub(crate) enum Change {
 
 impl Change {
     /// Members that have to take it.
-    fn needed(self) -> usize {
+    pub(crate) fn needed(self) -> usize {
         match self {
             Change::Store(form) => form.needed(),
             Change::Delete | Change::Expiry => 1,
@@ -258,9 +257,11 @@ impl Array {
             }
             // Nobody took it.
             Ok(Sent { done, refused: Some(error) }) if done.is_empty() => Err(error),
-            // Full members go on to take deletes without a slot: that is done at once, and named otherwise.
+            // Full members go on to take deletes without a slot, if at all: what names this one goes here.
             Ok(Sent { refused: Some(error), .. }) if change == Change::Delete && is_full(&error) => {
                 self.suspect(place);
+                self.unmark_named().await?;
+                drop(slot);
                 Err(error)
             }
             // What a change of expiry, or a delete, replaced is kept nowhere: the next look makes it whole.
@@ -292,7 +293,7 @@ impl Array {
     }
 
     /// True if so many of those that took a change of a key are in, and it could still be made.
-    fn is_enough(&self, place: &Place, done: &[(usize, Output)], needed: usize) -> bool {
+    pub(crate) fn is_enough(&self, place: &Place, done: &[(usize, Output)], needed: usize) -> bool {
         done.iter().filter(|(member, _)| self.readable(*member).is_some()).count() >= needed
             && self.may_change(place.primary)
     }
@@ -305,126 +306,6 @@ impl Array {
         if !is_named && let Err(error) = self.unmark_named().await {
             tracing::error!(partition = self.partition, %error, "a key that is not whole is not named");
         }
-    }
-
-    pub(crate) async fn delete(
-        self: &Rc<Self>,
-        place: &Place,
-        condition: Condition,
-        manner: &Manner,
-    ) -> Result<Output> {
-        let _guard = self.hold_full(place).await?;
-        let mut seen = None;
-        // Members know by themselves whether it is there; which version, each knows of its own.
-        if let Condition::IfVersion(_) = condition {
-            let found = self.look(place, Some((0, 0)), manner).await?;
-            seen = Some(roles_seen(found.as_ref()));
-            let Some((item, _)) = found else { return Err(Error::NotFound) };
-            judge(condition, Some(&item))?;
-        }
-        if let Some(picker) = &self.picker {
-            picker.note_delete();
-        }
-        let slot = self.journal.slot().await;
-        let done = self.write_delete(place, (slot, seen), manner).await?;
-        let deleted = done.into_iter().map(|(member, output)| (member, first_output(output)));
-        self.first_deleted(place, deleted.collect()).ok_or(Error::NotFound)
-    }
-
-    /// What the first member gave that read what it deleted. One that could not knows neither its version nor
-    /// whether it had expired: it counts where no other has told that there was nothing.
-    fn first_deleted(&self, place: &Place, told: Vec<(usize, Output)>) -> Option<Output> {
-        let role = |member: usize| placement::role(place.primary, member, self.count());
-        let is_sure = |member: usize| role(member) < self.forms.sure_roles();
-        let was_absent = told.iter().any(|(member, output)| *output == Output::Done && is_sure(*member));
-        let is_unread = |output: &Output| *output == Output::Deleted(Deleted::Unreadable);
-        let (unread, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, output)| is_unread(output));
-        let read = others.into_iter().filter(|(_, output)| matches!(output, Output::Deleted(_))).collect();
-        let first = self.first_of(place, read).ok();
-        first.or_else(|| self.first_of(place, unread).ok().filter(|_| !was_absent))
-    }
-
-    /// Takes a held key away; what each member says of it.
-    pub(crate) async fn write_delete(
-        self: &Rc<Self>,
-        place: &Place,
-        (slot, seen): (Slot, Seen),
-        manner: &Manner,
-    ) -> Result<Vec<(usize, Output)>> {
-        self.keep_nothing(place).await?;
-        let Leaving { roles, membership, mut ghost } = self.before_delete(place, seen, manner).await?;
-        let has_ghost = ghost.is_some();
-        let before = self.take_kept(place);
-        // What has fewer pieces than others stands in its first roles alone.
-        let sure_roles = self.forms.sure_roles();
-        let roles =
-            (0..roles.max(sure_roles)).filter(|role| *role < sure_roles || !self.role_lacks(place, *role));
-        let requests = roles.map(|role| {
-            let (container, key) = (placement::container(place.container, role), place.key.clone());
-            // Where it is not there, it need not be named.
-            let delete = Op::Delete { container, key, condition: Condition::MustExist };
-            let entry = slot.entry(place.container, &place.key);
-            let ghost = if role == 0 { ghost.take() } else { None };
-            let batch = [delete, entry].into_iter().chain(ghost).collect();
-            (self.member_of(place, role), manner.request(Op::Batch(batch)).making_room())
-        });
-        let requests = requests.collect();
-        let written = match self.write(place, (slot, Change::Delete), requests).await {
-            Err(Error::NoSpace | Error::NoMemory) => {
-                self.delete_on_full(place, has_ghost.then_some(&membership), manner).await
-            }
-            written => written.map(|(done, _)| done),
-        };
-        match (&written, membership) {
-            (Err(_), _) => self.restore_kept(place, before),
-            (Ok(_), Membership::Of { version, stub, .. }) if has_ghost => {
-                self.lost_value(place, version, &stub)
-            }
-            (Ok(_), Membership::Of { stub, .. }) => self.regroup_later(place.container, &stub),
-            (Ok(_), _) => {}
-        }
-        written
-    }
-
-    /// Deletes a key on devices that refused to. What the others of its set need of it is kept first: where
-    /// there is no room for that it stays, as they would be lost with the next device.
-    async fn delete_on_full(
-        self: &Rc<Self>,
-        place: &Place,
-        keeps: Option<&Membership>,
-        manner: &Manner,
-    ) -> Result<Vec<(usize, Output)>> {
-        if let Some(membership) = keeps
-            && let Some(ghost) = self.ghost_of(place, membership, (manner, false)).await?
-        {
-            let sent = self.send(vec![(place.primary, manner.request(ghost).making_room())]).await?;
-            sent.refused.map_or(Ok(()), Err)?;
-        }
-        self.delete_unnamed(place, manner).await
-    }
-
-    /// Deletes a key on devices that are so full that they take no name of it. What a crash leaves half done
-    /// is found by comparing every key: the mark that says otherwise goes first.
-    async fn delete_unnamed(self: &Rc<Self>, place: &Place, manner: &Manner) -> Result<Vec<(usize, Output)>> {
-        self.unmark_named().await?;
-        let each = (0..self.roles)
-            .map(|role| (self.member_of(place, role), manner.request(self.delete_op(place, role))));
-        let sent = self.send(each.collect()).await;
-        if !matches!(sent, Ok(Sent { refused: None, .. })) {
-            self.suspect(place);
-        }
-        let Sent { done, refused } = sent?;
-        refused.map_or(Ok(()), Err)?;
-        if !self.is_enough(place, &done, Change::Delete.needed()) {
-            self.suspect(place);
-            return Err(self.nowhere(place, Change::Delete.needed()));
-        }
-        Ok(done)
-    }
-
-    pub(crate) fn delete_op(&self, place: &Place, role: usize) -> Op {
-        let container = placement::container(place.container, role);
-        Op::Delete { container, key: place.key.clone(), condition: Condition::None }
     }
 
     /// Names a held key in the journal, durably, for a change that is no batch.
@@ -490,7 +371,7 @@ pub(crate) fn stored_version(output: Output) -> Result<Version> {
 }
 
 /// What a batch, or an operation alone, gave for its first record.
-fn first_output(output: Output) -> Output {
+pub(crate) fn first_output(output: Output) -> Output {
     match output {
         Output::Batch(outputs) => outputs.into_iter().next().unwrap_or(Output::Done),
         output => output,

@@ -76,3 +76,34 @@ pub trait Device {
     /// Bytes of every part of an upload but the last.
     fn part_bytes(&self) -> usize;
 }
+
+/// What a device that wraps another (its field `below`) does by letting that one do it: all that [`Device`]
+/// asks beside its requests and what is announced.
+#[macro_export]
+macro_rules! as_below {
+    () => {
+        fn lacks(&self, container: $crate::ContainerId, key: &[u8]) -> bool {
+            self.below.lacks(container, key)
+        }
+
+        fn keeps(&self) -> bool {
+            self.below.keeps()
+        }
+
+        fn gathers(&self) -> bool {
+            self.below.gathers()
+        }
+
+        fn has_room_to_spare(&self) -> bool {
+            self.below.has_room_to_spare()
+        }
+
+        fn value_bytes_max(&self) -> usize {
+            self.below.value_bytes_max()
+        }
+
+        fn part_bytes(&self) -> usize {
+            self.below.part_bytes()
+        }
+    };
+}

@@ -15,7 +15,7 @@ use crate::block::{Block, IoFuture, Origin};
 use crate::completion::Completion;
 use crate::device::{Device, LocalFuture};
 use crate::error::{Error, Result};
-use crate::request::{ContainerId, Request};
+use crate::request::Request;
 use plimsoll_reactor::Buf;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -107,29 +107,7 @@ impl Device for FaultDevice {
         })
     }
 
-    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
-        self.below.lacks(container, key)
-    }
-
-    fn keeps(&self) -> bool {
-        self.below.keeps()
-    }
-
-    fn gathers(&self) -> bool {
-        self.below.gathers()
-    }
-
-    fn has_room_to_spare(&self) -> bool {
-        self.below.has_room_to_spare()
-    }
-
-    fn value_bytes_max(&self) -> usize {
-        self.below.value_bytes_max()
-    }
-
-    fn part_bytes(&self) -> usize {
-        self.below.part_bytes()
-    }
+    crate::as_below!();
 }
 
 /// An operation on a block device, for a decision.

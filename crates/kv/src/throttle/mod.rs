@@ -15,7 +15,7 @@ use crate::block::{Block, IoFuture, Origin};
 use crate::completion::Completion;
 use crate::device::{Device, LocalFuture};
 use crate::error::Result;
-use crate::request::{ContainerId, Request};
+use crate::request::Request;
 use plimsoll_reactor::sync::Permits;
 use plimsoll_reactor::{Buf, Reactor};
 use std::cell::Cell;
@@ -112,29 +112,7 @@ impl Device for ThrottleDevice {
         })
     }
 
-    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
-        self.below.lacks(container, key)
-    }
-
-    fn keeps(&self) -> bool {
-        self.below.keeps()
-    }
-
-    fn gathers(&self) -> bool {
-        self.below.gathers()
-    }
-
-    fn has_room_to_spare(&self) -> bool {
-        self.below.has_room_to_spare()
-    }
-
-    fn value_bytes_max(&self) -> usize {
-        self.below.value_bytes_max()
-    }
-
-    fn part_bytes(&self) -> usize {
-        self.below.part_bytes()
-    }
+    crate::as_below!();
 }
 
 /// A block device with a ceiling.

@@ -10,7 +10,7 @@
 
 use super::load::Counted;
 use plimsoll_kv::memory::{Memory, MemoryOptions};
-use plimsoll_kv::{Completion, ContainerId, Device, LocalFuture, Output, Request, Result};
+use plimsoll_kv::{Completion, Device, LocalFuture, Output, Request, Result};
 use plimsoll_reactor::Reactor;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -155,29 +155,7 @@ impl Device for Modelled {
         })
     }
 
-    fn lacks(&self, container: ContainerId, key: &[u8]) -> bool {
-        self.below.lacks(container, key)
-    }
-
-    fn keeps(&self) -> bool {
-        self.below.keeps()
-    }
-
-    fn gathers(&self) -> bool {
-        self.below.gathers()
-    }
-
-    fn has_room_to_spare(&self) -> bool {
-        self.below.has_room_to_spare()
-    }
-
-    fn value_bytes_max(&self) -> usize {
-        self.below.value_bytes_max()
-    }
-
-    fn part_bytes(&self) -> usize {
-        self.below.part_bytes()
-    }
+    plimsoll_kv::as_below!();
 }
 
 fn given_bytes(output: &Output) -> u64 {
