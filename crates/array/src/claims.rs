@@ -306,29 +306,40 @@ impl Array {
     /// not acknowledged: what they have may have been read since, and the member gets that.
     pub(crate) async fn give_way(self: &Rc<Self>, member: usize) -> Result<()> {
         let named = self.members.borrow()[member].named.clone();
-        for (container, key) in named {
-            let place = self.place(container, &key)?;
-            let role = placement::role(place.primary, member, self.count());
-            let _guard = self.hold_full(&place).await?;
-            // Of what others are not sure of either the newest wins.
-            let is_sure = !self.unsettled.borrow().contains(&(container, key));
-            if role >= self.roles || !is_sure {
-                continue;
-            }
-            if role == 0 {
-                self.leave_any_set(&place).await?;
-            }
-            let told = self.ask_all(&place, Proof::Start, &Manner::background()).await?;
-            let given = match self.is_gone(&told) {
-                true => self.sent_one(member, self.delete_op(&place, role)).await.map(drop),
-                false => self.try_resync_key(&place, role).await.map(drop),
-            };
-            match given {
-                Err(error) if !gives_nothing(&error) => return Err(error),
-                _ => {}
-            }
+        for key in named {
+            self.gives_way(member, key).await?;
         }
         Ok(())
+    }
+
+    /// A member gets what the others have of a key. False if they are not sure of it, or cannot give it.
+    pub(crate) async fn gives_way(
+        self: &Rc<Self>,
+        member: usize,
+        (container, key): (ContainerId, Vec<u8>),
+    ) -> Result<bool> {
+        let place = self.place(container, &key)?;
+        let role = placement::role(place.primary, member, self.count());
+        let _guard = self.hold_full(&place).await?;
+        if role >= self.roles {
+            return Ok(true);
+        }
+        // Of what others are not sure of either the newest wins.
+        if self.unsettled.borrow().contains(&(container, key)) {
+            return Ok(false);
+        }
+        if role == 0 {
+            self.leave_any_set(&place).await?;
+        }
+        let told = self.ask_all(&place, Proof::Start, &Manner::background()).await?;
+        let given = match self.is_gone(&told) {
+            true => self.sent_one(member, self.delete_op(&place, role)).await.map(drop),
+            false => self.try_resync_key(&place, role).await.map(drop),
+        };
+        match given {
+            Err(error) if !gives_nothing(&error) => Err(error),
+            given => Ok(given.is_ok()),
+        }
     }
 }
 

@@ -60,7 +60,7 @@ impl Array {
     }
 
     /// True if so many of the members that a key may stand on are in, and it may be changed. One that is
-    /// being filled takes writes, and does not count: it begins anew, with nothing, if the server ends
+    /// being filled takes writes, and does not count: it may begin anew, with nothing, if the server ends
     /// meanwhile.
     pub(crate) fn has_enough(&self, place: &Place, needed: usize) -> bool {
         let is_in = |role: &usize| self.role_is_in(place.primary, *role);

@@ -328,7 +328,7 @@ fn lacking(roster: &Roster, entry: &Entry, own: Option<&Roster>, member: &Joinin
         (Ok(_), MemberState::Out) if own.is_none() => "it takes the place of another",
         (Ok(_), MemberState::Out) => MISSED,
         // A write or transaction that the end of the server cut short may be on the others and not on it: it
-        // begins anew, with nothing.
+        // begins anew, with nothing, unless all are named (`filled`).
         (Ok(_), MemberState::Resyncing) => "it was being resynchronised when the server ended",
     };
     reason.to_owned()
@@ -373,7 +373,11 @@ fn decide(
     }
     let mut members = Vec::with_capacity(given.len());
     let left = Left::at(roster.epoch + 1, roster.settled);
-    for ((entry, reason), member) in roster.members.iter_mut().zip(reasons).zip(given) {
+    let settled = roster.settled;
+    for (((entry, reason), member), own) in roster.members.iter_mut().zip(reasons).zip(given).zip(rosters) {
+        let was_filled = entry.state == MemberState::Resyncing
+            && member.device.is_ok()
+            && own.as_ref().is_some_and(|own| own.epoch >= settled);
         if !reason.is_empty() {
             if entry.state == MemberState::In {
                 entry.left = left;
@@ -386,7 +390,8 @@ fn decide(
             tracing::warn!(device = member.name, reason, "a device of the array is not in");
         }
         let id = entry.device;
-        members.push(Member::new(Joining { id, ..member }, entry.state, &reason));
+        let member = Member::new(Joining { id, ..member }, entry.state, &reason);
+        members.push(Member { was_filled, ..member });
     }
     Ok(members)
 }

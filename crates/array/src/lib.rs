@@ -34,6 +34,7 @@ mod enough;
 mod expiry;
 mod fence;
 mod fill;
+mod filled;
 mod forms;
 mod gather;
 mod give;

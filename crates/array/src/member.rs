@@ -4,6 +4,7 @@
 
 use crate::claims::Claims;
 use crate::fence::{Fence, Fenced};
+use crate::filled::Filled;
 use crate::picker::{Picker, looked_at};
 use crate::roster::MemberState;
 use plimsoll_kv::{ContainerId, Device, Error};
@@ -58,8 +59,14 @@ pub(crate) struct Member {
     pub(crate) resyncs: u64,
     /// What it claimed when it was emptied last.
     pub(crate) claims: Claims,
-    /// Keys that its journal named then: they are compared when it is in.
+    /// Keys that its journal named then, or any when the server ended: they are compared when it is in.
     pub(crate) named: Vec<(ContainerId, Vec<u8>)>,
+    /// It was being filled when the server ended, and has all that was written until then.
+    pub(crate) was_filled: bool,
+    /// It goes on being filled after that, and has to give way first.
+    pub(crate) goes_on: bool,
+    /// How far it has been filled.
+    pub(crate) filled: Option<Filled>,
 }
 
 impl Member {
@@ -85,6 +92,9 @@ impl Member {
             resyncs: 0,
             claims: Claims::default(),
             named: Vec::new(),
+            was_filled: false,
+            goes_on: false,
+            filled: None,
         }
     }
 
@@ -97,6 +107,14 @@ impl Member {
     ) {
         let fenced = |device| -> Rc<dyn Device> { Fenced::new(device, &self.fence) };
         self.device = device.map(|device| fenced(looked_at(picker, reactor, device)));
+    }
+
+    /// It holds nothing but what it claims.
+    pub(crate) fn is_emptied(&mut self, claims: Claims) {
+        if !claims.has_any() {
+            self.named.clear();
+        }
+        (self.claims, self.filled, self.goes_on) = (claims, None, false);
     }
 
     /// The device, if it may be read.

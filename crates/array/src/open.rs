@@ -46,8 +46,9 @@ impl Array {
         // All have that one: whoever comes with an older one from now on was put back to an earlier time.
         array.roster.borrow_mut().epoch += 1;
         array.roster_settled().await.map_err(failed)?;
-        array.resolve().await.map_err(failed)?;
+        let were_all_applied = array.resolve().await.map_err(failed)?;
         let rotten = array.read_journal().await.map_err(failed)?;
+        array.go_on_filling(were_all_applied).await.map_err(failed)?;
         array.begin_background(rotten).await.map_err(failed)?;
         Ok(array)
     }

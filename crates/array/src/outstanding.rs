@@ -50,9 +50,12 @@ impl Known {
 
 impl Array {
     /// Brings transactions that concern this partition alone to their ends, and gives up those that not every
-    /// member had prepared. What other partitions take part in is left to them.
-    pub(crate) async fn resolve(self: &Rc<Self>) -> Result<()> {
-        for (known, members) in self.outstanding().await? {
+    /// member had prepared. What other partitions take part in is left to them. True if one member at least
+    /// had applied each: so all had prepared it that it names, those included that are not asked.
+    pub(crate) async fn resolve(self: &Rc<Self>) -> Result<bool> {
+        let outstanding = self.outstanding().await?;
+        let were_all_applied = outstanding.iter().all(|(known, _)| known.status == Status::Applied);
+        for (known, members) in outstanding {
             let alone = known.participants == [self.partition];
             let action = match known.status {
                 Status::Unknown => Action::Release,
@@ -76,7 +79,7 @@ impl Array {
                 }
             }
         }
-        Ok(())
+        Ok(were_all_applied)
     }
 
     /// The transactions that the members had prepared or applied when they were opened, as this partition's:

@@ -4,8 +4,8 @@
 //! path: none; a task in the background, one page of keys at a time.
 //!
 //! Invariants:
-//! * a member begins with nothing of what it held but what it claims (`claims`): what was deleted while it
-//!   was out does not come back;
+//! * a member begins with nothing of what it held but what it claims (`claims`), or was given before the
+//!   server ended (`filled`): what was deleted while it was out does not come back;
 //! * from before the first key is copied it takes every write, and it is read only after the last;
 //! * a key is held while it is compared and copied;
 //! * nothing but live keys is read or written.
@@ -15,6 +15,7 @@
 
 use crate::array::{Array, Place};
 use crate::claims::Claims;
+use crate::filled::Filled;
 use crate::manner::Manner;
 use crate::member::Joining;
 use crate::open::background;
@@ -145,7 +146,7 @@ impl Array {
                 return Ok(());
             }
             self.empty(member, (&device, &claims), is_overtaken).await?;
-            self.members.borrow_mut()[member].claims = claims;
+            self.members.borrow_mut()[member].is_emptied(claims);
         }
         {
             // Every write and every transaction that begins from here on goes to it, too.
@@ -170,14 +171,17 @@ impl Array {
     async fn fill_member(self: &Rc<Self>, member: usize, number: u64) -> Result<()> {
         let (device, claims) = (self.name(member), self.members.borrow()[member].claims.clone());
         tracing::info!(partition = self.partition, device, "resynchronisation begins");
-        self.note(member, |status| (status.keys_done, status.keys_total) = (0, 0));
+        let filled = self.members.borrow()[member].filled.clone();
+        let done = filled.as_ref().map_or(0, |filled| filled.keys);
+        self.note(member, |status| (status.keys_done, status.keys_total) = (done, 0));
         let is_untold = !self.is_told(member);
         self.members.borrow_mut()[member].is_untold = is_untold;
+        self.name_no_more(member).await?;
         let total = self.keys_of(member).await?;
         self.note(member, |status| status.keys_total = total);
         let pace = Pace::new(self.options.rebuild_bytes_per_s);
         if !claims.has_everything() {
-            self.fill_pieces((member, number), &claims, &pace).await?;
+            self.fill_pieces((member, number), &claims, (&pace, filled.as_ref())).await?;
         }
         if self.marked.get() {
             self.mark_named().await?;
@@ -199,6 +203,7 @@ impl Array {
         self.compare_claimed(member);
         self.set_state(member, MemberState::In, "");
         self.roster_settled().await?;
+        self.forget_filled(member).await?;
         self.accepts_loss.set(self.accepts_loss.get() && !self.all_in());
         let copied_bytes = self.members.borrow()[member].status.copied_bytes;
         tracing::info!(
@@ -216,14 +221,14 @@ impl Array {
         self: &Rc<Self>,
         (member, number): (usize, u64),
         claims: &Claims,
-        pace: &Pace,
+        (pace, filled): (&Pace, Option<&Filled>),
     ) -> Result<()> {
         let lacks = |role: &usize| !claims.has(*role);
-        self.resync_roles(member, number, (0..1).filter(lacks), pace).await?;
+        self.resync_roles((member, number), (0..1).filter(lacks), (pace, filled)).await?;
         // What sets have needs their values, and nothing else, as long as all others are in.
         let is_plain = || !self.forms.has_packed() || self.may_fill(member);
         let begins_plain = is_plain();
-        let rest = self.resync_roles(member, number, (1..self.roles).filter(lacks), pace);
+        let rest = self.resync_roles((member, number), (1..self.roles).filter(lacks), (pace, filled));
         if begins_plain {
             let sets = self.mend_sets((pace, Some(member)), || self.goes_on(member, number));
             // Neither is left half done.
@@ -308,14 +313,14 @@ impl Array {
     /// Gives a member what it should hold of keys in some roles, one after the other.
     async fn resync_roles(
         self: &Rc<Self>,
-        member: usize,
-        number: u64,
+        of: (usize, u64),
         roles: impl Iterator<Item = usize>,
-        pace: &Pace,
+        (pace, filled): (&Pace, Option<&Filled>),
     ) -> Result<()> {
         for role in roles {
             for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
-                self.resync_container(member, number, (role, container), pace).await?;
+                let Some(after) = Filled::rest(filled, (role, container)) else { continue };
+                self.resync_container(of, (role, container), after, pace).await?;
             }
         }
         Ok(())
@@ -323,9 +328,9 @@ impl Array {
 
     async fn resync_container(
         self: &Rc<Self>,
-        member: usize,
-        number: u64,
+        (member, number): (usize, u64),
         (role, container): (usize, ContainerId),
+        mut after: Option<Vec<u8>>,
         pace: &Pace,
     ) -> Result<()> {
         let primary = self.primary_of(member, role);
@@ -333,7 +338,6 @@ impl Array {
             return Ok(()); // Its keys were nowhere else: they are lost.
         }
         let is_untold = || self.sources((primary, self.roles), container).next().is_none();
-        let mut after = None;
         while self.goes_on(member, number) {
             let keys = match self.next_keys(primary, container, &mut after).await {
                 Ok(Some(keys)) => keys,
@@ -363,6 +367,9 @@ impl Array {
                 all = all.and(copied);
             }
             all?;
+            if self.goes_on(member, number) {
+                self.note_filled(member, (role, container), after.as_deref()).await?;
+            }
             self.reactor.yield_now().await;
         }
         Ok(())

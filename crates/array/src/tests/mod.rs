@@ -10,6 +10,7 @@ mod company;
 mod custom;
 mod described;
 mod failures;
+mod filled;
 mod filling;
 mod hindered;
 mod histories;

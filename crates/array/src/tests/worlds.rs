@@ -43,7 +43,7 @@ fn a_previous_value_in_parts_is_refused_and_nothing_is_done() {
 }
 
 #[test]
-fn a_member_that_was_being_resynchronised_at_a_crash_begins_anew() {
+fn a_member_that_was_being_resynchronised_at_a_crash_goes_on_and_gives_way() {
     run(async |reactor| {
         let mut bench = Bench::new(&reactor, 2, 2);
         let array = bench.open().await;
@@ -64,10 +64,12 @@ fn a_member_that_was_being_resynchronised_at_a_crash_begins_anew() {
             Header { form: Form::Copies(2), role: role as u8, version, value_bytes: 5, is_stub: false };
         let stale = store_in(container(DB, role), "gone", Value::from(header.before(b"stale".to_vec())));
         execute(&bench.below[0], stale).await.unwrap();
-        drop(array);
+        let slot = array.journal.slot().await;
+        execute(&bench.below[1], slot.entry(DB, b"gone")).await.unwrap();
+        drop((slot, array));
         bench.options.rebuild_bytes_per_s = 0;
         let array = bench.open().await;
-        assert_eq!(array.status().members[0].state, MemberState::Out);
+        assert_eq!(array.status().members[0].state, MemberState::Resyncing);
         bench.whole(&array).await;
         array.take_out(1, "for a test");
         reactor.sleep_ns(1_000_000).await;

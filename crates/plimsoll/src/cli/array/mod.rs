@@ -38,7 +38,7 @@ pub(crate) enum Command {
         #[arg(long)]
         wait: bool,
     },
-    /// Begin anew to rebuild the devices that are there and not in.
+    /// Begin to rebuild the devices that are there and not in, or go on.
     Rebuild {
         #[command(flatten)]
         server: Server,
