@@ -108,42 +108,58 @@ pub(super) fn render(shared: &Shared, view: Option<&View>) -> String {
     text.0
 }
 
-/// What is known of an array and its members.
-fn array(text: &mut Text, view: &View) {
-    type Read = fn(&MemberView) -> u64;
-    let members: [(&str, &str, &str, Read); 6] = [
+/// What is known of the members of an array. What is not known of one is left out.
+fn members(text: &mut Text, view: &View) {
+    type Read = fn(&MemberView) -> Option<u64>;
+    let members: [(&str, &str, &str, Read); 7] = [
         ("array_member_in", "gauge", "1: the device holds everything that it should.", |member| {
-            u64::from(member.state == MemberState::In)
+            Some(u64::from(member.state == MemberState::In))
         }),
         ("array_member_resyncing", "gauge", "1: the device is being rebuilt.", |member| {
-            u64::from(member.state == MemberState::Resyncing)
+            Some(u64::from(member.state == MemberState::Resyncing))
         }),
         ("array_member_progress", "gauge", "Percent of the device that are rebuilt.", |member| {
             let whole = f64::from(u8::from(member.state == MemberState::In));
-            (member.progress.unwrap_or(whole) * 100.0) as u64
+            Some(percent(member.progress.unwrap_or(whole)))
         }),
+        (
+            "array_member_seconds_left",
+            "gauge",
+            "Seconds until the device is rebuilt, while it is and that can be told.",
+            |member| member.seconds_left,
+        ),
         (
             "array_member_copied_bytes_total",
             "counter",
             "Bytes copied to the device to rebuild it.",
-            |member| member.copied_bytes,
+            |member| Some(member.copied_bytes),
         ),
         (
             "array_member_repaired_total",
             "counter",
             "Records rewritten on the device from others.",
-            |member| member.repaired,
+            |member| Some(member.repaired),
         ),
         ("array_member_failed_requests_total", "counter", "Requests that failed at the device.", |member| {
-            member.failed_requests
+            Some(member.failed_requests)
         }),
     ];
     for (name, kind, help, read) in members {
         text.declare(name, kind, help);
         for member in &view.members {
-            text.sample(name, &format!("device=\"{}\"", escaped(&member.device)), read(member));
+            let labels = format!("device=\"{}\"", escaped(&member.device));
+            read(member).iter().for_each(|value| text.sample(name, &labels, value));
         }
     }
+}
+
+fn percent(part: f64) -> u64 {
+    (part * 100.0) as u64
+}
+
+/// What is known of an array and its members.
+fn array(text: &mut Text, view: &View) {
+    members(text, view);
     let help = "Keys that may differ between devices, and are compared before they are used.";
     text.single("array_unsettled_keys", "gauge", help, view.unsettled);
     text.single(
@@ -282,5 +298,57 @@ fn commands(text: &mut Text, shared: &Shared) {
         text.sample("command_seconds_bucket", &format!("{label},le=\"+Inf\""), calls);
         text.sample("command_seconds_sum", label, seconds(sum(*index, &|c| c.latency_ns.get())));
         text.sample("command_seconds_count", label, calls);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::array::ScrubView;
+    use super::*;
+
+    fn member(device: &str, seconds_left: Option<u64>) -> MemberView {
+        let progress = seconds_left.map(|_| 0.25);
+        let state = if seconds_left.is_some() { MemberState::Resyncing } else { MemberState::In };
+        MemberView {
+            index: 0,
+            device: device.to_owned(),
+            id: None,
+            state,
+            reason: String::new(),
+            keys_done: 10,
+            keys_total: 40,
+            progress,
+            seconds_left,
+            copied_bytes: 0,
+            repaired: 0,
+            failed_requests: 0,
+        }
+    }
+
+    fn rendered(scrub: ScrubView) -> String {
+        let mut text = Text(String::new());
+        let view = View {
+            mechanism: String::new(),
+            partitions: 1,
+            members: vec![member("a", None), member("b", Some(75))],
+            unsettled: 0,
+            packing_waiting: 0,
+            sets_loose: 0,
+            picks: Vec::new(),
+            keys_moved: 0,
+            values_kept: 0,
+            scrub,
+        };
+        array(&mut text, &view);
+        text.0
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_member_is_left_out() {
+        let text = rendered(ScrubView::default());
+        assert!(text.contains("\nplimsoll_array_member_seconds_left{device=\"b\"} 75\n"), "{text}");
+        assert!(!text.contains("plimsoll_array_member_seconds_left{device=\"a\"}"), "{text}");
+        assert!(text.contains("\nplimsoll_array_member_progress{device=\"a\"} 100\n"), "{text}");
+        assert!(text.contains("\nplimsoll_array_member_progress{device=\"b\"} 25\n"), "{text}");
     }
 }

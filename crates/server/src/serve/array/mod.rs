@@ -17,6 +17,8 @@ mod rebuild;
 mod replace;
 mod view;
 
+#[cfg(test)]
+pub(super) use view::ScrubView;
 pub(super) use view::{MemberView, View};
 
 use super::core_task::{Command, Order, REPLACE_NS_MAX, Report};
