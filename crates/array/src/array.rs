@@ -27,6 +27,7 @@ use crate::placement::{self, ARRAY_CONTAINERS, ROLES_MAX};
 use crate::policy::Policy;
 use crate::readers::Readers;
 use crate::roster::{MemberState, Roster};
+use crate::scrub::Scrub;
 use crate::seldom::SeldomLines;
 use crate::transaction::Transactions;
 use crate::upload::Uploads;
@@ -77,6 +78,8 @@ pub struct ArrayStatus {
     pub values_kept: u64,
     /// Keys that the present or last scrub has been through.
     pub keys_scrubbed: u64,
+    /// Keys that it has to go through, as counted when it began; 0 until they are.
+    pub keys_to_scrub: u64,
     /// Keys that it found damaged, or different between members.
     pub scrub_errors: u64,
     /// Whether a scrub is under way.
@@ -157,14 +160,6 @@ pub struct Array {
     value_bytes_max: usize,
     part_bytes: usize,
     member_part_bytes: usize,
-}
-
-/// How far a scrub is.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Scrub {
-    pub(crate) keys: u64,
-    pub(crate) errors: u64,
-    pub(crate) runs: bool,
 }
 
 /// Where a key stands.
@@ -268,6 +263,7 @@ impl Array {
             keys_moved: self.keys_moved.get(),
             values_kept: self.kept_behind.get(),
             keys_scrubbed: scrub.keys,
+            keys_to_scrub: scrub.keys_total,
             scrub_errors: scrub.errors,
             scrubbing: scrub.runs,
         }

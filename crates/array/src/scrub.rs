@@ -7,16 +7,27 @@
 //! * a key is held while it is compared and mended;
 //! * keys are told by every member that is in, in every role: what one lacks another tells.
 
-use crate::array::{Array, Scrub};
+use crate::array::Array;
+use crate::open::background;
 use crate::pace::Pace;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::rebuild::TOGETHER;
 use crate::told::Proof;
 use crate::walk::{Source, page};
 use futures_util::future::join_all;
-use plimsoll_kv::{ContainerId, Error, Result};
+use plimsoll_kv::{ContainerId, Error, Op, Output, Result};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
+
+/// How far a scrub is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Scrub {
+    pub(crate) keys: u64,
+    /// Keys that it has to go through: 0 until they are counted.
+    pub(crate) keys_total: u64,
+    pub(crate) errors: u64,
+    pub(crate) runs: bool,
+}
 
 impl Array {
     /// Begins to compare every key over the members that are in, and to mend what is damaged; unless that is
@@ -36,8 +47,9 @@ impl Array {
                     break whole;
                 }
             };
-            let Scrub { keys, errors, .. } = array.scrub.get();
-            array.scrub.set(Scrub { keys, errors, runs: false });
+            let scrub = Scrub { runs: false, ..array.scrub.get() };
+            array.scrub.set(scrub);
+            let Scrub { keys, errors, .. } = scrub;
             match whole {
                 Ok(true) => tracing::info!(partition = array.partition, keys, errors, "scrubbed"),
                 Ok(false) => {}
@@ -49,20 +61,18 @@ impl Array {
     /// True if it came to its end.
     async fn scrub_all(self: &Rc<Self>) -> Result<bool> {
         let distrusts = self.distrusts.get();
-        for primary in 0..self.count() {
-            for role in 0..self.roles {
-                // What one member lacks another tells.
-                let member = placement::member(primary, role, self.count());
-                let Some(device) = self.readable(member) else { continue };
-                for container in (0..ARRAY_CONTAINERS).map(ContainerId) {
-                    let below = placement::container(container, role);
-                    let source = Source { device: device.clone(), container: below, member };
-                    if !self.scrub_container(&source, container).await? {
-                        return Ok(false);
-                    }
-                }
+        let counted = self.keys_told().await;
+        // One that begins anew goes through all once more.
+        let scrub = self.scrub.get();
+        self.scrub.set(Scrub { keys_total: scrub.keys + counted, ..scrub });
+        for (source, container) in self.told_by_all() {
+            if !self.scrub_container(&source, container).await? {
+                return Ok(false);
             }
         }
+        // It is through all of them, though some have come or gone since they were counted.
+        let scrub = self.scrub.get();
+        self.scrub.set(Scrub { keys_total: scrub.keys, ..scrub });
         let (begun, were_all_in) = (self.next_version(), self.all_in());
         let were_told = self.sets_are_told(|_| false);
         let mended = self.mend_sets((&Pace::new(0), None), || !self.closing.get()).await?;
@@ -85,6 +95,36 @@ impl Array {
         }
         self.pack_all().await?;
         Ok(true)
+    }
+
+    /// Where keys are told by a member that is in: what one lacks another tells.
+    fn told_by_all(&self) -> impl Iterator<Item = (Source, ContainerId)> + use<'_> {
+        let each = (0..self.count()).flat_map(|primary| (0..self.roles).map(move |role| (primary, role)));
+        each.flat_map(move |(primary, role)| {
+            let member = placement::member(primary, role, self.count());
+            let device = self.readable(member);
+            (0..ARRAY_CONTAINERS).map(ContainerId).filter_map(move |container| {
+                let below = placement::container(container, role);
+                Some((Source { device: device.clone()?, container: below, member }, container))
+            })
+        })
+    }
+
+    /// The keys that a scrub goes through: those of each member, in each role.
+    async fn keys_told(&self) -> u64 {
+        let mut keys = 0;
+        for (source, _) in self.told_by_all() {
+            if self.closing.get() {
+                break;
+            }
+            // A failure shows itself when the keys are told.
+            if let Ok(Output::Stats(stats)) =
+                background(&source.device, Op::Stats { container: source.container }).await
+            {
+                keys += stats.keys;
+            }
+        }
+        keys
     }
 
     async fn scrub_container(self: &Rc<Self>, source: &Source, container: ContainerId) -> Result<bool> {

@@ -276,10 +276,12 @@ fn a_scrub_finds_and_mends_what_differs() {
         }
         array.scrub();
         while array.status().scrubbing {
+            let status = array.status();
+            assert!([0, 600].contains(&status.keys_to_scrub) && status.keys_scrubbed <= 600, "{status:?}");
             reactor.sleep_ns(1_000_000).await;
         }
         let status = array.status();
-        assert_eq!((status.keys_scrubbed, status.scrub_errors), (600, 50));
+        assert_eq!((status.keys_scrubbed, status.keys_to_scrub, status.scrub_errors), (600, 600, 50));
         assert_eq!(status.members.iter().map(|member| member.repaired).sum::<u64>(), 50);
         array.scrub();
         while array.status().scrubbing {

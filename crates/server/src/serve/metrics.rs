@@ -65,6 +65,12 @@ impl Text {
         self.declare(name, kind, help);
         self.sample(name, "", value);
     }
+
+    /// A gauge without a sample as long as it is not known.
+    fn perhaps(&mut self, name: &str, help: &str, value: Option<impl Display>) {
+        self.declare(name, "gauge", help);
+        value.iter().for_each(|value| self.sample(name, "", value));
+    }
 }
 
 /// The sum of a gauge over all that have it.
@@ -179,6 +185,16 @@ fn array(text: &mut Text, view: &View) {
     text.single("array_loose_sets", "gauge", help, view.sets_loose);
     let scrub = &view.scrub;
     text.single("array_scrub_running", "gauge", "1: a scrub is under way.", u64::from(scrub.running));
+    text.perhaps(
+        "array_scrub_progress",
+        "Percent of its keys that a scrub under way has been through.",
+        scrub.progress.map(percent),
+    );
+    text.perhaps(
+        "array_scrub_seconds_left",
+        "Seconds until it has been through all keys, while that can be told.",
+        scrub.seconds_left,
+    );
     text.single("array_scrub_keys", "gauge", "Keys that this or the last scrub went through.", scrub.keys);
     text.single(
         "array_scrub_errors",
@@ -350,5 +366,16 @@ mod tests {
         assert!(!text.contains("plimsoll_array_member_seconds_left{device=\"a\"}"), "{text}");
         assert!(text.contains("\nplimsoll_array_member_progress{device=\"a\"} 100\n"), "{text}");
         assert!(text.contains("\nplimsoll_array_member_progress{device=\"b\"} 25\n"), "{text}");
+    }
+
+    #[test]
+    fn how_far_a_scrub_is_stands_there_while_it_runs() {
+        let text = rendered(ScrubView::default());
+        assert!(!text.contains("\nplimsoll_array_scrub_progress "), "{text}");
+        assert!(!text.contains("\nplimsoll_array_scrub_seconds_left "), "{text}");
+        let (progress, seconds_left) = (Some(0.5), Some(9));
+        let text = rendered(ScrubView { running: true, progress, seconds_left, ..ScrubView::default() });
+        assert!(text.contains("\nplimsoll_array_scrub_progress 50\n"), "{text}");
+        assert!(text.contains("\nplimsoll_array_scrub_seconds_left 9\n"), "{text}");
     }
 }

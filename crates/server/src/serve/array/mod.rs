@@ -89,6 +89,8 @@ pub(super) struct ArrayControl {
     commands: Commands,
     members: Mutex<Vec<Known>>,
     reports: Mutex<BTreeMap<u16, ArrayStatus>>,
+    /// How fast a scrub goes.
+    scrubbing: Mutex<Progress>,
     /// Held by whoever changes what the array consists of.
     change: tokio::sync::Mutex<()>,
     started: Instant,
@@ -117,6 +119,7 @@ impl ArrayControl {
             commands,
             members: Mutex::new(known.collect()),
             reports: Mutex::default(),
+            scrubbing: Mutex::default(),
             change: tokio::sync::Mutex::default(),
             started: Instant::now(),
         }))
@@ -129,7 +132,9 @@ impl ArrayControl {
 
     /// How the array is.
     pub(super) fn view(&self) -> View {
-        view::view(&self.options, self.common.partitions, &locked(&self.reports), &locked(&self.members))
+        let (reports, members) = (locked(&self.reports), locked(&self.members));
+        let seen = (members.as_slice(), &*locked(&self.scrubbing));
+        view::view(&self.options, self.common.partitions, &reports, seen)
     }
 
     /// Gives an order to all cores and waits until they have followed it.
@@ -203,10 +208,11 @@ impl ArrayControl {
         locked(&self.reports).values().any(is_used)
     }
 
-    /// Logs what has changed, and reckons how fast members are rebuilt.
+    /// Logs what has changed, and reckons how fast members are rebuilt, and keys scrubbed.
     fn note_states(&self) {
         let now_s = self.started.elapsed().as_secs_f64();
         let view = self.view();
+        locked(&self.scrubbing).note(now_s, view.scrub.running.then_some(view.scrub.keys));
         for (known, member) in locked(&self.members).iter_mut().zip(&view.members) {
             let resyncs = member.state == MemberState::Resyncing;
             known.progress.note(now_s, resyncs.then_some(member.keys_done));

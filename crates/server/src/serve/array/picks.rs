@@ -84,6 +84,7 @@ mod tests {
             keys_moved: 0,
             values_kept: 0,
             keys_scrubbed: 0,
+            keys_to_scrub: 0,
             scrub_errors: 0,
             scrubbing: false,
         }

@@ -1,11 +1,11 @@
-//! How fast a member is rebuilt, and so when it will be whole.
+//! How fast a member is rebuilt, or keys are scrubbed, and so when all are.
 //!
 //! Invariant: a state machine with an explicit clock. Never: an estimate of what has not begun to move.
 
 /// Seconds that weigh: what was before them fades.
 const WINDOW_S: f64 = 10.0;
 
-/// What was seen of a rebuild.
+/// What was seen of a rebuild, or a scrub.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// When, and how many keys were done then.
@@ -14,7 +14,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Notes how many keys are done now; nothing if no rebuild is under way.
+    /// Notes how many keys are done now; nothing if none is under way.
     pub(super) fn note(&mut self, now_s: f64, keys_done: Option<u64>) {
         let Some(done) = keys_done else {
             *self = Progress::default();

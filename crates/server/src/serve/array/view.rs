@@ -4,6 +4,7 @@
 
 use super::Known;
 use super::picks::{PickView, picks};
+use super::progress::Progress;
 use plimsoll_array::{ArrayOptions, ArrayStatus, MemberState};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -35,7 +36,13 @@ pub(in crate::serve) struct View {
 pub(in crate::serve) struct ScrubView {
     pub(in crate::serve) running: bool,
     pub(in crate::serve) keys: u64,
+    /// Keys that it has to go through, as counted when it began; 0 until they are.
+    pub(in crate::serve) keys_total: u64,
     pub(in crate::serve) errors: u64,
+    /// The part of the keys that it has been through, from 0 to 1; nothing if none is under way.
+    pub(in crate::serve) progress: Option<f64>,
+    /// Until it has been through all keys, if that can be told.
+    pub(in crate::serve) seconds_left: Option<u64>,
 }
 
 /// A member.
@@ -82,7 +89,7 @@ pub(super) fn view(
     options: &ArrayOptions,
     partitions: u16,
     reports: &BTreeMap<u16, ArrayStatus>,
-    known: &[Known],
+    (known, scrubbing): (&[Known], &Progress),
 ) -> View {
     let sum = |of: fn(&ArrayStatus) -> u64| reports.values().map(of).sum();
     View {
@@ -95,12 +102,27 @@ pub(super) fn view(
         picks: picks(reports),
         keys_moved: sum(|status| status.keys_moved),
         values_kept: sum(|status| status.values_kept),
-        scrub: ScrubView {
-            running: reports.values().any(|status| status.scrubbing),
-            keys: sum(|status| status.keys_scrubbed),
-            errors: sum(|status| status.scrub_errors),
-        },
+        scrub: scrub(reports, scrubbing),
     }
+}
+
+fn scrub(reports: &BTreeMap<u16, ArrayStatus>, scrubbing: &Progress) -> ScrubView {
+    let sum = |of: fn(&ArrayStatus) -> u64| reports.values().map(of).sum();
+    let mut view = ScrubView {
+        running: reports.values().any(|status| status.scrubbing),
+        keys: sum(|status| status.keys_scrubbed),
+        keys_total: sum(|status| status.keys_to_scrub),
+        errors: sum(|status| status.scrub_errors),
+        progress: None,
+        seconds_left: None,
+    };
+    if view.running && view.keys_total > 0 {
+        view.progress = Some((view.keys as f64 / view.keys_total as f64).min(1.0));
+        // Sets of packed values, which come after the keys, are not counted.
+        let is_among_keys = view.keys < view.keys_total;
+        view.seconds_left = scrubbing.seconds_left(view.keys_total).filter(|_| is_among_keys);
+    }
+    view
 }
 
 fn member(index: usize, known: &Known, reports: &BTreeMap<u16, ArrayStatus>) -> MemberView {
@@ -147,7 +169,6 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::progress::Progress;
     use super::*;
     use plimsoll_array::{Mechanism, MemberStatus};
 
@@ -186,6 +207,7 @@ mod tests {
             keys_moved: 4,
             values_kept: 3,
             keys_scrubbed: 5,
+            keys_to_scrub: 20,
             scrub_errors: 1,
             scrubbing: false,
         }
@@ -204,7 +226,7 @@ mod tests {
             (0, reported([(In, ""), (Resyncing, "rebuilt")])),
             (1, reported([(Out, "it failed"), (In, "")])),
         ]);
-        let view = view(&options, 2, &reports, &[known("a"), known("b")]);
+        let view = view(&options, 2, &reports, (&[known("a"), known("b")], &Progress::default()));
         let [a, b] = view.members.as_slice() else { panic!("two members") };
         assert_eq!((a.state, a.reason.as_str(), a.progress), (Out, "it failed", None));
         assert_eq!((b.state, b.progress, b.copied_bytes, b.repaired), (Resyncing, Some(0.25), 14, 2));
@@ -217,5 +239,20 @@ mod tests {
             (json["members"][0]["state"].as_str(), json["members"][1]["device"].as_str()),
             (Some("out"), Some("b"))
         );
+    }
+
+    #[test]
+    fn a_scrub_tells_how_far_it_is_while_it_runs() {
+        let mut reports = BTreeMap::from([(0, reported([(MemberState::In, ""); 2]))]);
+        let mut seen = Progress::default();
+        seen.note(0.0, Some(0));
+        seen.note(1.0, Some(5));
+        let told = |view: ScrubView| (view.keys, view.keys_total, view.progress, view.seconds_left);
+        assert_eq!(told(scrub(&reports, &seen)), (5, 20, None, None), "the last one");
+        reports.get_mut(&0).unwrap().scrubbing = true;
+        assert_eq!(told(scrub(&reports, &seen)), (5, 20, Some(0.25), Some(3)));
+        assert_eq!(told(scrub(&reports, &Progress::default())), (5, 20, Some(0.25), None));
+        reports.get_mut(&0).unwrap().keys_scrubbed = 20;
+        assert_eq!(told(scrub(&reports, &seen)), (20, 20, Some(1.0), None), "sets are not counted");
     }
 }
