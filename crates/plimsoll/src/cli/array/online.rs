@@ -83,7 +83,7 @@ pub(super) fn scrub(admin: &Admin, wait: bool) -> Result<()> {
         let array = array(admin)?;
         let scrub = &array["scrub"];
         let (keys, errors) = (table::number(&scrub["keys"]), table::number(&scrub["errors"]));
-        line.show(&format!("{keys} keys, {errors} errors"));
+        line.show(&table::scrubbed(scrub));
         if scrub["running"] != Value::Bool(true) {
             line.end();
             println!("{keys} keys compared, {errors} of them damaged, different or unreadable");

@@ -13,13 +13,21 @@ pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// How far a member is: a bar, a share, and how long it will take.
-pub(super) fn progress(member: &Value) -> String {
-    let Some(part) = member["progress"].as_f64() else { return String::new() };
+/// How far a member, or a scrub, is: a bar, a share, and how long it will take.
+pub(super) fn progress(told: &Value) -> String {
+    let Some(part) = told["progress"].as_f64() else { return String::new() };
     let full = (part * BAR as f64) as usize;
     let bar = "#".repeat(full) + &".".repeat(BAR - full.min(BAR));
-    let left = member["seconds_left"].as_u64().map(|seconds| format!(" {} left", duration(seconds)));
+    let left = told["seconds_left"].as_u64().map(|seconds| format!(" {} left", duration(seconds)));
     format!("[{bar}] {:.0} %{}", part * 100.0, left.unwrap_or_default())
+}
+
+/// What a scrub under way has been through, and how far that is.
+pub(super) fn scrubbed(scrub: &Value) -> String {
+    let (keys, errors) = (number(&scrub["keys"]), number(&scrub["errors"]));
+    let total = scrub["keys_total"].as_u64().filter(|total| *total > 0);
+    let of = total.map_or(String::new(), |total| format!(" of {total}"));
+    format!("{keys}{of} keys, {errors} errors {}", progress(scrub)).trim_end().to_owned()
 }
 
 /// A time in two of its units.
@@ -62,7 +70,7 @@ pub(super) fn table(array: &Value) -> String {
     let scrub = &array["scrub"];
     let (keys, errors) = (number(&scrub["keys"]), number(&scrub["errors"]));
     if scrub["running"] == Value::Bool(true) {
-        out += &format!("scrub under way: {keys} keys, {errors} errors\n");
+        out += &format!("scrub under way: {}\n", scrubbed(scrub));
     } else if keys > 0 {
         out += &format!("last scrub: {keys} keys, {errors} errors\n");
     }
@@ -161,6 +169,13 @@ last scrub: 9 keys, 0 errors
 2  /d/2    resyncing  1.0 MiB  2         3       [##########..........] 50 % 1 min 15 s left
 ";
         assert_eq!(table(&array), expected);
+        let scrub = json!({
+            "running": true, "keys": 9, "keys_total": 36, "errors": 1, "progress": 0.25, "seconds_left": 75,
+        });
+        let told = "\nscrub under way: 9 of 36 keys, 1 errors [#####...............] 25 % 1 min 15 s left\n";
+        assert!(table(&json!({ "scrub": scrub })).contains(told));
+        let counting = json!({ "running": true, "keys": 0, "keys_total": 0, "errors": 0, "progress": null });
+        assert_eq!(scrubbed(&counting), "0 keys, 0 errors", "it counts its keys");
         let packing = json!({ "mechanism": "packing 4+2", "packing_waiting": 5, "sets_loose": 1 });
         assert!(table(&packing).contains("\npacking: 5 keys wait, 1 sets to look through\n"));
         let choice = json!({ "mechanism": "splitting 4+2", "space_percent": 151, "device_ns": 12_340 });
