@@ -53,7 +53,7 @@ pub struct ArrayOptions {
     pub policy: Policy,
     /// Open even if so many members are missing that those that are there may be the stale ones.
     pub degraded: bool,
-    /// Bytes a second at which a member is rebuilt at most; 0: as fast as it goes.
+    /// Bytes a second at which a member is rebuilt, or all are scrubbed, at most; 0: as fast as it goes.
     pub rebuild_bytes_per_s: u64,
     /// Members' memory is not asked what they hold: a write reads it instead.
     pub stateless: bool,

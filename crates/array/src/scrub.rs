@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! * a key is held while it is compared and mended;
-//! * keys are told by every member that is in, in every role: what one lacks another tells.
+//! * keys are told by every member that is in, in every role: what one lacks another tells;
+//! * it reads no more bytes a second than a rebuild may copy, unless every read waits for its end.
 
 use crate::array::Array;
 use crate::open::background;
@@ -25,9 +26,16 @@ pub(crate) struct Scrub {
     pub(crate) keys: u64,
     /// Keys that it has to go through: 0 until they are counted.
     pub(crate) keys_total: u64,
+    /// Bytes of values that it has read, of all devices.
+    bytes: u64,
     pub(crate) errors: u64,
     pub(crate) runs: bool,
 }
+
+/// So often who waits for a turn looks whether it is still to be waited for.
+const TURN_LOOKS_NS: u64 = 100_000_000;
+/// Keys that are compared at a time at a rate: a burst stands before clients' requests.
+const TOGETHER_AT_RATE: usize = 4;
 
 impl Array {
     /// Begins to compare every key over the members that are in, and to mend what is damaged; unless that is
@@ -60,13 +68,13 @@ impl Array {
 
     /// True if it came to its end.
     async fn scrub_all(self: &Rc<Self>) -> Result<bool> {
-        let distrusts = self.distrusts.get();
+        let (distrusts, pace) = (self.distrusts.get(), Pace::new(self.options.rebuild_bytes_per_s));
         let counted = self.keys_told().await;
         // One that begins anew goes through all once more.
         let scrub = self.scrub.get();
         self.scrub.set(Scrub { keys_total: scrub.keys + counted, ..scrub });
         for (source, container) in self.told_by_all() {
-            if !self.scrub_container(&source, container).await? {
+            if !self.scrub_container(&source, container, &pace).await? {
                 return Ok(false);
             }
         }
@@ -75,7 +83,8 @@ impl Array {
         self.scrub.set(Scrub { keys_total: scrub.keys, ..scrub });
         let (begun, were_all_in) = (self.next_version(), self.all_in());
         let were_told = self.sets_are_told(|_| false);
-        let mended = self.mend_sets((&Pace::new(0), None), || !self.closing.get()).await?;
+        let pace = if self.distrusted.get() { Pace::new(0) } else { pace };
+        let mended = self.mend_sets((&pace, None), || !self.closing.get()).await?;
         let scrub = self.scrub.get();
         self.scrub.set(Scrub { errors: scrub.errors + mended.records, ..scrub });
         if self.closing.get() {
@@ -127,7 +136,26 @@ impl Array {
         keys
     }
 
-    async fn scrub_container(self: &Rc<Self>, source: &Source, container: ContainerId) -> Result<bool> {
+    /// A piece has been read, and proved.
+    pub(crate) fn scrub_has_read(&self, bytes: u64) {
+        let scrub = self.scrub.get();
+        self.scrub.set(Scrub { bytes: scrub.bytes + bytes, ..scrub });
+    }
+
+    /// False if the array ends before its turn comes. While every read compares its key nobody waits for one.
+    async fn has_its_turn(self: &Rc<Self>, at_ns: u64) -> bool {
+        while self.reactor.now_ns() < at_ns && !self.closing.get() && !self.distrusted.get() {
+            self.rest_until(at_ns.min(self.reactor.now_ns() + TURN_LOOKS_NS)).await;
+        }
+        !self.closing.get()
+    }
+
+    async fn scrub_container(
+        self: &Rc<Self>,
+        source: &Source,
+        container: ContainerId,
+        pace: &Pace,
+    ) -> Result<bool> {
         let mut after = None;
         loop {
             let keys = match page(source, &mut after).await {
@@ -147,13 +175,16 @@ impl Array {
                 }
                 Err(error) => return Err(error),
             };
-            for some in keys.chunks(TOGETHER) {
-                if self.closing.get() {
+            let is_at_rate = self.options.rebuild_bytes_per_s > 0 && !self.distrusted.get();
+            for some in keys.chunks(if is_at_rate { TOGETHER_AT_RATE } else { TOGETHER }) {
+                let (turn, bytes_before) = (pace.turn(self.reactor.now_ns()), self.scrub.get().bytes);
+                if !self.has_its_turn(turn.at_ns).await {
                     return Ok(false);
                 }
                 let each = some.iter().map(|key| self.scrub_key(container, key));
                 let errors: u64 = join_all(each).await.into_iter().sum();
                 let scrub = self.scrub.get();
+                pace.end(turn, scrub.bytes - bytes_before);
                 let (keys, errors) = (scrub.keys + some.len() as u64, scrub.errors + errors);
                 self.scrub.set(Scrub { keys, errors, ..scrub });
                 self.reactor.yield_now().await;

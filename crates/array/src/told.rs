@@ -127,6 +127,9 @@ impl Array {
             let found = async {
                 let read = self.read_piece(device, place, role, range, manner);
                 let piece = self.read_in_time(read).await?;
+                if proof == Proof::All {
+                    self.scrub_has_read(piece.item.length);
+                }
                 let header = match piece.header {
                     _ if proof == Proof::All && piece.item.upload.is_some() => {
                         Some(self.prove_in_parts(device, place, role, manner).await?.0)

@@ -58,3 +58,29 @@ fn an_array_that_ends_does_not_wait_for_the_turns_of_keys() {
         assert!(reactor.now_ns() - begin_ns < 1_000_000_000);
     });
 }
+
+#[test]
+fn a_scrub_reads_no_faster_than_a_rebuild_may_copy() {
+    run(async |reactor| {
+        for rate in [0, 100_000] {
+            let mut bench = Bench::new(&reactor, 3, 3);
+            bench.options.rebuild_bytes_per_s = rate;
+            let array = bench.open().await;
+            for number in 0..100 {
+                set(&array, &format!("key:{number}"), &[7; 100]).await.unwrap();
+            }
+            let begin_ns = reactor.now_ns();
+            array.scrub();
+            while array.status().scrubbing {
+                reactor.sleep_ns(1_000_000).await;
+            }
+            // Each of 3 devices tells each key, and all 3 are read then: 90 000 bytes, but for the last turn.
+            let took_ms = (reactor.now_ns() - begin_ns) / 1_000_000;
+            match rate {
+                0 => assert!(took_ms < 50, "{took_ms} ms"),
+                _ => assert!((850..1100).contains(&took_ms), "{took_ms} ms"),
+            }
+            assert_eq!(array.status().scrub_errors, 0);
+        }
+    });
+}
