@@ -250,6 +250,7 @@ impl Array {
     pub fn status(&self) -> ArrayStatus {
         let scrub = self.scrub.get();
         let status = |(number, member): (usize, &Member)| MemberStatus {
+            state: if member.comes_in { MemberState::Resyncing } else { member.status.state },
             is_there: member.device.is_some(),
             holds_last: self.holds_last(number),
             ..member.status.clone()

@@ -65,6 +65,8 @@ pub(crate) struct Member {
     pub(crate) was_filled: bool,
     /// It goes on being filled after that, and has to give way first.
     pub(crate) goes_on: bool,
+    /// It is in, and a roster that says so is not durable yet.
+    pub(crate) comes_in: bool,
     /// How far it has been filled.
     pub(crate) filled: Option<Filled>,
 }
@@ -94,6 +96,7 @@ impl Member {
             named: Vec::new(),
             was_filled: false,
             goes_on: false,
+            comes_in: false,
             filled: None,
         }
     }

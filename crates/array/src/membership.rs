@@ -122,6 +122,16 @@ impl Array {
         }
     }
 
+    /// A member has all that it should. Who asks is told so when that is durable: until then the end of the
+    /// server would leave it to be filled.
+    pub(crate) async fn come_in(self: &Rc<Self>, member: usize) -> Result<()> {
+        self.members.borrow_mut()[member].comes_in = true;
+        self.set_state(member, MemberState::In, "");
+        let settled = self.roster_settled().await;
+        self.members.borrow_mut()[member].comes_in = false;
+        settled
+    }
+
     /// Waits until the roster as it is now is durable on every member that it does not call out.
     pub(crate) async fn roster_settled(self: &Rc<Self>) -> Result<()> {
         let wanted = self.roster.borrow().epoch;

@@ -201,8 +201,7 @@ impl Array {
             return Err(Error::Unreadable(UNTOLD.to_owned()));
         }
         self.compare_claimed(member);
-        self.set_state(member, MemberState::In, "");
-        self.roster_settled().await?;
+        self.come_in(member).await?;
         self.forget_filled(member).await?;
         self.accepts_loss.set(self.accepts_loss.get() && !self.all_in());
         let copied_bytes = self.members.borrow()[member].status.copied_bytes;
