@@ -1,8 +1,10 @@
 //! A rebuild that the end of the server cuts short goes on where it was, and gives way where it has to.
 
 use super::bench::{Bench, bytes, del, run, set};
+use crate::placement::ROSTER;
 use crate::{Array, MemberState};
 use futures_util::future::{Either, join_all, select};
+use plimsoll_kv::Op;
 use plimsoll_kv::fault::FaultPolicy;
 use plimsoll_reactor::Reactor;
 use std::pin::pin;
@@ -166,5 +168,32 @@ fn a_crash_of_which_some_members_heard_nothing_leaves_a_member_that_is_filled_as
             }
             assert!(nth > 60, "{nth} requests without {lost:?}");
         }
+    });
+}
+
+/// Found by `model`: a member was told to be in, another went with the next crash, and then two were out.
+#[test]
+fn a_member_is_told_to_be_in_when_that_is_durable() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 2);
+        bench.options.rebuild_bytes_per_s = 10_000;
+        let array = bench.open().await;
+        for number in 0..30 {
+            set(&array, &format!("key:{number}"), &[7; 100]).await.unwrap();
+        }
+        replaced(&mut bench, &array, 1).await;
+        while array.status().members[1].keys_done == 0 {
+            reactor.sleep_ns(MS).await;
+        }
+        bench.loses(
+            0,
+            |op| matches!(op, Op::Store { container: ROSTER, key, .. } if key.ends_with(b"roster")),
+        );
+        while !array.members.borrow()[1].comes_in {
+            reactor.sleep_ns(MS).await;
+        }
+        assert_eq!(array.status().members[1].state, MemberState::Resyncing);
+        bench.loses(0, |_| false);
+        bench.until(&array, 1, MemberState::In).await;
     });
 }
