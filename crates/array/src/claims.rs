@@ -307,13 +307,13 @@ impl Array {
     pub(crate) async fn give_way(self: &Rc<Self>, member: usize) -> Result<()> {
         let named = self.members.borrow()[member].named.clone();
         for key in named {
-            self.gives_way(member, key).await?;
+            self.try_give_way(member, key).await?;
         }
         Ok(())
     }
 
     /// A member gets what the others have of a key. False if they are not sure of it, or cannot give it.
-    pub(crate) async fn gives_way(
+    pub(crate) async fn try_give_way(
         self: &Rc<Self>,
         member: usize,
         (container, key): (ContainerId, Vec<u8>),

@@ -15,7 +15,7 @@
 //! Never: it makes a member readable.
 
 use crate::array::Array;
-use crate::member::Member;
+use crate::member::{Member, gives_nothing};
 use crate::open::background;
 use crate::placement::{ARRAY_CONTAINERS, ROSTER};
 use crate::roster::MemberState;
@@ -85,7 +85,7 @@ impl Array {
     pub(crate) async fn go_on_filling(self: &Rc<Self>, were_all_applied: bool) -> Result<()> {
         for member in 0..self.count() {
             let device = match &self.members.borrow()[member] {
-                Member { device: Some(device), was_filled: true, .. } => device.clone(),
+                Member { device: Some(device), goes_on: true, .. } => device.clone(),
                 _ => continue,
             };
             let may_go_on = were_all_applied && !self.forms.has_packed() && !self.claims(member).has_any();
@@ -93,26 +93,44 @@ impl Array {
             if !may_go_on || self.distrusted.get() {
                 continue;
             }
-            self.end_prepared(member, &device).await?;
-            let (mut named, _) = self.named_by(member, &device).await?;
+            let (named, filled) = match self.left_half_done(member, &device).await {
+                Ok(left) => left,
+                // Nobody else waits for it.
+                Err(error) if gives_nothing(&error) => {
+                    let device = self.name(member);
+                    tracing::warn!(partition = self.partition, device, %error, "it is filled from its beginning");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             if self.distrusted.get() {
                 continue; // An entry that has rotted may have named any.
             }
-            named.extend(self.unsettled.borrow().iter().cloned());
-            named.sort_unstable();
-            named.dedup();
-            let filled = self.read_filled(member, &device).await?;
             {
                 let mut members = self.members.borrow_mut();
-                members[member].named = named;
                 members[member].status.keys_done = filled.as_ref().map_or(0, |filled| filled.keys);
-                (members[member].filled, members[member].goes_on) = (filled, true);
+                (members[member].named, members[member].filled) = (named, filled);
             }
             self.set_state(member, MemberState::Resyncing, "it is being resynchronised");
             self.roster_settled().await?;
             tracing::info!(partition = self.partition, device = self.name(member), "it goes on being filled");
         }
         Ok(())
+    }
+
+    /// The keys that any member names, this one too, and how far it was filled; its transactions have ended
+    /// then.
+    async fn left_half_done(
+        self: &Rc<Self>,
+        member: usize,
+        device: &Rc<dyn Device>,
+    ) -> Result<(Vec<(ContainerId, Vec<u8>)>, Option<Filled>)> {
+        self.end_prepared(member, device).await?;
+        let (mut named, _) = self.named_by(member, device).await?;
+        named.extend(self.unsettled.borrow().iter().cloned());
+        named.sort_unstable();
+        named.dedup();
+        Ok((named, self.read_filled(member, device).await?))
     }
 
     async fn read_filled(&self, member: usize, device: &Rc<dyn Device>) -> Result<Option<Filled>> {
@@ -168,13 +186,13 @@ impl Array {
 
     /// Keys that were named when the server ended are compared first: until they are, an end of the server
     /// leaves the member to begin anew, as the slots that name them are used again.
-    pub(crate) async fn name_no_more(self: &Rc<Self>, member: usize) -> Result<()> {
+    pub(crate) async fn give_way_first(self: &Rc<Self>, member: usize) -> Result<()> {
         if !self.members.borrow()[member].goes_on {
             return Ok(());
         }
         let (named, mut left) = (self.members.borrow()[member].named.clone(), Vec::new());
         for key in named {
-            if !self.gives_way(member, key.clone()).await? {
+            if !self.try_give_way(member, key.clone()).await? {
                 left.push(key);
             }
         }

@@ -375,7 +375,7 @@ fn decide(
     let left = Left::at(roster.epoch + 1, roster.settled);
     let settled = roster.settled;
     for (((entry, reason), member), own) in roster.members.iter_mut().zip(reasons).zip(given).zip(rosters) {
-        let was_filled = entry.state == MemberState::Resyncing
+        let goes_on = entry.state == MemberState::Resyncing
             && member.device.is_ok()
             && own.as_ref().is_some_and(|own| own.epoch >= settled);
         if !reason.is_empty() {
@@ -391,7 +391,7 @@ fn decide(
         }
         let id = entry.device;
         let member = Member::new(Joining { id, ..member }, entry.state, &reason);
-        members.push(Member { was_filled, ..member });
+        members.push(Member { goes_on, ..member });
     }
     Ok(members)
 }

@@ -61,9 +61,8 @@ pub(crate) struct Member {
     pub(crate) claims: Claims,
     /// Keys that its journal named then, or any when the server ended: they are compared when it is in.
     pub(crate) named: Vec<(ContainerId, Vec<u8>)>,
-    /// It was being filled when the server ended, and has all that was written until then.
-    pub(crate) was_filled: bool,
-    /// It goes on being filled after that, and has to give way first.
+    /// It was being filled when the server ended, and has all that was written until then: it may go on, and
+    /// has to give way first.
     pub(crate) goes_on: bool,
     /// It is in, and a roster that says so is not durable yet.
     pub(crate) comes_in: bool,
@@ -94,7 +93,6 @@ impl Member {
             resyncs: 0,
             claims: Claims::default(),
             named: Vec::new(),
-            was_filled: false,
             goes_on: false,
             comes_in: false,
             filled: None,
@@ -112,8 +110,8 @@ impl Member {
         self.device = device.map(|device| fenced(looked_at(picker, reactor, device)));
     }
 
-    /// It holds nothing but what it claims.
-    pub(crate) fn is_emptied(&mut self, claims: Claims) {
+    /// It has been emptied, but for what it claims.
+    pub(crate) fn begin_anew(&mut self, claims: Claims) {
         if !claims.has_any() {
             self.named.clear();
         }

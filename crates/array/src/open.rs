@@ -125,10 +125,9 @@ impl Array {
                 array.rest_until(array.reactor.now_ns() + SETTLE_RETRY_NS).await;
             }
             array.settle_in_time().await;
-            let comes_back = array.members.borrow().iter().any(|member| !member.named.is_empty());
             if !array.closing.get()
                 && !array.distrusted.get()
-                && !comes_back
+                && !array.awaits_named()
                 && let Err(error) = array.mark_named().await
             {
                 tracing::warn!(partition = array.partition, %error, "the next start compares every key");
@@ -156,11 +155,16 @@ impl Array {
         self.settles.set(false);
     }
 
+    /// True while a member is not in whose journal, as it was, names keys: it has not been compared.
+    fn awaits_named(&self) -> bool {
+        self.members.borrow().iter().any(|member| !member.named.is_empty())
+    }
+
     /// Compares what has to be compared, and goes on with what the last end interrupted.
     async fn begin_background(self: &Rc<Self>, rotten: Vec<Rotten>) -> plimsoll_kv::Result<()> {
         // The slots that name what was half written are used again from here on. Until nothing is, an end of
         // the server leaves every key to be compared.
-        if self.unsettled.borrow().is_empty() && !self.distrusted.get() {
+        if self.unsettled.borrow().is_empty() && !self.distrusted.get() && !self.awaits_named() {
             self.mark_named().await?;
         } else {
             self.marked.set(true);

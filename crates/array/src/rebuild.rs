@@ -146,7 +146,7 @@ impl Array {
                 return Ok(());
             }
             self.empty(member, (&device, &claims), is_overtaken).await?;
-            self.members.borrow_mut()[member].is_emptied(claims);
+            self.members.borrow_mut()[member].begin_anew(claims);
         }
         {
             // Every write and every transaction that begins from here on goes to it, too.
@@ -176,7 +176,7 @@ impl Array {
         self.note(member, |status| (status.keys_done, status.keys_total) = (done, 0));
         let is_untold = !self.is_told(member);
         self.members.borrow_mut()[member].is_untold = is_untold;
-        self.name_no_more(member).await?;
+        self.give_way_first(member).await?;
         let total = self.keys_of(member).await?;
         self.note(member, |status| status.keys_total = total);
         let pace = Pace::new(self.options.rebuild_bytes_per_s);

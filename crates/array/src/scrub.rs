@@ -83,6 +83,7 @@ impl Array {
         self.scrub.set(Scrub { keys_total: scrub.keys, ..scrub });
         let (begun, were_all_in) = (self.next_version(), self.all_in());
         let were_told = self.sets_are_told(|_| false);
+        // While every read compares its key nobody waits for a turn.
         let pace = if self.distrusted.get() { Pace::new(0) } else { pace };
         let mended = self.mend_sets((&pace, None), || !self.closing.get()).await?;
         let scrub = self.scrub.get();

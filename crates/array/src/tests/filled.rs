@@ -1,11 +1,11 @@
 //! A rebuild that the end of the server cuts short goes on where it was, and gives way where it has to.
 
 use super::bench::{Bench, bytes, del, run, set};
-use crate::placement::ROSTER;
+use crate::placement::{JOURNAL, ROSTER};
 use crate::{Array, MemberState};
 use futures_util::future::{Either, join_all, select};
-use plimsoll_kv::Op;
 use plimsoll_kv::fault::FaultPolicy;
+use plimsoll_kv::{Error, Op};
 use plimsoll_reactor::Reactor;
 use std::pin::pin;
 use std::rc::Rc;
@@ -195,5 +195,26 @@ fn a_member_is_told_to_be_in_when_that_is_durable() {
         assert_eq!(array.status().members[1].state, MemberState::Resyncing);
         bench.loses(0, |_| false);
         bench.until(&array, 1, MemberState::In).await;
+    });
+}
+
+/// A device that fails where it is looked at keeps nobody from being served.
+#[test]
+fn a_member_that_cannot_go_on_keeps_no_array_from_opening() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        bench.options.rebuild_bytes_per_s = 1000;
+        let array = bench.open().await;
+        for number in 0..30 {
+            set(&array, &format!("key:{number}"), &[7; 100]).await.unwrap();
+        }
+        replaced(&mut bench, &array, 1).await;
+        let failing = bench.fails(1, &Error::ReadOnly("it has failed".to_owned()));
+        drop(array);
+        let is_journal = |op: &Op| matches!(op, Op::List { container: JOURNAL, .. });
+        failing.set_policy(FaultPolicy::When(Box::new(move |request| is_journal(&request.op))));
+        let array = bench.open().await;
+        assert_ne!(array.status().members[1].state, MemberState::In);
+        assert_eq!(bytes(&array, "key:7").await.as_deref(), Some(&[7; 100][..]));
     });
 }
