@@ -163,7 +163,8 @@ impl Array {
         })
     }
 
-    /// What stands before a delete of a held key.
+    /// What stands before a delete of a held key: in all roles in which it was seen, though the first may have
+    /// expired since (seed 1735 of the worlds).
     pub(crate) async fn before_delete(
         self: &Rc<Self>,
         place: &Place,
@@ -174,14 +175,15 @@ impl Array {
             let roles = self.roles_before(place, seen, manner).await?;
             return Ok(Leaving { roles, membership: Membership::Alone, ghost: None });
         }
-        let looks = self.reads_before();
+        let (looks, roles_seen) = (self.reads_before(), seen.unwrap_or(0));
         match if looks { self.first_piece(place, true, manner).await? } else { First::Unknown } {
             First::Absent => {
-                Ok(Leaving { roles: self.roles_read(0), membership: Membership::Alone, ghost: None })
+                let roles = self.roles_read(roles_seen);
+                Ok(Leaving { roles, membership: Membership::Alone, ghost: None })
             }
             First::Found(roles, piece) => {
                 let (membership, ghost) = self.ghost_if_packed(place, *piece, manner).await?;
-                Ok(Leaving { roles, membership, ghost })
+                Ok(Leaving { roles: roles.max(roles_seen), membership, ghost })
             }
             First::Unknown => {
                 let membership = self.membership(place, manner).await?;

@@ -21,7 +21,7 @@ use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::send::Sent;
 use crate::set::{Set, set_key};
-use crate::write::retaining;
+use crate::write::{is_full, retaining};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use plimsoll_kv::{Durability, Error, Expiry, Form, Item, Op, Output, Version};
@@ -84,7 +84,7 @@ pub(crate) enum Outcome {
     /// It was packed: the version by which it is known, whether it replaced something, and what stood where
     /// its stub is now, if that was to be told; what names it.
     Packed { version: Version, has_replaced: bool, before: Vec<Item>, slot: Slot },
-    /// Too few came, or it cannot be packed: it goes alone.
+    /// Too few came, it cannot be packed, or a device was full for the others: it goes alone.
     Alone(Bringing),
     /// It was not stored, or may not have been.
     Failed(Error),
@@ -209,31 +209,37 @@ impl Array {
         let (Some(set), Some(manner)) = (set, manner) else {
             return others.into_iter().map(Outcome::Alone).collect();
         };
-        let (below, at) = self.batches(&set, &values, &mut others);
+        let (below, at) = self.batches(&set, &values, &others);
         let asked = below.len();
         let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops))));
         let begun_ns = self.reactor.now_ns();
         let sent = self.send(batches.collect()).await;
         self.packer.rounds.note_took(self.reactor.now_ns() - begun_ns);
-        let slots = others.into_iter().map(|other| other.slot);
         match sent {
             Ok(Sent { done, refused: None })
                 if asked - done.len() <= set.parities() && self.may_change(values[0].place.primary) =>
             {
-                at.iter().zip(slots).map(|(at, slot)| packed(&done, at, slot)).collect()
+                at.iter().zip(others).map(|(at, other)| packed(&done, at, other.slot)).collect()
             }
             Ok(Sent { done, refused: Some(error) }) => {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
-                for (Joining { place, .. }, slot) in values.iter().zip(slots) {
-                    if let Err(left) = self.undo(place, &taken).await {
-                        tracing::error!(partition = self.partition, %left, "a write is undone later");
-                        self.leave_cut_short([(place, slot)], set.name).await;
-                    }
+                let mut outcomes = Vec::new();
+                for (Joining { place, .. }, other) in values.iter().zip(others) {
+                    outcomes.push(match self.undo(place, &taken).await {
+                        // Who is full is none of those, perhaps, that hold this one.
+                        Ok(_) if is_full(&error) => Outcome::Alone(other),
+                        Ok(_) => Outcome::Failed(error.clone()),
+                        Err(left) => {
+                            self.leave_cut_short([(place, other.slot)], set.name).await;
+                            Outcome::Failed(self.not_undone(left))
+                        }
+                    });
                 }
                 self.delete_set(values[0].place.container, &set).await;
-                values.iter().map(|_| Outcome::Failed(error.clone())).collect()
+                outcomes
             }
             failed => {
+                let slots = others.into_iter().map(|other| other.slot);
                 self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots), set.name).await;
                 let error = |value: &Joining| match &failed {
                     Err(error) => error.clone(),
@@ -249,7 +255,7 @@ impl Array {
         &self,
         set: &Set,
         values: &[Joining],
-        others: &mut [Bringing],
+        others: &[Bringing],
     ) -> (BTreeMap<usize, Vec<Op>>, Vec<Vec<OutputAt>>) {
         let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
         let mut at = Vec::new();
@@ -266,7 +272,7 @@ impl Array {
                 ops.push(retaining(store, *tells));
                 ops.push(slot.entry(place.container, &place.key));
                 if role == 0 {
-                    ops.extend(ghost.take());
+                    ops.extend(ghost.clone());
                 }
             }
             at.push(each);

@@ -6,7 +6,7 @@
 //! Invariants:
 //! * what a client is told was refused is on no member that is in, unless one fails meanwhile;
 //! * where there is no room for both, the shorter one is what all have in the end: it has room where the
-//!   other one stood;
+//!   other one stood; and where what was there before cannot be read, the write stands;
 //! * one of both can be read all the while.
 
 use crate::array::{Array, Place};
@@ -21,6 +21,8 @@ use std::rc::Rc;
 pub(crate) enum Undone {
     /// It was taken back.
     TakenBack,
+    /// It was taken back, and some who are in could not be given again what they had before.
+    TakenBackOnSome,
     /// It stands: all who are in have it.
     Stands,
     /// It stands, and some who are in could not be given it yet.
@@ -31,48 +33,92 @@ impl Array {
     /// Takes back what some members took of a write that others refused: what those still have is right. The
     /// write stands if they are out by now, or if what it replaced has no room any more.
     pub(crate) async fn undo(self: &Rc<Self>, place: &Place, taken: &[usize]) -> Result<Undone> {
+        let mut taken = taken.to_vec();
+        loop {
+            let epoch = self.roster.borrow().epoch;
+            match self.undo_among(place, &mut taken).await {
+                // Somebody went out over it: those that are left do it.
+                Err(_) if self.roster.borrow().epoch != epoch => {}
+                undone => return undone,
+            }
+        }
+    }
+
+    /// The same, as those members go that it was taken back from.
+    async fn undo_among(self: &Rc<Self>, place: &Place, taken: &mut Vec<usize>) -> Result<Undone> {
         let has_taken = |role: &usize| taken.contains(&self.member_of(place, *role));
+        let is_in = |role: &usize| self.readable(self.member_of(place, *role)).is_some();
         let (new, old): (Vec<usize>, Vec<usize>) = self.all_roles().into_iter().partition(has_taken);
         if self.forms.keeps() {
             for role in new {
-                self.put_back(place, role).await?;
+                let member = self.member_of(place, role);
+                let done = self.put_back(place, role).await;
+                self.unless_out(member, done)?;
+                taken.retain(|other| *other != member);
             }
             return Ok(Undone::TakenBack);
         }
-        let is_in = |role: &usize| self.readable(self.member_of(place, *role)).is_some();
-        let Some(from) = old.iter().copied().find(is_in) else {
-            return Ok(Undone::Stands); // Who refused is not relied on: those that took it are the array now.
+        let (from, right) = match self.told_by_any(place, old).await? {
+            Some((_, Told::Unreadable)) => match new.into_iter().find(is_in) {
+                Some(role) => return self.push_through(place, role).await,
+                None => return Err(Error::Unreadable("the version before the write".to_owned())),
+            },
+            Some(told) => told,
+            // Who refused is not relied on: those that took it are the array now.
+            None => return Ok(Undone::Stands),
         };
-        let right = match self.told_by(place, from).await? {
-            Told::Unreadable => return Err(Error::Unreadable("the version before the write".to_owned())),
-            right => right,
-        };
-        let mut failure = None;
+        let mut undone = Undone::TakenBack;
         for role in new {
             let member = self.member_of(place, role);
             if self.state(member) == MemberState::Out {
                 continue;
             }
-            if failure.is_some() {
+            if undone == Undone::TakenBackOnSome {
                 // What was refused would be the newest that is left.
-                self.sent_one(member, self.delete_op(place, role)).await?;
+                self.take_away(place, role).await?;
                 continue;
             }
-            match self.bring(place, role, &right, &[from]).await {
+            let brought = self.bring(place, role, &right, &[from]).await;
+            match self.unless_out(member, brought) {
                 Err(Error::NoSpace | Error::NoMemory) if self.is_shorter(place, (role, from)).await? => {
                     return self.push_through(place, role).await;
                 }
                 Err(Error::NoSpace | Error::NoMemory) => {
-                    match self.exchange(place, role, (from, &right)).await {
-                        Err(error @ (Error::NoSpace | Error::NoMemory)) => failure = Some(error),
+                    self.take_away(place, role).await?;
+                    let brought = self.bring(place, role, &right, &[from]).await;
+                    match self.unless_out(member, brought) {
+                        Err(Error::NoSpace | Error::NoMemory) => undone = Undone::TakenBackOnSome,
                         // What cannot be read where it still is is no reason to take away what can.
-                        exchanged => exchanged?,
+                        brought => drop(brought?),
                     }
                 }
-                brought => brought?,
+                brought => {
+                    brought?;
+                    taken.retain(|other| *other != member);
+                }
             }
         }
-        failure.map_or(Ok(Undone::TakenBack), Err)
+        Ok(undone)
+    }
+
+    /// Takes away what a member has of a key, unless it goes out over it.
+    async fn take_away(self: &Rc<Self>, place: &Place, role: usize) -> Result<()> {
+        let member = self.member_of(place, role);
+        let deleted = self.sent_one(member, self.delete_op(place, role)).await;
+        self.unless_out(member, deleted).map(drop)
+    }
+
+    /// What stands in the first of these roles that is in and can be read, or in one that cannot; nothing if
+    /// none is in.
+    async fn told_by_any(self: &Rc<Self>, place: &Place, roles: Vec<usize>) -> Result<Option<(usize, Told)>> {
+        let mut told = None;
+        for role in roles.into_iter().filter(|role| self.readable(self.member_of(place, *role)).is_some()) {
+            told = Some((role, self.told_by(place, role).await?));
+            if !matches!(told, Some((_, Told::Unreadable))) {
+                break;
+            }
+        }
+        Ok(told)
     }
 
     async fn told_by(self: &Rc<Self>, place: &Place, role: usize) -> Result<Told> {
@@ -90,17 +136,6 @@ impl Array {
         Ok(length(one).await? < length(other).await?)
     }
 
-    /// Gives a member what another has, in the place of what it has itself, which goes first.
-    async fn exchange(
-        self: &Rc<Self>,
-        place: &Place,
-        role: usize,
-        (from, right): (usize, &Told),
-    ) -> Result<()> {
-        self.sent_one(self.member_of(place, role), self.delete_op(place, role)).await?;
-        self.bring(place, role, right, &[from]).await
-    }
-
     /// Gives what one role has to all that have something else.
     async fn push_through(self: &Rc<Self>, place: &Place, from: usize) -> Result<Undone> {
         let (right, mut undone) = (self.told_by(place, from).await?, Undone::Stands);
@@ -110,7 +145,10 @@ impl Array {
                 continue;
             }
             let brought = match self.bring(place, role, &right, &[from]).await {
-                Err(Error::NoSpace | Error::NoMemory) => self.exchange(place, role, (from, &right)).await,
+                Err(Error::NoSpace | Error::NoMemory) => {
+                    self.take_away(place, role).await?;
+                    self.bring(place, role, &right, &[from]).await
+                }
                 brought => brought,
             };
             if let Err(error) = brought {

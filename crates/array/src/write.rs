@@ -48,7 +48,7 @@ impl Change {
     }
 }
 
-fn is_full(error: &Error) -> bool {
+pub(crate) fn is_full(error: &Error) -> bool {
     matches!(error, Error::NoSpace | Error::NoMemory)
 }
 
@@ -273,14 +273,15 @@ impl Array {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
                 match self.undo(place, &taken).await {
                     Ok(Undone::TakenBack) => {}
+                    Ok(Undone::TakenBackOnSome) => self.leave_unsettled(place, slot).await,
                     Ok(Undone::Stands) => return Ok((done, slot)),
                     Ok(Undone::StandsOnSome) => {
                         self.leave_unsettled(place, slot).await;
                         return Ok((done, self.journal.slot().await));
                     }
                     Err(left) => {
-                        tracing::error!(partition = self.partition, %left, "a write is undone later");
                         self.leave_unsettled(place, slot).await;
+                        return Err(self.not_undone(left));
                     }
                 }
                 Err(error)
@@ -289,6 +290,15 @@ impl Array {
                 self.leave_unsettled(place, slot).await;
                 Err(error)
             }
+        }
+    }
+
+    /// What is told of a write that some members refused and others still have: not that nothing was done.
+    pub(crate) fn not_undone(&self, left: Error) -> Error {
+        tracing::error!(partition = self.partition, %left, "a write is undone later");
+        match left.changed_nothing() {
+            true => Error::ReadOnly(format!("some devices took it that cannot take it back yet: {left}")),
+            false => left,
         }
     }
 

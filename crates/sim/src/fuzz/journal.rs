@@ -99,6 +99,15 @@ pub struct Violation {
 struct UnderWay {
     since_ns: u64,
     what: String,
+    of: Option<(KeyName, Moment)>,
+}
+
+/// A time in which a key was asked for something that was refused, for want of space, in the end.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    pub(super) key: KeyName,
+    pub(super) begun: Moment,
+    pub(super) ended: Moment,
 }
 
 /// Counters of a world.
@@ -120,6 +129,7 @@ pub(super) struct Journal {
     recorders: RefCell<Vec<Recorder>>,
     pub(super) versions: RefCell<BTreeMap<KeyName, Vec<VersionSeen>>>,
     pub(super) scans: RefCell<Vec<ScanSeen>>,
+    pub(super) refused: RefCell<Vec<Refused>>,
     /// What each key held when a life began, by key.
     pub(super) cuts: RefCell<BTreeMap<KeyName, Vec<(Moment, Held)>>>,
     /// The ends of the lives, by container.
@@ -155,6 +165,7 @@ impl Journal {
             recorders: RefCell::new((0..containers).map(|_| Recorder::new()).collect()),
             versions: RefCell::default(),
             scans: RefCell::default(),
+            refused: RefCell::default(),
             cuts: RefCell::default(),
             kills: RefCell::new(vec![Vec::new(); containers as usize]),
             evictions: RefCell::default(),
@@ -239,7 +250,7 @@ impl Journal {
         let what = what();
         self.note(|| format!("#{begun} {what}"));
         let since_ns = self.world.now_ns();
-        self.under_way.borrow_mut().insert(begun, UnderWay { since_ns, what });
+        self.under_way.borrow_mut().insert(begun, UnderWay { since_ns, what, of: None });
         self.count(|tally| tally.operations += 1);
         Asked { container: 0, id: None, number: begun, begun }
     }
@@ -256,6 +267,8 @@ impl Journal {
         } else {
             recorder.invoke(client, &key.1, input, now)
         });
+        let of = Some((key.clone(), recorder.mark(now)));
+        self.under_way.borrow_mut().entry(asked.number).and_modify(|it| it.of = of);
         asked
     }
 
@@ -328,6 +341,7 @@ impl Journal {
                 if (!may_be_full && !self.was_damaged()) || was_roomy {
                     self.violate("space", format!("{what} was refused for want of space"));
                 }
+                self.note_refused(asked);
                 self.withdraw(asked, "no space");
             }
             other => {
@@ -335,6 +349,15 @@ impl Journal {
                 self.explain(&what, other);
                 self.end(asked, || format!("-> failed: {other:?}"));
             }
+        }
+    }
+
+    /// A scan may have met what was asked before it was refused.
+    fn note_refused(&self, asked: &Asked) {
+        let of = self.under_way.borrow().get(&asked.number).and_then(|under_way| under_way.of.clone());
+        if let Some((key, begun)) = of {
+            let ended = self.mark(key.0);
+            self.refused.borrow_mut().push(Refused { key, begun, ended });
         }
     }
 

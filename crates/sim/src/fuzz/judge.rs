@@ -5,13 +5,13 @@
 //! Rules: every key is linearizable, life by life, from what the audit at its beginning read (so
 //! that nothing of an earlier life takes effect later); versions are unique and grow (those of arrays are
 //! told by one member and then another, and need not grow); a scan gives
-//! what was there all the while and nothing that was not.
+//! what was there all the while and nothing that was not (but of arrays what was asked meanwhile, and refused).
 //!
 //! Invariants: what a fault or a durability level excuses becomes an unknown outcome, nothing more.
 //!
 //! Never: it knows how the store works.
 
-use super::journal::{Journal, ScanSeen, VersionSeen, Violation};
+use super::journal::{Journal, Refused, ScanSeen, VersionSeen, Violation};
 use super::values::KeyName;
 use crate::checker::{
     CheckConfig, Expiry, Held, History, Input, KeyHistory, Lifetime, Moment, Operation, Output, ValueId,
@@ -68,7 +68,9 @@ pub(super) fn judge(
     let found = scans.iter().find_map(|scan| {
         let container = scan.container;
         let keys = by_key.entry(container).or_insert_with(|| histories[container as usize].by_key());
-        judge_scan(scan, keys, &journal.kills.borrow()[container as usize])
+        // Members of an array are written one by one, and a store that one has no room for is undone.
+        let may_be_undone = |name: &[u8]| !versions_grow && was_refused(journal, scan, name);
+        judge_scan(scan, keys, &journal.kills.borrow()[container as usize], &may_be_undone)
     });
     found.map(|explanation| Violation { rule: "scans", explanation })
 }
@@ -202,7 +204,21 @@ fn deadline(operation: &Operation) -> Option<u64> {
     }
 }
 
-fn judge_scan(scan: &ScanSeen, keys: &[KeyHistory], kills: &[Moment]) -> Option<String> {
+/// Whether something was refused that was asked of a key during a scan.
+fn was_refused(journal: &Journal, scan: &ScanSeen, name: &[u8]) -> bool {
+    let is_it = |refused: &Refused| {
+        let Refused { key, begun, ended } = refused;
+        key.0 == scan.container && key.1 == name && *begun < scan.ended && *ended > scan.begun
+    };
+    journal.refused.borrow().iter().any(is_it)
+}
+
+fn judge_scan(
+    scan: &ScanSeen,
+    keys: &[KeyHistory],
+    kills: &[Moment],
+    may_be_undone: &dyn Fn(&[u8]) -> bool,
+) -> Option<String> {
     for name in &scan.keys {
         if !keys.iter().any(|key| key.name == *name) {
             return Some(format!("a scan gave {:?}, a key of nobody", String::from_utf8_lossy(name)));
@@ -213,7 +229,7 @@ fn judge_scan(scan: &ScanSeen, keys: &[KeyHistory], kills: &[Moment]) -> Option<
         let name = String::from_utf8_lossy(&key.name);
         let between = format!("from {} to {} ns", scan.begun.ns, scan.ended.ns);
         let given = scan.keys.contains(&key.name);
-        if given && was_absent(key, scan, kills) {
+        if given && was_absent(key, scan, kills) && !may_be_undone(&key.name) {
             return Some(format!("a scan {between} gave {name:?}, which was absent all the while"));
         }
         left_out += u64::from(!given && was_present(key, scan, kills));

@@ -286,7 +286,9 @@ impl Life {
             self.journal.violate("accounts", format!("partition {number} {when}: {text}"));
         }
         let damaged_bytes = partition.metrics().damaged_bytes;
-        if damaged_bytes > 0 && !self.was_damaged() {
+        // Cleaning takes what a disk that fails does not give for damaged.
+        let fails = |disk: &Rc<Disk>| disk.may_fail.get() || disk.recovered_in.get() == self.number;
+        if damaged_bytes > 0 && !self.was_damaged() && !self.disks.iter().any(fails) {
             let (number, what) = (partition.number(), "bytes taken for damaged, which no fault explains");
             self.journal.violate("damage", format!("partition {number} {when}: {damaged_bytes} {what}"));
         }

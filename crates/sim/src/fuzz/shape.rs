@@ -44,7 +44,7 @@ pub const CLASSES: [FaultClass; 6] = [
 const CLOCK_STEPS: bool = cfg!(feature = "array-limits");
 /// Whether devices of arrays fill up. A write that one member has no room for cannot always be undone on the
 /// others, which have no room for what was there before: arrays do not hold that yet.
-const FILLS: bool = cfg!(feature = "array-limits");
+const FILLS: bool = true;
 
 /// A roster, a mark, and a record for each write that was ever under way beside others.
 const BOOKS_MAX: u64 = 2 + 64;
