@@ -83,6 +83,8 @@ impl Array {
                 Err(Error::NoSpace | Error::NoMemory) if self.is_shorter(place, (role, from)).await? => {
                     return self.push_through(place, role).await;
                 }
+                // Its head could be read (seed 4115 of the worlds).
+                Err(Error::Unreadable(_)) => return self.push_through(place, role).await,
                 Err(Error::NoSpace | Error::NoMemory) => {
                     self.take_away(place, role).await?;
                     let brought = self.bring(place, role, &right, &[from]).await;

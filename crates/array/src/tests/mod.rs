@@ -30,6 +30,7 @@ mod slow;
 mod ssd;
 mod stateless;
 mod together;
+mod undone;
 mod unfinished;
 mod worlds;
 

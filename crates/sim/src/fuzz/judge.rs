@@ -5,7 +5,7 @@
 //! Rules: every key is linearizable, life by life, from what the audit at its beginning read (so
 //! that nothing of an earlier life takes effect later); versions are unique and grow (those of arrays are
 //! told by one member and then another, and need not grow); a scan gives
-//! what was there all the while and nothing that was not (but of arrays what was asked meanwhile, and refused).
+//! what was there all the while and nothing that was not (but of arrays it may meet what is refused in the end).
 //!
 //! Invariants: what a fault or a durability level excuses becomes an unknown outcome, nothing more.
 //!
@@ -232,7 +232,7 @@ fn judge_scan(
         if given && was_absent(key, scan, kills) && !may_be_undone(&key.name) {
             return Some(format!("a scan {between} gave {name:?}, which was absent all the while"));
         }
-        left_out += u64::from(!given && was_present(key, scan, kills));
+        left_out += u64::from(!given && was_present(key, scan, kills) && !may_be_undone(&key.name));
         if left_out > scan.unreadable {
             return Some(format!("a scan {between} did not give {name:?}, which was there all the while"));
         }

@@ -42,9 +42,6 @@ pub const CLASSES: [FaultClass; 6] = [
 /// Whether the clock steps in worlds of arrays. A key that one member has seen expired, and another not,
 /// comes back with the other when the clock is set back before a restart: arrays do not hold that yet.
 const CLOCK_STEPS: bool = cfg!(feature = "array-limits");
-/// Whether devices of arrays fill up. A write that one member has no room for cannot always be undone on the
-/// others, which have no room for what was there before: arrays do not hold that yet.
-const FILLS: bool = true;
 
 /// A roster, a mark, and a record for each write that was ever under way beside others.
 const BOOKS_MAX: u64 = 2 + 64;
@@ -247,8 +244,7 @@ impl Shape {
             true => u64::from(data) * (2 * u64::from(losses + 1) + 2),
             false => u64::from(data + losses) * u64::from(data.min(2)),
         };
-        let spread = single.value_bytes_max * members as u64 * u64::from(data) / held;
-        let value_bytes_max = if FILLS { spread } else { (spread / 3).max(40) };
+        let value_bytes_max = single.value_bytes_max * members as u64 * u64::from(data) / held;
         // What may be asked for are more copies than all have.
         let wishes = Random::stream(seed, "wishes").chance_ppm(400_000);
         let value_bytes_max = if wishes { (value_bytes_max / 2).max(40) } else { value_bytes_max };
@@ -257,7 +253,6 @@ impl Shape {
         Shape {
             class: match single.class {
                 FaultClass::Clock if !CLOCK_STEPS => FaultClass::Crashes,
-                FaultClass::Full if !FILLS => FaultClass::Crashes,
                 class => class,
             },
             members,
@@ -268,7 +263,6 @@ impl Shape {
             packs,
             stateless: stateless(seed),
             value_bytes_max,
-            segments: if FILLS { single.segments } else { single.segments * 7 / 4 },
             // Batches and retained versions are operations on one device.
             extras: false,
             evicts: false,
