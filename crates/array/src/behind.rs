@@ -94,7 +94,7 @@ impl Array {
         let (Some(header), Some(stub)) = (piece.header, &piece.stub) else { return Ok(()) };
         let alone = self.stub_op(place, piece.role, header.before(stub.encode()), Condition::None);
         let member = self.member_of(place, piece.role);
-        match self.sent_one(member, alone).await {
+        match self.sent_to_make_room(member, alone).await {
             Err(error) if verdict(&error) == Verdict::Refused => Ok(()),
             replaced => self.unless_out(member, replaced).map(drop),
         }

@@ -366,13 +366,13 @@ impl Array {
         (fits && set.parities() == usize::from(parities)).then_some(set)
     }
 
-    /// Stores a set's records, durably, or none.
+    /// Stores a set's records, durably, or none: on full devices, too, for copies go in their place.
     async fn store_set(self: &Rc<Self>, container: ContainerId, set: &Set, values: &[Joining]) -> Result<()> {
         let manner = Manner::background();
         let data: Vec<&[u8]> = values.iter().map(|value| &value.bytes[..]).collect();
         let stores = self.records(set, &data).into_iter().enumerate().map(|(number, record)| {
             let store = Op::store(placement::sets(container), set_key(&self.tag, set.name), record);
-            (set.holders[number].into(), manner.request(store))
+            (set.holders[number].into(), manner.request(store).making_room())
         });
         let sent = self.send(stores.collect()).await?;
         let lacks = sent.done.len() < set.holders.len();
@@ -407,7 +407,7 @@ impl Array {
             slots.push(slot);
         }
         let manner = Manner::background();
-        let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops))));
+        let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops)).making_room()));
         let sent = self.send(batches.collect()).await;
         let Some(error) = sent.map_or_else(Some, |sent| sent.refused) else { return Ok(()) };
         self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots), set.name).await;

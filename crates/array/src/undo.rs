@@ -128,12 +128,16 @@ impl Array {
         self.ask(&device, (place, role), Proof::Start, &Manner::background()).await
     }
 
-    /// Whether what stands in one role of a key takes less room than what stands in another.
+    /// Whether what stands in one role of a key takes less room than what stands in another: nothing takes
+    /// none, and it may have expired.
     async fn is_shorter(self: &Rc<Self>, place: &Place, (one, other): (usize, usize)) -> Result<bool> {
         let length = async |role| {
             let device = self.readable(self.member_of(place, role)).ok_or(Error::NotFound)?;
-            let piece = self.read_piece(&device, place, role, Some((0, 0)), &Manner::background()).await?;
-            Ok::<u64, Error>(piece.item.length)
+            match self.read_piece(&device, place, role, Some((0, 0)), &Manner::background()).await {
+                Ok(piece) => Ok(piece.item.length),
+                Err(Error::NotFound) => Ok(0),
+                Err(error) => Err(error),
+            }
         };
         Ok(length(one).await? < length(other).await?)
     }
