@@ -332,7 +332,9 @@ impl Array {
             self.leave_any_set(&place).await?;
         }
         let told = self.ask_all(&place, Proof::Start, &Manner::background()).await?;
-        let given = match self.is_gone(&told) {
+        // Nor does it have a piece of what has fewer than the write had that the others have not (seed 8316).
+        let has_none = self.is_gone(&told) || self.is_told_without(&told, role);
+        let given = match has_none {
             true => self.sent_one(member, self.delete_op(&place, role)).await.map(drop),
             false => self.try_resync_key(&place, role).await.map(drop),
         };

@@ -241,6 +241,11 @@ impl Array {
         told.iter().any(|(role, told)| *told == Told::Absent && *role < self.forms.sure_roles())
     }
 
+    /// True if what a reader is told of a key has no piece in a role.
+    pub(crate) fn is_told_without(&self, told: &[(usize, Told)], role: usize) -> bool {
+        !self.newest_whole(told).is_empty() && self.right(told).in_role(role) == Told::Absent
+    }
+
     /// Whether there is a key whose pieces these are: also where too few are left to read it.
     pub(crate) fn exists(&self, told: &[(usize, Told)]) -> bool {
         let lacks_pieces = || !self.is_gone(told) && told.iter().any(|(_, told)| *told != Told::Absent);

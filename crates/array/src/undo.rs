@@ -83,7 +83,12 @@ impl Array {
                 Err(Error::NoSpace | Error::NoMemory) if self.is_shorter(place, (role, from)).await? => {
                     return self.push_through(place, role).await;
                 }
-                // Its head could be read (seed 4115 of the worlds).
+                // What was there before has expired (seed 6281 of the worlds).
+                Err(Error::NotFound) => {
+                    self.take_away(place, role).await?;
+                    taken.retain(|other| *other != member);
+                }
+                // Its head could be read (seed 4115).
                 Err(Error::Unreadable(_)) => return self.push_through(place, role).await,
                 Err(Error::NoSpace | Error::NoMemory) => {
                     self.take_away(place, role).await?;
