@@ -67,6 +67,7 @@ mod reconcile;
 mod recover;
 mod regroup;
 mod reliability;
+mod room;
 mod roster;
 mod round;
 mod scan;

@@ -23,6 +23,7 @@ use crate::loose::LooseSets;
 use crate::manner::Manner;
 use crate::member::gives_nothing;
 use crate::placement::{self, ARRAY_CONTAINERS};
+use crate::room::Room;
 use crate::roster::MemberState;
 use crate::round::Rounds;
 use crate::set::{Packed, Set, Stub, set_key};
@@ -33,10 +34,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Keys that wait to be packed at most: others are found by a scrub.
+/// Keys that wait to be packed at most: others are looked for when those have been.
 const WAITING_MAX: usize = 16_384;
-/// How long a scrub waits at a time while as many wait.
+/// How long who looks for them waits at a time while as many wait, and at most while none is packed.
 const FULL_NS: u64 = 10_000_000;
+const STILL_NS_MAX: u64 = 1_000_000_000;
 /// When nobody has written for so long, sets are made of less than they could have, and are regrouped.
 const QUIET_NS: u64 = 50_000_000;
 /// How long packing rests after something hindered it, at first and at most.
@@ -79,7 +81,13 @@ pub(crate) struct Packer {
     pub(crate) loose: LooseSets,
     /// Stores that wait to be packed as they come.
     pub(crate) rounds: Rounds,
+    pub(crate) room: Room,
     runs: Cell<bool>,
+    /// More came than may wait: they are looked for.
+    forgot: Cell<bool>,
+    /// Sets that had been packed when they were looked for last.
+    looked_at: Cell<Option<u64>>,
+    looks: Cell<bool>,
     /// When something was written last.
     written_ns: Cell<u64>,
 }
@@ -106,6 +114,18 @@ impl Packer {
     /// Keys that wait.
     pub(crate) fn count(&self) -> usize {
         self.waiting.borrow().values().map(BTreeSet::len).sum()
+    }
+
+    /// Whether packing is under way, or what is to be packed is looked for.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.runs.get() || self.looks.get()
+    }
+
+    /// Whether what was forgotten is to be looked for: once for each time that something is packed, as what
+    /// finds no company is found again each time.
+    fn looks_again(&self) -> bool {
+        let sets = Some(self.room.sets());
+        self.forgot.get() && !self.looks.get() && self.looked_at.replace(sets) != sets
     }
 
     /// Keys of different primaries that are packed together: as many as a set has if there are, else at least
@@ -138,16 +158,38 @@ impl Array {
     /// A held key has a value that may be packed.
     pub(crate) fn pack_later(self: &Rc<Self>, place: &Place, (form, value_bytes): (Form, u64)) {
         self.packer.written_ns.set(self.reactor.now_ns());
-        if form.is_packed() && self.packer.count() < WAITING_MAX {
-            let mut waiting = self.packer.waiting.borrow_mut();
-            let group = Group::of(place.container, form, value_bytes);
-            let keys = waiting.entry((group, place.primary)).or_default();
-            // Those of one primary wait for others, and leave them room.
-            if keys.len() < WAITING_MAX / self.count() {
-                keys.insert(place.key.clone());
-            }
+        if form.is_packed() && !self.wait_to_be_packed(place, Group::of(place.container, form, value_bytes)) {
+            self.packer.forgot.set(true);
         }
         self.pack_soon();
+    }
+
+    /// False if as many wait as may.
+    fn wait_to_be_packed(&self, place: &Place, group: Group) -> bool {
+        let count = self.packer.count();
+        let mut waiting = self.packer.waiting.borrow_mut();
+        let keys = waiting.entry((group, place.primary)).or_default();
+        // Those of one primary wait for others, and leave them room.
+        let has_room = count < WAITING_MAX && keys.len() < WAITING_MAX / self.count();
+        if has_room {
+            keys.insert(place.key.clone());
+        }
+        has_room
+    }
+
+    /// Looks for what was not packed and forgotten, as more came than may wait.
+    fn look_for_forgotten(self: &Rc<Self>) {
+        self.packer.forgot.set(false);
+        self.packer.looks.set(true);
+        let array = self.clone();
+        self.spawn(Work::Background, async move {
+            if let Err(error) = array.pack_all().await {
+                tracing::warn!(partition = array.partition, %error, "values are packed later");
+                array.packer.forgot.set(true);
+            }
+            array.packer.looks.set(false);
+            array.packer.room.look();
+        });
     }
 
     /// Something was written: what can wait does.
@@ -193,10 +235,14 @@ impl Array {
 
     /// Waits while as many keys wait to be packed as may, and some of them are.
     async fn wait_for_packing(&self) {
-        let mut before = usize::MAX;
-        while self.packer.count() > WAITING_MAX / 2 && self.packer.count() < before && !self.closing.get() {
-            before = self.packer.count();
+        let (mut sets, mut until_ns) = (self.packer.room.sets(), self.reactor.now_ns() + STILL_NS_MAX);
+        while self.packer.count() > WAITING_MAX / 2 && self.packing_goes_on() {
             self.rest_until(self.reactor.now_ns() + FULL_NS).await;
+            if self.packer.room.sets() > sets {
+                (sets, until_ns) = (self.packer.room.sets(), self.reactor.now_ns() + STILL_NS_MAX);
+            } else if self.reactor.now_ns() >= until_ns {
+                return;
+            }
         }
     }
 
@@ -226,12 +272,14 @@ impl Array {
         self.spawn(Work::Background, async move {
             array.pack_waiting().await;
             array.packer.runs.set(false);
+            array.packer.room.look();
         });
     }
 
     async fn pack_waiting(self: &Rc<Self>) {
         let (mut rest_ns, mut hindered_until_ns) = (HINDERED_NS, 0);
         while !self.closing.get() {
+            self.packer.room.look();
             let now_ns = self.reactor.now_ns();
             let quiet_ns = self.packer.written_ns.get() + QUIET_NS;
             let is_quiet = quiet_ns <= now_ns;
@@ -266,6 +314,8 @@ impl Array {
                 None if is_quiet && may_pack => {
                     if self.packer.loose.take_forgot() {
                         self.scrub();
+                    } else if self.packer.looks_again() {
+                        self.look_for_forgotten();
                     }
                     return;
                 }
@@ -281,8 +331,12 @@ impl Array {
             match hindered {
                 // What is looked through after a failure does not mean that packing goes on.
                 Ok(()) if is_hindered => {}
-                Ok(()) => rest_ns = HINDERED_NS,
+                Ok(()) => {
+                    rest_ns = HINDERED_NS;
+                    self.packer.room.note_hindered(false);
+                }
                 Err(error) => {
+                    self.packer.room.note_hindered(true);
                     tracing::warn!(partition = self.partition, %error, "values are packed later");
                     hindered_until_ns = self.reactor.now_ns() + rest_ns;
                     rest_ns = (2 * rest_ns).min(HINDERED_NS_MAX);
@@ -310,8 +364,9 @@ impl Array {
         let Some(set) = self.set_of(form, &joining) else { return Ok(()) };
         self.store_set(container, &set, &joining).await?;
         let stored = self.store_stubs(&set, &joining).await;
-        if stored.is_err() {
-            self.regroup_later(container, &set.stub());
+        match stored {
+            Ok(()) => self.packer.room.note_set(),
+            Err(_) => self.regroup_later(container, &set.stub()),
         }
         stored
     }
@@ -407,7 +462,8 @@ impl Array {
             slots.push(slot);
         }
         let manner = Manner::background();
-        let batches = below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops)).making_room()));
+        let batches =
+            below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops)).making_room()));
         let sent = self.send(batches.collect()).await;
         let Some(error) = sent.map_or_else(Some, |sent| sent.refused) else { return Ok(()) };
         self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots), set.name).await;

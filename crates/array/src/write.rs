@@ -53,7 +53,8 @@ pub(crate) fn is_full(error: &Error) -> bool {
 }
 
 impl Array {
-    pub(crate) async fn store(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
+    /// Stores, or is refused where a device is full.
+    pub(crate) async fn store_at_once(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
         let Op::Store { container, key, value, condition, expiry, retain, want_previous, form } = op else {
             unreachable!("dispatched by kind");
         };

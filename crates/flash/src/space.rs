@@ -21,13 +21,15 @@ const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;
 
-/// This part of what live records may take is there beyond that for what makes room: three quarters of it for
-/// clients, all of it for the background. On a full device of packed values nothing goes before what others
-/// need of it is kept, and a set is taken apart into copies before it goes: stores that took the last room
-/// would leave none to give any back. Of a small device it is so many segments, or half of what is left to
-/// clean with: what live records may take shrinks by some with the first checkpoint, and with runs of keys.
-const BEYOND_PART: u64 = 64;
-const BEYOND_SEGMENTS: u64 = 10;
+/// This part of what live records may take is there beyond that for clients' requests that make room, and so
+/// much of the index for all that do. On a full device of packed values nothing goes before what others need
+/// of it is kept, and a set is taken apart into copies before it goes: stores that took the last room would
+/// leave none to give any back. Of a small device it is so many segments, as what live records may take
+/// shrinks by some with the first checkpoint, and with runs of keys. The background goes on to half of what
+/// is left to clean with: a device that is filled with what another held leaves more empty beside long
+/// records than one that has been cleaned, and has to take it all.
+const BEYOND_PART: u64 = 85;
+const BEYOND_SEGMENTS: u64 = 8;
 
 /// Free segments that a transaction which is about to hold everything finds beyond those.
 const AWAITED_SEGMENTS: u32 = 2;
@@ -36,8 +38,8 @@ const AWAITED_SEGMENTS: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beyond {
     Nothing,
-    Most,
-    All,
+    Some,
+    Half,
 }
 
 impl Beyond {
@@ -46,8 +48,8 @@ impl Beyond {
     pub(crate) fn of(request: &Request) -> Beyond {
         match (request.makes_room, request.class) {
             (false, _) => Beyond::Nothing,
-            (true, Class::Foreground) => Beyond::Most,
-            (true, Class::Background) => Beyond::All,
+            (true, Class::Foreground) => Beyond::Some,
+            (true, Class::Background) => Beyond::Half,
         }
     }
 }
@@ -118,22 +120,18 @@ impl Partition {
             if self.room_is_awaited() { (self.ahead_units(), 1) } else { (0, 0) };
         let units_max = self.live_units_max();
         let segment_units = self.layout.segment_units();
-        let to_clean_units = units_max / 15 + u64::from(CLEANING_SEGMENTS) * segment_units;
-        let units_more = (units_max / BEYOND_PART).max(BEYOND_SEGMENTS * segment_units);
-        let units_more = units_more.min(to_clean_units / 2);
-        let objects_more = self.options.objects_max / BEYOND_PART;
-        self.claimed_units() + kept_units + units <= units_max + self.share(units_more, beyond)
-            && self.objects_left().saturating_add(self.share(objects_more, beyond)) > kept_objects
-    }
-
-    /// How much of what is kept beyond there is for whom: nothing on a device that evicts, which makes room
-    /// by itself.
-    fn share(&self, kept: u64, beyond: Beyond) -> u64 {
-        match beyond {
-            Beyond::Most if !self.evicts() => kept / 4 * 3,
-            Beyond::All if !self.evicts() => kept,
-            _ => 0,
-        }
+        let half_units = (units_max / 15 + u64::from(CLEANING_SEGMENTS) * segment_units) / 2;
+        let some_units = (units_max / BEYOND_PART).max(BEYOND_SEGMENTS * segment_units);
+        let objects_max = self.options.objects_max;
+        let (units_more, objects_more) = match beyond {
+            // One that evicts makes room by itself.
+            _ if self.evicts() => (0, 0),
+            Beyond::Nothing => (0, 0),
+            Beyond::Some => (some_units.min(half_units / 4 * 3), objects_max / BEYOND_PART),
+            Beyond::Half => (half_units, objects_max / BEYOND_PART * 4 / 3),
+        };
+        self.claimed_units() + kept_units + units <= units_max + units_more
+            && self.objects_left().saturating_add(objects_more) > kept_objects
     }
 
     /// True if there is the room that a transaction waits for: what eviction keeps ahead of need, free
@@ -172,7 +170,7 @@ impl Partition {
             return Err(if has_space { Error::NoMemory } else { Error::NoSpace });
         }
         // What takes something away waits for segments as deletes do.
-        if beyond == Beyond::Most { Ok(()) } else { self.wait_to_store().await }
+        if beyond == Beyond::Some { Ok(()) } else { self.wait_to_store().await }
     }
 
     /// Waits for what comes before a change, of which nothing is done by then; an error if that takes until
