@@ -21,6 +21,7 @@ mod packing;
 mod parts;
 mod picker;
 mod pins;
+mod room;
 mod scans;
 mod scripts;
 mod sets;

@@ -1,0 +1,159 @@
+//! Full devices and packing: what waits to be packed gives room, and who is refused waits for it.
+
+use super::bench::{Bench, DB, bytes, run, set};
+use super::packing::{bench, check, fill, found_sets, settled};
+use crate::Mechanism;
+use crate::placement::{self, sets};
+use futures_util::future::join_all;
+use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
+use plimsoll_kv::memory::MemoryOptions;
+use plimsoll_kv::{ContainerId, Error, Op, Request};
+use plimsoll_reactor::Reactor;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Whether a request stores something in a container, or under a key.
+fn stores(op: &Op, is_it: &dyn Fn(ContainerId, &[u8]) -> bool) -> bool {
+    match op {
+        Op::Batch(ops) => ops.iter().any(|op| stores(op, is_it)),
+        Op::Store { container, key, .. } => is_it(*container, key),
+        _ => false,
+    }
+}
+
+fn is_set(request: &Request) -> bool {
+    stores(&request.op, &|container, _| container == sets(DB))
+}
+
+fn is_of(request: &Request, name: &'static [u8]) -> bool {
+    stores(&request.op, &|_, key| key == name)
+}
+
+fn full(bench: &mut Bench) -> Vec<Rc<FaultDevice>> {
+    (0..bench.below.len()).map(|member| bench.fails(member, &Error::NoSpace)).collect()
+}
+
+/// Stores one after the other: they stand as copies, and are packed behind that.
+async fn fill_slowly(array: &Rc<crate::Array>, reactor: &Reactor, count: usize) {
+    for number in 0..count {
+        set(array, &format!("key:{number}"), &super::packing::value(number, 1)).await.unwrap();
+        reactor.sleep_ns(60_000_000).await;
+    }
+}
+
+#[test]
+fn a_store_that_full_devices_refuse_waits_while_values_are_packed() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 6, 4, 2);
+        let faults = full(&mut bench);
+        let array = bench.open().await;
+        // Packing goes on when they are in again.
+        array.take_out(5, "for a test");
+        fill(&array, 180, 1).await;
+        let packed = Rc::new(Cell::new(0));
+        for fault in &faults {
+            let packed = packed.clone();
+            fault.set_policy(FaultPolicy::When(Box::new(move |request| {
+                packed.set(packed.get() + usize::from(is_set(request)));
+                is_of(request, b"late") && packed.get() < 60 && !request.makes_room
+            })));
+        }
+        let fresh = bench.fresh(5, 77);
+        array.replace(5, fresh).await.unwrap();
+        bench.whole(&array).await;
+        assert!(packed.get() < 60, "{} records of sets", packed.get());
+        let late = (0..40).map(|_| set(&array, "late", b"a value"));
+        join_all(late).await.into_iter().for_each(|stored| drop(stored.unwrap()));
+        assert!(packed.get() >= 60);
+        assert_eq!(bytes(&array, "late").await.as_deref(), Some(&b"a value"[..]));
+        settled(&reactor).await;
+        assert!(found_sets(&bench).await.0.len() >= 40);
+    });
+}
+
+/// Nothing gives room back: it is refused, and nobody waits for what does not come.
+#[test]
+fn a_store_is_refused_where_packing_is_hindered() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 6, 4, 2);
+        let faults = full(&mut bench);
+        let array = bench.open().await;
+        for fault in &faults {
+            fault.set_policy(FaultPolicy::When(Box::new(|request| {
+                is_set(request) || is_of(request, b"late")
+            })));
+        }
+        fill_slowly(&array, &reactor, 24).await;
+        assert_eq!(set(&array, "late", b"a value").await, Err(Error::NoSpace));
+        faults.iter().for_each(|fault| fault.set_policy(FaultPolicy::Never));
+        check(&array, 24, 1).await;
+    });
+}
+
+/// Devices are full but for what makes room: parities and stubs go in the place of copies.
+#[test]
+fn what_stands_as_copies_is_packed_on_full_devices() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 6, 4, 2);
+        let faults = full(&mut bench);
+        let array = bench.open().await;
+        for fault in &faults {
+            fault.set_policy(FaultPolicy::When(Box::new(|request| is_set(request) && !request.makes_room)));
+        }
+        fill_slowly(&array, &reactor, 40).await;
+        settled(&reactor).await;
+        let (sets, _) = found_sets(&bench).await;
+        assert!(sets.len() >= 10, "{} sets", sets.len());
+        check(&array, 40, 1).await;
+    });
+}
+
+/// One of the devices of a round is full, and not one that holds every value of it.
+#[test]
+fn a_full_device_refuses_no_store_of_a_round_that_it_holds_nothing_of() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 12, 4, 2);
+        let faults = full(&mut bench);
+        let array = bench.open().await;
+        fill(&array, 180, 1).await;
+        faults[0].set_policy(FaultPolicy::When(Box::new(|request| {
+            stores(&request.op, &|_, key| key.starts_with(b"key:")) && !request.makes_room
+        })));
+        let names: Vec<String> = (0..180).map(|number| format!("key:{number}")).collect();
+        let each = names.iter().map(|name| set(&array, name, b"another value"));
+        let stored = join_all(each).await;
+        for (name, stored) in names.iter().zip(stored) {
+            let primary = placement::primary(name.as_bytes(), 12);
+            let holds = (0..3).any(|role| placement::member(primary, role, 12) == 0);
+            assert_eq!(stored.is_err(), holds, "{name}: {stored:?}");
+        }
+    });
+}
+
+/// More came than may wait to be packed, of some devices: it is found when the others have been packed.
+#[test]
+fn what_came_beyond_what_may_wait_is_packed_without_a_scrub() {
+    run(async |reactor| {
+        let each = MemoryOptions { value_bytes_max: 8192, ..MemoryOptions::default() };
+        let policy = Mechanism::Packing { data: 4, parities: 2 }.into();
+        let bench = Bench::with(&reactor, 64, &[policy], each);
+        let array = bench.open().await;
+        let mut names: Vec<Vec<String>> = vec![Vec::new(); 64];
+        for number in 0.. {
+            let name = format!("key:{number}");
+            names[placement::primary(name.as_bytes(), 64)].push(name);
+            if names[..4].iter().all(|names| names.len() >= 300) {
+                break;
+            }
+        }
+        for name in names[..4].iter().flat_map(|names| &names[..300]) {
+            set(&array, name, b"a value that is to be packed").await.unwrap();
+        }
+        for _ in 0..4 {
+            settled(&reactor).await;
+        }
+        let (sets, _) = found_sets(&bench).await;
+        let packed: usize = sets.iter().map(|set| set.values.len()).sum();
+        assert_eq!(packed, 1200);
+    });
+}
