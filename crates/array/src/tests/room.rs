@@ -7,7 +7,7 @@ use crate::placement::{self, sets};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::MemoryOptions;
-use plimsoll_kv::{ContainerId, Error, Op, Request};
+use plimsoll_kv::{Class, ContainerId, Error, Op, Request};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -116,9 +116,18 @@ fn a_full_device_refuses_no_store_of_a_round_that_it_holds_nothing_of() {
         let faults = full(&mut bench);
         let array = bench.open().await;
         fill(&array, 180, 1).await;
-        faults[0].set_policy(FaultPolicy::When(Box::new(|request| {
-            stores(&request.op, &|_, key| key.starts_with(b"key:")) && !request.makes_room
-        })));
+        // Packing is hindered: nobody waits for it.
+        let packs = |request: &Request| is_set(request) && request.class == Class::Background;
+        for (member, fault) in faults.iter().enumerate() {
+            fault.set_policy(FaultPolicy::When(Box::new(move |request| {
+                let is_store = stores(&request.op, &|_, key| key.starts_with(b"key:"));
+                packs(request) || member == 0 && is_store && !request.makes_room
+            })));
+        }
+        for number in 0..8 {
+            set(&array, &format!("alone:{number}"), b"copies").await.unwrap();
+            settled(&reactor).await;
+        }
         let names: Vec<String> = (0..180).map(|number| format!("key:{number}")).collect();
         let each = names.iter().map(|name| set(&array, name, b"another value"));
         let stored = join_all(each).await;
