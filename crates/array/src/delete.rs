@@ -45,9 +45,12 @@ impl Array {
     }
 
     /// What the first member gave that read what it deleted. One that could not knows neither its version nor
-    /// whether it had expired: it counts where no other has told that there was nothing.
+    /// whether it had expired: it counts where no other has told that there was nothing. One that is not in
+    /// may have had what the others know nothing of (seed 11238 of the worlds).
     fn first_deleted(&self, place: &Place, told: Vec<(usize, Output)>) -> Option<Output> {
         let role = |member: usize| placement::role(place.primary, member, self.count());
+        let is_in = |(member, _): &(usize, Output)| self.readable(*member).is_some();
+        let told: Vec<_> = told.into_iter().filter(is_in).collect();
         let is_sure = |member: usize| role(member) < self.forms.sure_roles();
         let was_absent = told.iter().any(|(member, output)| *output == Output::Done && is_sure(*member));
         let is_unread = |output: &Output| *output == Output::Deleted(Deleted::Unreadable);
