@@ -401,6 +401,7 @@ impl Array {
 
     async fn dispatch(self: &Rc<Self>, request: Request) -> Result<Output> {
         let manner = Manner::of(&request);
+        self.packer.room.meet(&request.op);
         match request.op {
             op @ Op::Store { .. } => self.store(op, &manner).await,
             Op::Retrieve { container, key, range, pin } => {

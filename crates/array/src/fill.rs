@@ -194,7 +194,7 @@ impl Array {
         if let Op::Store { condition, .. } = &mut store {
             *condition = Condition::MustNotExist;
         }
-        match self.in_time(device, Manner::background().request(store).making_room()).await {
+        match self.in_time(device, Manner::background().request(store).keeping()).await {
             Ok(_) => {
                 self.note(member, |status| status.copied_bytes += bytes);
                 Ok(Some(Mended { bytes, ..Mended::default() }))

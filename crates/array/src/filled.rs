@@ -177,7 +177,7 @@ impl Array {
             form: None,
         };
         self.members.borrow_mut()[member].filled = Some(filled);
-        match self.sent_to_make_room(member, store).await {
+        match self.sent_to_keep(member, store).await {
             // One that is full may have no room for it: a start compares more keys.
             Err(Error::NoSpace | Error::NoMemory) => Ok(()),
             noted => self.unless_out(member, noted).map(drop),

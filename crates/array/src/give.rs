@@ -91,7 +91,7 @@ impl Array {
         let (value, item) = self.piece_for(place, form, to, roles).await?;
         let bytes = given_bytes(&value, &item);
         let store = self.store_op(place, to, value, expiry_of(&item));
-        self.sent_to_make_room(self.member_of(place, to), store).await?;
+        self.sent_to_keep(self.member_of(place, to), store).await?;
         self.given(place, to, (&item, bytes))
     }
 
@@ -112,7 +112,7 @@ impl Array {
         if let Op::Store { value: Value::Bytes(_), condition, .. } = &mut store {
             *condition = Condition::MustNotExist;
         }
-        match self.in_time(device, Manner::background().request(store).making_room()).await {
+        match self.in_time(device, Manner::background().request(store).keeping()).await {
             Ok(_) => self.given(place, to, (&item, bytes)),
             Err(Error::Exists) => Err(Error::Exists),
             // What becomes of a member that takes no writes is decided where they are sent.
@@ -295,14 +295,14 @@ impl Array {
         let (target, key) = (self.member_of(place, to), place.key.clone());
         let container = placement::container(place.container, to);
         let begin = Op::UploadBegin { container, key: key.clone(), length, shared_bytes: 0, form: None };
-        let Output::Upload(upload) = self.sent_to_make_room(target, begin).await? else {
+        let Output::Upload(upload) = self.sent_to_keep(target, begin).await? else {
             return Err(WRONG_OUTPUT.into());
         };
         for part in 0..length.div_ceil(self.member_part_bytes() as u64) as u32 {
             let given = match self.part_of(place, form, (sources, part), to).await {
                 Ok(bytes) => {
                     let op = Op::UploadPart { upload, key: key.clone(), bytes };
-                    self.sent_to_make_room(target, op).await.map(drop).map_err(NotGiven::from)
+                    self.sent_to_keep(target, op).await.map(drop).map_err(NotGiven::from)
                 }
                 Err(not_given) => Err(not_given),
             };

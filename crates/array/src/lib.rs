@@ -35,6 +35,7 @@ mod expiry;
 mod fence;
 mod fill;
 mod filled;
+mod forgotten;
 mod forms;
 mod gather;
 mod give;

@@ -7,7 +7,7 @@
 //! is asked for within it, or by who changes nothing and waits for nobody.
 
 use plimsoll_kv::transaction::Action;
-use plimsoll_kv::{Class, ContainerId, Durability, Op, Request, TransactionId};
+use plimsoll_kv::{Class, ContainerId, Durability, Op, Request, Room, TransactionId};
 
 /// What a request says besides what to do.
 #[derive(Clone)]
@@ -31,10 +31,17 @@ enum Order {
 impl Manner {
     pub(crate) fn of(request: &Request) -> Manner {
         // Not a clone of all of it: its operation may bring a long value.
-        let Request { tenant, class, deadline_ns: _, durability, lifetime, makes_room: _, op: _ } = *request;
+        let Request { tenant, class, deadline_ns: _, durability, lifetime, room: _, op: _ } = *request;
         // Members are waited for: a write that one refused because it is late others would have made.
-        let request =
-            Request { tenant, class, deadline_ns: 0, durability, lifetime, makes_room: false, op: Op::Sync };
+        let request = Request {
+            tenant,
+            class,
+            deadline_ns: 0,
+            durability,
+            lifetime,
+            room: Room::OfStores,
+            op: Op::Sync,
+        };
         Manner { request, order: Order::InTurn, partition: 0 }
     }
 

@@ -15,6 +15,7 @@
 //! Never: what may expire. Members let that go by themselves, and a set must not lose a shard by it.
 
 use crate::array::{Array, Place};
+use crate::forgotten::Forgotten;
 use crate::gather::Piece;
 use crate::header::Header;
 use crate::journal::Slot;
@@ -22,27 +23,24 @@ use crate::leave::Membership;
 use crate::loose::LooseSets;
 use crate::manner::Manner;
 use crate::member::gives_nothing;
-use crate::placement::{self, ARRAY_CONTAINERS};
-use crate::room::Room;
+use crate::placement;
+use crate::room::RoomByPacking;
 use crate::roster::MemberState;
 use crate::round::Rounds;
 use crate::set::{Packed, Set, Stub, set_key};
 use bytes::Bytes;
-use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Result, Version};
+use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Request, Result, Version};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Keys that wait to be packed at most: others are looked for when those have been.
-const WAITING_MAX: usize = 16_384;
-/// How long who looks for them waits at a time while as many wait, and at most while none is packed.
-const FULL_NS: u64 = 10_000_000;
-const STILL_NS_MAX: u64 = 1_000_000_000;
+/// Keys that wait to be packed at most: others are looked for when those have been (`forgotten`).
+pub(crate) const WAITING_MAX: usize = 16_384;
 /// When nobody has written for so long, sets are made of less than they could have, and are regrouped.
 const QUIET_NS: u64 = 50_000_000;
 /// How long packing rests after something hindered it, at first and at most.
-const HINDERED_NS: u64 = 1_000_000_000;
+pub(crate) const HINDERED_NS: u64 = 1_000_000_000;
 const HINDERED_NS_MAX: u64 = 64 * HINDERED_NS;
 /// So many that nobody needs go together, whoever writes.
 const DEAD_MIN: usize = 64;
@@ -81,13 +79,9 @@ pub(crate) struct Packer {
     pub(crate) loose: LooseSets,
     /// Stores that wait to be packed as they come.
     pub(crate) rounds: Rounds,
-    pub(crate) room: Room,
+    pub(crate) room: RoomByPacking,
     runs: Cell<bool>,
-    /// More came than may wait: they are looked for.
-    forgot: Cell<bool>,
-    /// Sets that had been packed when they were looked for last.
-    looked_at: Cell<Option<u64>>,
-    looks: Cell<bool>,
+    pub(crate) forgotten: Forgotten,
     /// When something was written last.
     written_ns: Cell<u64>,
 }
@@ -118,14 +112,7 @@ impl Packer {
 
     /// Whether packing is under way, or what is to be packed is looked for.
     pub(crate) fn is_at_work(&self) -> bool {
-        self.runs.get() || self.looks.get()
-    }
-
-    /// Whether what was forgotten is to be looked for: once for each time that something is packed, as what
-    /// finds no company is found again each time.
-    fn looks_again(&self) -> bool {
-        let sets = Some(self.room.sets());
-        self.forgot.get() && !self.looks.get() && self.looked_at.replace(sets) != sets
+        self.runs.get() || self.forgotten.is_looked_for()
     }
 
     /// Keys of different primaries that are packed together: as many as a set has if there are, else at least
@@ -154,12 +141,20 @@ pub(crate) fn values_max(form: Form) -> usize {
     }
 }
 
+/// Whether a set takes less room than the copies that go for it.
+fn saves(set: &Set) -> bool {
+    let lengths = || set.values.iter().map(|value| value.value_bytes as usize);
+    let records = set.holders.len() * set.bytes() + set.parities() * lengths().max().unwrap_or(0);
+    let stubs = set.parities() * set.values.len() * set.stub().encode().len();
+    records + stubs < set.parities() * lengths().sum::<usize>()
+}
+
 impl Array {
     /// A held key has a value that may be packed.
     pub(crate) fn pack_later(self: &Rc<Self>, place: &Place, (form, value_bytes): (Form, u64)) {
         self.packer.written_ns.set(self.reactor.now_ns());
         if form.is_packed() && !self.wait_to_be_packed(place, Group::of(place.container, form, value_bytes)) {
-            self.packer.forgot.set(true);
+            self.packer.forgotten.note();
         }
         self.pack_soon();
     }
@@ -171,25 +166,11 @@ impl Array {
         let keys = waiting.entry((group, place.primary)).or_default();
         // Those of one primary wait for others, and leave them room.
         let has_room = count < WAITING_MAX && keys.len() < WAITING_MAX / self.count();
-        if has_room {
+        let waits = keys.contains(&place.key);
+        if has_room && !waits {
             keys.insert(place.key.clone());
         }
-        has_room
-    }
-
-    /// Looks for what was not packed and forgotten, as more came than may wait.
-    fn look_for_forgotten(self: &Rc<Self>) {
-        self.packer.forgot.set(false);
-        self.packer.looks.set(true);
-        let array = self.clone();
-        self.spawn(Work::Background, async move {
-            if let Err(error) = array.pack_all().await {
-                tracing::warn!(partition = array.partition, %error, "values are packed later");
-                array.packer.forgot.set(true);
-            }
-            array.packer.looks.set(false);
-            array.packer.room.look();
-        });
+        has_room || waits
     }
 
     /// Something was written: what can wait does.
@@ -209,41 +190,6 @@ impl Array {
         self.packer.loose.add_if_few(place.container, stub, Some((place.primary, version)));
         self.note_packed();
         self.pack_soon();
-    }
-
-    /// Finds what is not packed and may be: from all primaries in turns, as values of different ones are
-    /// packed together.
-    pub(crate) async fn pack_all(self: &Rc<Self>) -> Result<()> {
-        for container in (0..ARRAY_CONTAINERS).map(ContainerId).filter(|_| self.forms.has_packed()) {
-            let mut primaries: Vec<(usize, Option<Vec<u8>>)> =
-                (0..self.count()).map(|primary| (primary, None)).collect();
-            while !primaries.is_empty() && !self.closing.get() && self.all_in() {
-                let mut rest = Vec::new();
-                for (primary, mut after) in primaries {
-                    let Some(keys) = self.next_keys(primary, container, &mut after).await? else { continue };
-                    for key in keys {
-                        self.pack_found(&self.place(container, &key)?).await?;
-                    }
-                    rest.push((primary, after));
-                }
-                primaries = rest;
-                self.wait_for_packing().await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits while as many keys wait to be packed as may, and some of them are.
-    async fn wait_for_packing(&self) {
-        let (mut sets, mut until_ns) = (self.packer.room.sets(), self.reactor.now_ns() + STILL_NS_MAX);
-        while self.packer.count() > WAITING_MAX / 2 && self.packing_goes_on() {
-            self.rest_until(self.reactor.now_ns() + FULL_NS).await;
-            if self.packer.room.sets() > sets {
-                (sets, until_ns) = (self.packer.room.sets(), self.reactor.now_ns() + STILL_NS_MAX);
-            } else if self.reactor.now_ns() >= until_ns {
-                return;
-            }
-        }
     }
 
     /// A key that a scrub found may be packed, though it is not.
@@ -278,6 +224,7 @@ impl Array {
 
     async fn pack_waiting(self: &Rc<Self>) {
         let (mut rest_ns, mut hindered_until_ns) = (HINDERED_NS, 0);
+        self.packer.room.note_hindered(false);
         while !self.closing.get() {
             self.packer.room.look();
             let now_ns = self.reactor.now_ns();
@@ -298,6 +245,7 @@ impl Array {
             // After a failure what it left is looked through before anything is packed again: a set that was
             // not quite taken apart names versions that another would name, too.
             let is_hindered = rest_ns > HINDERED_NS && self.packer.loose.has_any(self.all_in());
+            self.packer.room.note_may_pack(may_pack);
             let packs = may_pack && !is_loose && !is_hindered;
             let taken = if packs { self.packer.take(least) } else { None };
             let hindered = match taken {
@@ -314,7 +262,7 @@ impl Array {
                 None if is_quiet && may_pack => {
                     if self.packer.loose.take_forgot() {
                         self.scrub();
-                    } else if self.packer.looks_again() {
+                    } else {
                         self.look_for_forgotten();
                     }
                     return;
@@ -362,8 +310,11 @@ impl Array {
             joining.extend(self.joining(place, form).await?);
         }
         let Some(set) = self.set_of(form, &joining) else { return Ok(()) };
-        self.store_set(container, &set, &joining).await?;
-        let stored = self.store_stubs(&set, &joining).await;
+        // Of short values it takes room, which full devices have to have for stores.
+        let manner = Manner::background();
+        let request = |op| if saves(&set) { manner.request(op).keeping() } else { manner.request(op) };
+        self.store_set(container, (&set, &joining), &request).await?;
+        let stored = self.store_stubs((&set, &joining), &request).await;
         match stored {
             Ok(()) => self.packer.room.note_set(),
             Err(_) => self.regroup_later(container, &set.stub()),
@@ -421,13 +372,17 @@ impl Array {
         (fits && set.parities() == usize::from(parities)).then_some(set)
     }
 
-    /// Stores a set's records, durably, or none: on full devices, too, for copies go in their place.
-    async fn store_set(self: &Rc<Self>, container: ContainerId, set: &Set, values: &[Joining]) -> Result<()> {
-        let manner = Manner::background();
+    /// Stores a set's records, durably, or none.
+    async fn store_set(
+        self: &Rc<Self>,
+        container: ContainerId,
+        (set, values): (&Set, &[Joining]),
+        request: &dyn Fn(Op) -> Request,
+    ) -> Result<()> {
         let data: Vec<&[u8]> = values.iter().map(|value| &value.bytes[..]).collect();
         let stores = self.records(set, &data).into_iter().enumerate().map(|(number, record)| {
             let store = Op::store(placement::sets(container), set_key(&self.tag, set.name), record);
-            (set.holders[number].into(), manner.request(store).making_room())
+            (set.holders[number].into(), request(store))
         });
         let sent = self.send(stores.collect()).await?;
         let lacks = sent.done.len() < set.holders.len();
@@ -447,7 +402,11 @@ impl Array {
     }
 
     /// Puts stubs in the place of copies: on each member all that belong there, at once.
-    async fn store_stubs(self: &Rc<Self>, set: &Set, values: &[Joining]) -> Result<()> {
+    async fn store_stubs(
+        self: &Rc<Self>,
+        (set, values): (&Set, &[Joining]),
+        request: &dyn Fn(Op) -> Request,
+    ) -> Result<()> {
         let mut slots: Vec<Slot> = Vec::new();
         let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
         for Joining { place, header, .. } in values {
@@ -461,9 +420,7 @@ impl Array {
             }
             slots.push(slot);
         }
-        let manner = Manner::background();
-        let batches =
-            below.into_iter().map(|(member, ops)| (member, manner.request(Op::Batch(ops)).making_room()));
+        let batches = below.into_iter().map(|(member, ops)| (member, request(Op::Batch(ops))));
         let sent = self.send(batches.collect()).await;
         let Some(error) = sent.map_or_else(Some, |sent| sent.refused) else { return Ok(()) };
         self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots), set.name).await;

@@ -439,7 +439,7 @@ impl Array {
         let device = self.name(self.member_of(place, role));
         tracing::error!(partition = self.partition, device, what, "a key cannot be rebuilt: it is lost");
         let lost = self.store_op(place, role, Value::from(Vec::new()), Expiry::Never);
-        self.sent_to_make_room(self.member_of(place, role), lost).await?;
+        self.sent_to_keep(self.member_of(place, role), lost).await?;
         self.suspect(place);
         Ok(0)
     }

@@ -421,7 +421,12 @@ impl Array {
         self.sent_request(member, Manner::background().request(op)).await
     }
 
-    /// The same of what makes room, or keeps what others need.
+    /// The same of what has been acknowledged, and is kept by it.
+    pub(crate) async fn sent_to_keep(self: &Rc<Self>, member: usize, op: Op) -> Result<Output> {
+        self.sent_request(member, Manner::background().request(op).keeping()).await
+    }
+
+    /// The same of what makes room.
     pub(crate) async fn sent_to_make_room(self: &Rc<Self>, member: usize, op: Op) -> Result<Output> {
         self.sent_request(member, Manner::background().request(op).making_room()).await
     }

@@ -4,41 +4,84 @@
 //! packed. Place on the path: around every store, where values are packed.
 //!
 //! Invariants:
-//! * nobody waits who holds a key, or everything: packing holds keys itself;
-//! * nobody waits longer than packing goes on: where it is hindered, or has nothing left, the refusal stands;
-//! * few try again at a time, as what is refused costs devices more than what is stored.
+//! * nobody waits who holds a key, or everything: packing holds keys itself. So that requests for a key take
+//!   effect in their order, who waits is refused when another comes for it;
+//! * nobody waits longer than sets are packed, a second for the next one: where packing is hindered, or has
+//!   nothing left, the refusal stands;
+//! * few wait, as they hold up others of their connections, and fewer try again at a time, as what is refused
+//!   costs devices more than what is stored.
 
 use crate::array::Array;
 use crate::manner::Manner;
 use crate::write::is_full;
-use plimsoll_kv::{Op, Output, Result, Value};
+use futures_util::future::{Either, select};
+use plimsoll_kv::{ContainerId, Op, Output, Result, Value};
 use plimsoll_reactor::sync::{Permits, WaitList};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
 
-/// So many stores at a time try again; the others wait for one of them.
+/// Stores that wait at most.
+const WAITING_MAX: usize = 64;
+/// So many of them at a time try again; the others wait for one of those.
 const TOGETHER: usize = 16;
-/// A store is tried again when so many sets have been packed.
+/// A store is tried again when so many sets have been packed, or some after this time.
 const SETS: u64 = 32;
+const SETS_NS: u64 = 1_000_000_000;
 
 /// What stores wait for that full devices refused.
-pub(crate) struct Room {
+pub(crate) struct RoomByPacking {
     tries: Rc<Permits>,
+    /// The number of the store that waits for each key.
+    waiting: RefCell<BTreeMap<(ContainerId, Vec<u8>), u64>>,
+    next: Cell<u64>,
     /// Sets that were packed.
     sets: Cell<u64>,
     /// Something hindered packing.
     is_hindered: Cell<bool>,
+    /// It may go on by what the array is.
+    may_pack: Cell<bool>,
     goes_on: WaitList,
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        let (sets, is_hindered) = (Cell::new(0), Cell::new(false));
-        Room { tries: Permits::new(TOGETHER), sets, is_hindered, goes_on: WaitList::default() }
+impl Default for RoomByPacking {
+    fn default() -> RoomByPacking {
+        RoomByPacking {
+            tries: Permits::new(TOGETHER),
+            waiting: RefCell::default(),
+            next: Cell::new(0),
+            sets: Cell::new(0),
+            is_hindered: Cell::new(false),
+            may_pack: Cell::new(true),
+            goes_on: WaitList::default(),
+        }
     }
 }
 
-impl Room {
+/// A store that waits for a key, until this goes.
+struct Waiting<'a> {
+    room: &'a RoomByPacking,
+    key: (ContainerId, Vec<u8>),
+    number: u64,
+}
+
+impl Waiting<'_> {
+    /// True if nobody has come for the key since.
+    fn is_in_order(&self) -> bool {
+        self.room.waiting.borrow().get(&self.key) == Some(&self.number)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.is_in_order() {
+            self.room.waiting.borrow_mut().remove(&self.key);
+        }
+    }
+}
+
+impl RoomByPacking {
     /// Sets that were packed since the array was opened.
     pub(crate) fn sets(&self) -> u64 {
         self.sets.get()
@@ -56,55 +99,112 @@ impl Room {
         self.look();
     }
 
+    /// Whether anything is packed while the array is as it is.
+    pub(crate) fn note_may_pack(&self, may_pack: bool) {
+        self.may_pack.set(may_pack);
+    }
+
     /// Packing is where it may have ended.
     pub(crate) fn look(&self) {
         self.goes_on.wake_all();
+    }
+
+    /// Somebody comes for a key, or for all: who waits for it has come before, and is not to write after.
+    pub(crate) fn meet(&self, op: &Op) {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_empty() {
+            return;
+        }
+        match op {
+            Op::Store { container, key, .. }
+            | Op::Retrieve { container, key, .. }
+            | Op::Exist { container, key }
+            | Op::Describe { container, key }
+            | Op::Delete { container, key, .. }
+            | Op::SetExpiry { container, key, .. } => {
+                waiting.remove(&(*container, key.clone()));
+            }
+            Op::Sync => {}
+            _ => waiting.clear(),
+        }
+        drop(waiting);
+        self.look();
+    }
+
+    /// Begins to wait; nothing if too many do.
+    fn wait(&self, container: ContainerId, key: &[u8]) -> Option<Waiting<'_>> {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() >= WAITING_MAX {
+            return None;
+        }
+        let (key, number) = ((container, key.to_vec()), self.next.get());
+        self.next.set(number + 1);
+        waiting.insert(key.clone(), number);
+        Some(Waiting { room: self, key, number })
     }
 }
 
 impl Array {
     /// Stores; where devices are full of what is to be packed, when some of it has been.
     pub(crate) async fn store(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
-        // Who is within a transaction holds what is to be packed.
-        let waits = self.forms.has_packed() && !manner.is_within() && !is_upload(&op);
-        if !waits {
-            return self.store_at_once(op, manner).await;
-        }
-        let mut turn = None;
+        // Who is within a transaction holds what is to be packed; what stands in parts is given up when it is
+        // refused.
+        let waits = self.forms.has_packed() && !manner.is_within();
+        let (container, key) = match &op {
+            Op::Store { container, key, value, .. } if waits && !matches!(value, Value::Upload(_)) => {
+                (*container, key.clone())
+            }
+            _ => return self.store_at_once(op, manner).await,
+        };
+        let id = self.place(container, &key)?.id;
+        let (mut waiting, mut turn): (Option<Waiting<'_>>, _) = (None, None);
         loop {
-            let refused = match self.store_at_once(op.clone(), manner).await {
-                Err(error) if is_full(&error) && self.packing_goes_on() => error,
-                stored => return stored,
-            };
-            if turn.is_none() {
-                turn = Some(self.packer.room.tries.acquire(1).await);
-            } else if !self.is_packed_meanwhile().await {
-                return Err(refused);
+            let stored = self.store_at_once(op.clone(), manner).await;
+            let is_refused = stored.as_ref().err().is_some_and(is_full);
+            // Who waits for the key, or for everything, has come since.
+            let is_in_order =
+                self.locks.is_free(id.0, id.1) && waiting.as_ref().is_none_or(Waiting::is_in_order);
+            if !is_refused || !is_in_order || !self.packing_goes_on() {
+                return stored;
+            }
+            match &waiting {
+                None => {
+                    waiting = self.packer.room.wait(container, &key);
+                    if waiting.is_none() {
+                        return stored;
+                    }
+                    turn = Some(self.packer.room.tries.acquire(1).await);
+                }
+                Some(waiting) if !self.is_packed_meanwhile(waiting).await => return stored,
+                Some(_) => {}
+            }
+            assert!(turn.is_some(), "who tries again has its turn");
+            if !waiting.as_ref().is_some_and(Waiting::is_in_order) {
+                return stored;
             }
         }
     }
 
     /// Whether packing may give room back.
     pub(crate) fn packing_goes_on(&self) -> bool {
-        self.packer.is_at_work()
-            && !self.packer.room.is_hindered.get()
-            && self.all_in()
-            && !self.closing.get()
+        let room = &self.packer.room;
+        let may_go_on = room.may_pack.get() && !room.is_hindered.get();
+        self.packer.is_at_work() && may_go_on && self.all_in() && !self.closing.get()
     }
 
-    /// Waits until some sets have been packed; false if none were.
-    async fn is_packed_meanwhile(&self) -> bool {
+    /// Waits until some sets have been packed; false if none were, or another has come for the key.
+    async fn is_packed_meanwhile(&self, waiting: &Waiting<'_>) -> bool {
         let room = &self.packer.room;
         let before = room.sets.get();
+        let is_any = || room.sets.get() > before && waiting.is_in_order();
         let judge = || {
-            let packed = room.sets.get() - before;
-            (packed >= SETS || !self.packing_goes_on()).then_some(packed > 0)
+            let ends = !self.packing_goes_on() || !waiting.is_in_order();
+            (ends || room.sets.get() >= before + SETS).then(is_any)
         };
-        room.goes_on.wait_for(judge).await
+        let (packed, end) = (pin!(room.goes_on.wait_for(judge)), pin!(self.reactor.sleep_ns(SETS_NS)));
+        match select(packed, end).await {
+            Either::Left((packed, _)) => packed,
+            Either::Right(_) => is_any(),
+        }
     }
-}
-
-/// What stands in parts is not packed, and given up when it is refused.
-fn is_upload(op: &Op) -> bool {
-    matches!(op, Op::Store { value: Value::Upload(_), .. })
 }

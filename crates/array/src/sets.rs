@@ -254,7 +254,7 @@ impl Array {
         let key = ghost_key(&self.tag, version);
         if self.ghost_name(&device, placement::sets(container), &key).await?.is_none() {
             let ghost = self.ghost_op(container, set, (&set.values[at], bytes));
-            let kept = self.sent_to_make_room(member, ghost).await;
+            let kept = self.sent_to_keep(member, ghost).await;
             self.unless_out(member, kept)?;
         }
         Ok(())
@@ -282,7 +282,7 @@ impl Array {
                 let Ok(Output::Found(item)) = background(&device, op).await else { continue };
                 let mut ghost = item.bytes;
                 ghost[..VERSION_BYTES].copy_from_slice(&encode_version(set.name));
-                let kept = self.sent_to_make_room(member, Op::store(container, claimed.clone(), ghost)).await;
+                let kept = self.sent_to_keep(member, Op::store(container, claimed.clone(), ghost)).await;
                 if self.unless_out(member, kept)?.is_none() {
                     break;
                 }
@@ -423,7 +423,7 @@ impl Array {
             let stub = header.before(set.stub().encode()).into();
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
             // A copy is no less than a stub: nothing was wrong.
-            let stored = self.sent_to_make_room(member, self.store_op(place, role, stub, expiry)).await;
+            let stored = self.sent_to_keep(member, self.store_op(place, role, stub, expiry)).await;
             self.unless_out(member, stored)?;
         }
         Ok(())
@@ -449,7 +449,7 @@ impl Array {
         mended: &mut Mended,
     ) -> Result<()> {
         let was_in = self.state(member) == MemberState::In;
-        let stored = self.sent_to_make_room(member, store).await;
+        let stored = self.sent_to_keep(member, store).await;
         if self.unless_out(member, stored)?.is_none() {
             return Ok(());
         }

@@ -268,13 +268,17 @@ impl Array {
             // What a change of expiry, or a delete, replaced is kept nowhere: the next look makes it whole.
             Ok(Sent { refused: Some(error), .. }) if !matches!(change, Change::Store(_)) => {
                 self.leave_unsettled(place, slot).await;
-                Err(error)
+                Err(self.not_undone(error))
             }
             Ok(Sent { done, refused: Some(error) }) => {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
                 match self.undo(place, &taken).await {
                     Ok(Undone::TakenBack) => {}
                     Ok(Undone::TakenBackOnSome) => self.leave_unsettled(place, slot).await,
+                    Ok(Undone::Stands | Undone::StandsOnSome) if !self.is_enough(place, &done, needed) => {
+                        self.leave_unsettled(place, slot).await;
+                        return Err(self.nowhere(place, needed));
+                    }
                     Ok(Undone::Stands) => return Ok((done, slot)),
                     Ok(Undone::StandsOnSome) => {
                         self.leave_unsettled(place, slot).await;

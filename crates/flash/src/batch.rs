@@ -108,7 +108,7 @@ impl Partition {
             if stores {
                 self.admit(size as u64, beyond).await?; // Deletes go on when the device is full.
             }
-            let stores = stores && beyond != Beyond::Some;
+            let stores = stores && !beyond.deletes();
             let Some(batch) = self.find_all(&ops).await? else { continue };
             if !batch.iter().all(|one| one.is_held(&held)) {
                 continue; // A container was emptied: other places are held than would be written.

@@ -9,7 +9,7 @@ use crate::metrics::add;
 use crate::partition::Partition;
 use crate::segments::KEPT_MIN;
 use futures_util::future::{Either, select};
-use plimsoll_kv::{Class, Error, Request, Result};
+use plimsoll_kv::{Class, Error, Request, Result, Room};
 use std::pin::pin;
 
 /// Free segments that stores leave to cleaning, beyond those kept.
@@ -21,36 +21,48 @@ const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;
 
-/// This part of what live records may take is there beyond that for clients' requests that make room, and so
-/// much of the index for all that do. On a full device of packed values nothing goes before what others need
-/// of it is kept, and a set is taken apart into copies before it goes: stores that took the last room would
-/// leave none to give any back. Of a small device it is so many segments, as what live records may take
-/// shrinks by some with the first checkpoint, and with runs of keys. The background goes on to half of what
-/// is left to clean with: a device that is filled with what another held leaves more empty beside long
-/// records than one that has been cleaned, and has to take it all.
-const BEYOND_PART: u64 = 85;
-const BEYOND_SEGMENTS: u64 = 8;
+/// What is left to clean with, in twelfths, that live records may take beyond what they else may. What has been
+/// acknowledged comes first: a device that is filled with what another held leaves more empty beside long
+/// records than one that has been cleaned, and has to take it all. Then what makes room, for clients and last
+/// for the background: on a full device of packed values nothing goes before what others need of it is kept,
+/// and a set is taken apart into copies before it goes; stores that took the last room would leave none to
+/// give any back.
+const BEYOND_OF: u64 = 12;
+const BEYOND_TO_KEEP: u64 = 6;
+const BEYOND_TO_DELETE: u64 = 7;
+const BEYOND_TO_MAKE_ROOM: u64 = 8;
+/// This part of the memory for keys is there for all of them.
+const OBJECTS_PART: u64 = 64;
 
 /// Free segments that a transaction which is about to hold everything finds beyond those.
 const AWAITED_SEGMENTS: u32 = 2;
 
-/// How far live records may go beyond what they may take.
+/// How far live records may go beyond what they may take, in parts of what is left to clean with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beyond {
-    Nothing,
-    Some,
-    Half,
+pub(crate) struct Beyond {
+    parts: u64,
+    /// It takes something away.
+    deletes: bool,
 }
 
 impl Beyond {
+    pub(crate) const NOTHING: Beyond = Beyond { parts: 0, deletes: false };
+
     /// What makes room goes as far as nobody else may; of clients not all the way, so that the background
     /// can always go on.
     pub(crate) fn of(request: &Request) -> Beyond {
-        match (request.makes_room, request.class) {
-            (false, _) => Beyond::Nothing,
-            (true, Class::Foreground) => Beyond::Some,
-            (true, Class::Background) => Beyond::Half,
-        }
+        let (parts, deletes) = match (request.room, request.class) {
+            (Room::OfStores, _) => return Beyond::NOTHING,
+            (Room::ToKeep, _) => (BEYOND_TO_KEEP, false),
+            (Room::ToMakeRoom, Class::Foreground) => (BEYOND_TO_DELETE, true),
+            (Room::ToMakeRoom, Class::Background) => (BEYOND_TO_MAKE_ROOM, false),
+        };
+        Beyond { parts, deletes }
+    }
+
+    /// Whether it waits for segments as deletes do.
+    pub(crate) fn deletes(self) -> bool {
+        self.deletes
     }
 }
 
@@ -120,17 +132,11 @@ impl Partition {
             if self.room_is_awaited() { (self.ahead_units(), 1) } else { (0, 0) };
         let units_max = self.live_units_max();
         let segment_units = self.layout.segment_units();
-        let half_units = (units_max / 15 + u64::from(CLEANING_SEGMENTS) * segment_units) / 2;
-        let some_units = (units_max / BEYOND_PART).max(BEYOND_SEGMENTS * segment_units);
-        let objects_max = self.options.objects_max;
-        let (units_more, objects_more) = match beyond {
-            // One that evicts makes room by itself.
-            _ if self.evicts() => (0, 0),
-            Beyond::Nothing => (0, 0),
-            Beyond::Some => (some_units.min(half_units / 4 * 3), objects_max / BEYOND_PART),
-            Beyond::Half => (half_units, objects_max / BEYOND_PART * 4 / 3),
-        };
-        self.claimed_units() + kept_units + units <= units_max + units_more
+        let to_clean_units = units_max / 15 + u64::from(CLEANING_SEGMENTS) * segment_units;
+        // One that evicts makes room by itself.
+        let parts = if self.evicts() { 0 } else { beyond.parts };
+        let objects_more = if parts > 0 { self.options.objects_max / OBJECTS_PART } else { 0 };
+        self.claimed_units() + kept_units + units <= units_max + to_clean_units * parts / BEYOND_OF
             && self.objects_left().saturating_add(objects_more) > kept_objects
     }
 
@@ -170,7 +176,7 @@ impl Partition {
             return Err(if has_space { Error::NoMemory } else { Error::NoSpace });
         }
         // What takes something away waits for segments as deletes do.
-        if beyond == Beyond::Some { Ok(()) } else { self.wait_to_store().await }
+        if beyond.deletes() { Ok(()) } else { self.wait_to_store().await }
     }
 
     /// Waits for what comes before a change, of which nothing is done by then; an error if that takes until

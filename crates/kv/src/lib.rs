@@ -47,7 +47,8 @@ pub use eviction::Above;
 pub use form::Form;
 pub use payload::Payload;
 pub use request::{
-    Class, Condition, ContainerId, Durability, Expiry, Kept, Lifetime, Op, Request, Tenant, UploadId, Value,
+    Class, Condition, ContainerId, Durability, Expiry, Kept, Lifetime, Op, Request, Room, Tenant, UploadId,
+    Value,
 };
 pub use slot::{SLOTS, Slot};
 pub use transaction::TransactionId;

@@ -442,6 +442,17 @@ impl Op {
     }
 }
 
+/// The room that a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// What stores may.
+    OfStores,
+    /// Beyond that, as it keeps what has been acknowledged: it stood elsewhere, or longer, before.
+    ToKeep,
+    /// Beyond that, too, as more goes for it than comes.
+    ToMakeRoom,
+}
+
 /// An operation with everything its way down asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -455,8 +466,8 @@ pub struct Request {
     pub durability: Durability,
     /// How long the data will live.
     pub lifetime: Lifetime,
-    /// It stores something so that more can go: it may take of a full device what is kept for that.
-    pub makes_room: bool,
+    /// What of the room that a full device keeps from stores it may take.
+    pub room: Room,
     /// What to do.
     pub op: Op,
 }
@@ -471,7 +482,7 @@ impl Request {
             deadline_ns: 0,
             durability,
             lifetime: Lifetime::Unknown,
-            makes_room: false,
+            room: Room::OfStores,
             op,
         }
     }
@@ -479,6 +490,12 @@ impl Request {
     /// The same, which makes room.
     #[must_use]
     pub fn making_room(self) -> Request {
-        Request { makes_room: true, ..self }
+        Request { room: Room::ToMakeRoom, ..self }
+    }
+
+    /// The same, of what has been acknowledged.
+    #[must_use]
+    pub fn keeping(self) -> Request {
+        Request { room: Room::ToKeep, ..self }
     }
 }

@@ -7,7 +7,7 @@ use crate::placement::{self, sets};
 use futures_util::future::join_all;
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::MemoryOptions;
-use plimsoll_kv::{Class, ContainerId, Error, Op, Request};
+use plimsoll_kv::{Class, ContainerId, Error, Op, Request, Room};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -55,7 +55,7 @@ fn a_store_that_full_devices_refuse_waits_while_values_are_packed() {
             let packed = packed.clone();
             fault.set_policy(FaultPolicy::When(Box::new(move |request| {
                 packed.set(packed.get() + usize::from(is_set(request)));
-                is_of(request, b"late") && packed.get() < 60 && !request.makes_room
+                is_of(request, b"late") && packed.get() < 60 && request.room == Room::OfStores
             })));
         }
         let fresh = bench.fresh(5, 77);
@@ -98,7 +98,9 @@ fn what_stands_as_copies_is_packed_on_full_devices() {
         let faults = full(&mut bench);
         let array = bench.open().await;
         for fault in &faults {
-            fault.set_policy(FaultPolicy::When(Box::new(|request| is_set(request) && !request.makes_room)));
+            fault.set_policy(FaultPolicy::When(Box::new(|request| {
+                is_set(request) && request.room == Room::OfStores
+            })));
         }
         fill_slowly(&array, &reactor, 40).await;
         settled(&reactor).await;
@@ -121,7 +123,7 @@ fn a_full_device_refuses_no_store_of_a_round_that_it_holds_nothing_of() {
         for (member, fault) in faults.iter().enumerate() {
             fault.set_policy(FaultPolicy::When(Box::new(move |request| {
                 let is_store = stores(&request.op, &|_, key| key.starts_with(b"key:"));
-                packs(request) || member == 0 && is_store && !request.makes_room
+                packs(request) || member == 0 && is_store && request.room == Room::OfStores
             })));
         }
         for number in 0..8 {

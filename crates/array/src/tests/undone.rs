@@ -4,7 +4,7 @@ use super::bench::{Bench, DB, bytes, execute, retrieve_op, run, set, wish_op};
 use crate::placement::container;
 use crate::{Mechanism, MemberState, Policy};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
-use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Request, Value};
+use plimsoll_kv::{Condition, Error, Expiry, Form, Op, Output, Request, Room, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -124,7 +124,7 @@ fn what_is_given_back_takes_the_room_that_is_kept_for_what_makes_room() {
             let refuses = move |request: &Request| {
                 let is_store = is_store(&request.op, b"k");
                 times.set(times.get() + usize::from(is_store));
-                is_store && !request.makes_room && (member == 1 || times.get() > 1)
+                is_store && request.room == Room::OfStores && (member == 1 || times.get() > 1)
             };
             fault.set_policy(FaultPolicy::When(Box::new(refuses)));
         }

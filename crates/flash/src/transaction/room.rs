@@ -79,7 +79,7 @@ impl Partition {
     pub(super) async fn admit_writes(&self, id: TransactionId, bytes: u64) -> Result<()> {
         let room_units = self.transactions.open.borrow().get(&id).map_or(0, |holding| holding.room_units);
         if bytes / UNIT_BYTES > room_units {
-            return self.admit(bytes, Beyond::Nothing).await;
+            return self.admit(bytes, Beyond::NOTHING).await;
         }
         self.admit_small().await?;
         self.wait_to_store().await

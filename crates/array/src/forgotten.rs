@@ -1,0 +1,119 @@
+//! Forgotten: what is to be packed, and does not wait for that.
+//!
+//! Role: no more keys are known to wait than memory is given for; the others are found by walking over all.
+//! Place on the path: behind packing, when all that waited is packed, and at the end of a scrub.
+//!
+//! Invariants:
+//! * what was forgotten is looked for again until all devices have told it, and each time that something was
+//!   packed since;
+//! * keys that find no company are found again by each walk: so there is one in a minute at most.
+//!
+//! Never: it packs.
+
+use crate::array::Array;
+use crate::pack::{HINDERED_NS, WAITING_MAX};
+use crate::placement::ARRAY_CONTAINERS;
+use plimsoll_kv::{ContainerId, Result};
+use plimsoll_reactor::Work;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// How long a walk waits at a time while as many wait as may, and at most while none of them is packed.
+const FULL_NS: u64 = 10_000_000;
+const STILL_NS_MAX: u64 = 1_000_000_000;
+/// From the end of a walk to the next one.
+const BETWEEN_NS: u64 = 60_000_000_000;
+
+/// Whether there is something, and what is done about it.
+#[derive(Default)]
+pub(crate) struct Forgotten {
+    is_any: Cell<bool>,
+    /// Somebody is about to walk, or does.
+    is_due: Cell<bool>,
+    walks: Cell<bool>,
+    /// Sets that had been packed when the last walk began.
+    sets: Cell<Option<u64>>,
+    next_ns: Cell<u64>,
+}
+
+impl Forgotten {
+    /// A key is to be packed for which there is no room among those that wait.
+    pub(crate) fn note(&self) {
+        self.is_any.set(true);
+    }
+
+    pub(crate) fn is_looked_for(&self) -> bool {
+        self.walks.get()
+    }
+}
+
+impl Array {
+    /// Looks for what was forgotten, if there is anything and it may have company by now.
+    pub(crate) fn look_for_forgotten(self: &Rc<Self>) {
+        let (forgotten, sets) = (&self.packer.forgotten, Some(self.packer.room.sets()));
+        if !forgotten.is_any.get() || forgotten.sets.get() == sets || forgotten.is_due.replace(true) {
+            return;
+        }
+        let array = self.clone();
+        self.spawn(Work::Background, async move {
+            let forgotten = &array.packer.forgotten;
+            array.rest_until(forgotten.next_ns.get()).await;
+            forgotten.is_any.set(false);
+            forgotten.sets.set(Some(array.packer.room.sets()));
+            forgotten.walks.set(true);
+            let walked = array.pack_all().await;
+            forgotten.walks.set(false);
+            let mut wait_ns = BETWEEN_NS;
+            if walked.is_err() || !array.all_in() {
+                // Who did not tell all is asked again.
+                forgotten.is_any.set(true);
+                forgotten.sets.set(None);
+                wait_ns = if walked.is_err() { BETWEEN_NS } else { HINDERED_NS };
+            }
+            if let Err(error) = walked {
+                tracing::warn!(partition = array.partition, %error, "values are packed later");
+            }
+            forgotten.next_ns.set(array.reactor.now_ns() + wait_ns);
+            forgotten.is_due.set(false);
+            array.packer.room.look();
+            if forgotten.is_any.get() && !array.closing.get() {
+                array.pack_soon();
+            }
+        });
+    }
+
+    /// Finds what is not packed and may be: from all primaries in turns, as values of different ones are
+    /// packed together.
+    pub(crate) async fn pack_all(self: &Rc<Self>) -> Result<()> {
+        for container in (0..ARRAY_CONTAINERS).map(ContainerId).filter(|_| self.forms.has_packed()) {
+            let mut primaries: Vec<(usize, Option<Vec<u8>>)> =
+                (0..self.count()).map(|primary| (primary, None)).collect();
+            while !primaries.is_empty() && !self.closing.get() && self.all_in() {
+                let mut rest = Vec::new();
+                for (primary, mut after) in primaries {
+                    let Some(keys) = self.next_keys(primary, container, &mut after).await? else { continue };
+                    for key in keys {
+                        self.pack_found(&self.place(container, &key)?).await?;
+                    }
+                    rest.push((primary, after));
+                }
+                primaries = rest;
+                self.wait_for_packing().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits while as many keys wait to be packed as may, and some of them are.
+    async fn wait_for_packing(&self) {
+        let (mut sets, mut until_ns) = (self.packer.room.sets(), self.reactor.now_ns() + STILL_NS_MAX);
+        while self.packer.count() > WAITING_MAX / 2 && self.packing_goes_on() {
+            self.rest_until(self.reactor.now_ns() + FULL_NS).await;
+            if self.packer.room.sets() > sets {
+                (sets, until_ns) = (self.packer.room.sets(), self.reactor.now_ns() + STILL_NS_MAX);
+            } else if self.reactor.now_ns() >= until_ns {
+                return;
+            }
+        }
+    }
+}
