@@ -245,7 +245,6 @@ impl Array {
             // After a failure what it left is looked through before anything is packed again: a set that was
             // not quite taken apart names versions that another would name, too.
             let is_hindered = rest_ns > HINDERED_NS && self.packer.loose.has_any(self.all_in());
-            self.packer.room.note_may_pack(may_pack);
             let packs = may_pack && !is_loose && !is_hindered;
             let taken = if packs { self.packer.take(least) } else { None };
             let hindered = match taken {

@@ -40,8 +40,6 @@ pub(crate) struct RoomByPacking {
     sets: Cell<u64>,
     /// Something hindered packing.
     is_hindered: Cell<bool>,
-    /// It may go on by what the array is.
-    may_pack: Cell<bool>,
     goes_on: WaitList,
 }
 
@@ -53,7 +51,6 @@ impl Default for RoomByPacking {
             next: Cell::new(0),
             sets: Cell::new(0),
             is_hindered: Cell::new(false),
-            may_pack: Cell::new(true),
             goes_on: WaitList::default(),
         }
     }
@@ -97,11 +94,6 @@ impl RoomByPacking {
     pub(crate) fn note_hindered(&self, is_hindered: bool) {
         self.is_hindered.set(is_hindered);
         self.look();
-    }
-
-    /// Whether anything is packed while the array is as it is.
-    pub(crate) fn note_may_pack(&self, may_pack: bool) {
-        self.may_pack.set(may_pack);
     }
 
     /// Packing is where it may have ended.
@@ -187,9 +179,8 @@ impl Array {
 
     /// Whether packing may give room back.
     pub(crate) fn packing_goes_on(&self) -> bool {
-        let room = &self.packer.room;
-        let may_go_on = room.may_pack.get() && !room.is_hindered.get();
-        self.packer.is_at_work() && may_go_on && self.all_in() && !self.closing.get()
+        let may_go_on = self.all_in() && !self.has_doubts() && !self.closing.get();
+        may_go_on && self.packer.is_at_work() && !self.packer.room.is_hindered.get()
     }
 
     /// Waits until some sets have been packed; false if none were, or another has come for the key.

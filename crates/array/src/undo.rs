@@ -36,22 +36,29 @@ struct Undoing {
     taken: Vec<usize>,
     /// They had it, and have nothing yet.
     emptied: Vec<usize>,
+    /// They had it, and have what was there before.
+    restored: Vec<usize>,
 }
 
 impl Undoing {
-    /// A member has what was there before, or what all are to have.
-    fn is_done(&mut self, member: usize) {
-        self.taken.retain(|other| *other != member);
-        self.emptied.retain(|other| *other != member);
+    fn forget(&mut self, member: usize) {
+        for each in [&mut self.taken, &mut self.emptied, &mut self.restored] {
+            each.retain(|other| *other != member);
+        }
+    }
+
+    fn is_restored(&mut self, member: usize) {
+        self.forget(member);
+        self.restored.push(member);
     }
 
     fn is_emptied(&mut self, member: usize) {
-        self.is_done(member);
+        self.forget(member);
         self.emptied.push(member);
     }
 
     fn has_it(&mut self, member: usize) {
-        self.is_done(member);
+        self.forget(member);
         self.taken.push(member);
     }
 }
@@ -60,11 +67,18 @@ fn unreadable() -> Error {
     Error::Unreadable("the version before the write".to_owned())
 }
 
+/// What can be read first, and all roles that have the same.
+fn told_alike(told: &[(usize, Told)]) -> Option<(Told, Vec<usize>)> {
+    let (_, right) = told.iter().find(|(_, told)| *told != Told::Unreadable)?;
+    let alike = told.iter().filter(|(_, told)| told.is_as(right)).map(|(role, _)| *role);
+    Some((right.clone(), alike.collect()))
+}
+
 impl Array {
     /// Takes back what some members took of a write that others refused: what those still have is right. The
     /// write stands if they are out by now, or if what it replaced has no room any more.
     pub(crate) async fn undo(self: &Rc<Self>, place: &Place, taken: &[usize]) -> Result<Undone> {
-        let mut undoing = Undoing { taken: taken.to_vec(), emptied: Vec::new() };
+        let mut undoing = Undoing { taken: taken.to_vec(), emptied: Vec::new(), restored: Vec::new() };
         loop {
             let epoch = self.roster.borrow().epoch;
             let undone = match self.forms.keeps() {
@@ -86,7 +100,7 @@ impl Array {
             if undoing.taken.contains(&member) {
                 let done = self.put_back(place, role).await;
                 self.unless_out(member, done)?;
-                undoing.is_done(member);
+                undoing.is_restored(member);
             }
         }
         Ok(Undone::TakenBack)
@@ -99,12 +113,13 @@ impl Array {
             undoing.taken.contains(&member) || undoing.emptied.contains(&member)
         };
         let (changed, old): (Vec<usize>, Vec<usize>) = self.all_roles().into_iter().partition(is_changed);
-        let (from, right) = match self.told_by_any(place, old).await? {
-            Some((_, Told::Unreadable)) => return self.push_any(place, undoing).await,
-            Some(told) => told,
-            // Who refused is not relied on: those that took it are the array now.
-            None if undoing.emptied.is_empty() => return Ok(Undone::Stands),
-            None => return self.push_any(place, undoing).await,
+        let told = self.told_by_each(place, old).await?;
+        let is_in = !told.is_empty();
+        let Some((right, sources)) = told_alike(&told) else {
+            // Who refused is not relied on: those that took it are the array now. But one that is being filled
+            // may have been given what nobody else has any more (seed 12041 of the worlds).
+            let stands = !is_in && undoing.emptied.is_empty() && undoing.restored.is_empty();
+            return if stands { Ok(Undone::Stands) } else { self.push_any(place, undoing).await };
         };
         let mut undone = Undone::TakenBack;
         for role in changed {
@@ -119,27 +134,27 @@ impl Array {
                 undoing.is_emptied(member);
                 continue;
             }
-            let mut brought = self.bring(place, role, &right, &[from]).await;
+            let mut brought = self.bring(place, role, &right, &sources).await;
             if has_it && brought.as_ref().err().is_some_and(is_full) {
-                if self.is_shorter(place, (role, from)).await? {
+                if self.is_shorter(place, (role, sources[0])).await? {
                     return self.push_through(place, role, undoing).await;
                 }
                 self.take_away(place, role).await?;
                 undoing.is_emptied(member);
-                brought = self.bring(place, role, &right, &[from]).await;
+                brought = self.bring(place, role, &right, &sources).await;
             }
             match self.unless_out(member, brought) {
                 Err(error) if is_full(&error) => undone = Undone::TakenBackOnSome,
-                // What was there before has expired (seed 6281 of the worlds).
+                // What was there before has expired (seed 6281).
                 Err(Error::NotFound) => {
                     self.take_away(place, role).await?;
-                    undoing.is_done(member);
+                    undoing.is_restored(member);
                 }
                 // Its head could be read (seed 4115).
                 Err(Error::Unreadable(_)) => return self.push_any(place, undoing).await,
                 brought => {
                     brought?;
-                    undoing.is_done(member);
+                    undoing.is_restored(member);
                 }
             }
         }
@@ -153,14 +168,14 @@ impl Array {
         self.unless_out(member, deleted).map(drop)
     }
 
-    /// What stands in the first of these roles that is in and can be read, or in one that cannot; nothing if
-    /// none is in.
-    async fn told_by_any(self: &Rc<Self>, place: &Place, roles: Vec<usize>) -> Result<Option<(usize, Told)>> {
-        let mut told = None;
-        for role in roles.into_iter().filter(|role| self.readable(self.member_of(place, *role)).is_some()) {
-            told = Some((role, self.told_by(place, role).await?));
-            if !matches!(told, Some((_, Told::Unreadable))) {
-                break;
+    /// What stands in each of these roles that is in.
+    async fn told_by_each(self: &Rc<Self>, place: &Place, roles: Vec<usize>) -> Result<Vec<(usize, Told)>> {
+        let mut told = Vec::new();
+        for role in roles {
+            let member = self.member_of(place, role);
+            if self.readable(member).is_some() {
+                let its = self.told_by(place, role).await;
+                told.extend(self.unless_out(member, its)?.map(|its| (role, its)));
             }
         }
         Ok(told)
@@ -189,9 +204,9 @@ impl Array {
     async fn push_any(self: &Rc<Self>, place: &Place, undoing: &mut Undoing) -> Result<Undone> {
         let has_it = |role: &usize| undoing.taken.contains(&self.member_of(place, *role));
         let new: Vec<usize> = self.all_roles().into_iter().filter(has_it).collect();
-        match self.told_by_any(place, new).await? {
-            None | Some((_, Told::Unreadable)) => Err(unreadable()),
-            Some((role, _)) => self.push_through(place, role, undoing).await,
+        match told_alike(&self.told_by_each(place, new).await?) {
+            Some((_, roles)) => self.push_through(place, roles[0], undoing).await,
+            None => Err(unreadable()),
         }
     }
 
@@ -206,10 +221,11 @@ impl Array {
         if right == Told::Unreadable {
             return Err(unreadable());
         }
-        let is_in = |role: &usize| self.readable(self.member_of(place, *role)).is_some();
-        for role in self.all_roles().into_iter().filter(|role| *role != from && is_in(role)) {
+        for role in self.all_roles().into_iter().filter(|role| *role != from) {
             let member = self.member_of(place, role);
-            let told = self.told_by(place, role).await;
+            // Those that are being filled, too.
+            let Some(device) = self.writable(member) else { continue };
+            let told = self.ask(&device, (place, role), Proof::Start, &Manner::background()).await;
             match self.unless_out(member, told)? {
                 Some(told) if !told.is_as(&right) => {}
                 _ => continue,
@@ -232,7 +248,7 @@ impl Array {
             }
         }
         // What only it had is lost with it, if some could not be given it.
-        match is_in(&from) {
+        match self.readable(self.member_of(place, from)).is_some() {
             true => Ok(undone),
             false => Err(unreadable()),
         }

@@ -1,13 +1,13 @@
 //! Full devices and packing: what waits to be packed gives room, and who is refused waits for it.
 
 use super::bench::{Bench, DB, bytes, run, set};
-use super::packing::{bench, check, fill, found_sets, settled};
-use crate::Mechanism;
+use super::packing::{bench, fill, found_sets, settled, value};
 use crate::placement::{self, sets};
-use futures_util::future::join_all;
+use crate::{Array, Mechanism};
+use futures_util::future::{join, join_all};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::MemoryOptions;
-use plimsoll_kv::{Class, ContainerId, Error, Op, Request, Room};
+use plimsoll_kv::{Class, ContainerId, Error, Op, Request, Room, Value};
 use plimsoll_reactor::Reactor;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,8 +25,8 @@ fn is_set(request: &Request) -> bool {
     stores(&request.op, &|container, _| container == sets(DB))
 }
 
-fn is_of(request: &Request, name: &'static [u8]) -> bool {
-    stores(&request.op, &|_, key| key == name)
+fn is_late(request: &Request) -> bool {
+    stores(&request.op, &|_, key| key.starts_with(b"late"))
 }
 
 fn full(bench: &mut Bench) -> Vec<Rc<FaultDevice>> {
@@ -34,9 +34,9 @@ fn full(bench: &mut Bench) -> Vec<Rc<FaultDevice>> {
 }
 
 /// Stores one after the other: they stand as copies, and are packed behind that.
-async fn fill_slowly(array: &Rc<crate::Array>, reactor: &Reactor, count: usize) {
-    for number in 0..count {
-        set(array, &format!("key:{number}"), &super::packing::value(number, 1)).await.unwrap();
+async fn fill_slowly(array: &Rc<Array>, reactor: &Reactor, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        set(array, &format!("key:{number}"), &value(number, 1)).await.unwrap();
         reactor.sleep_ns(60_000_000).await;
     }
 }
@@ -55,17 +55,17 @@ fn a_store_that_full_devices_refuse_waits_while_values_are_packed() {
             let packed = packed.clone();
             fault.set_policy(FaultPolicy::When(Box::new(move |request| {
                 packed.set(packed.get() + usize::from(is_set(request)));
-                is_of(request, b"late") && packed.get() < 60 && request.room == Room::OfStores
+                is_late(request) && packed.get() < 60 && request.room == Room::OfStores
             })));
         }
         let fresh = bench.fresh(5, 77);
         array.replace(5, fresh).await.unwrap();
         bench.whole(&array).await;
         assert!(packed.get() < 60, "{} records of sets", packed.get());
-        let late = (0..40).map(|_| set(&array, "late", b"a value"));
+        let late = (0..40).map(async |number| set(&array, &format!("late:{number}"), b"a value").await);
         join_all(late).await.into_iter().for_each(|stored| drop(stored.unwrap()));
         assert!(packed.get() >= 60);
-        assert_eq!(bytes(&array, "late").await.as_deref(), Some(&b"a value"[..]));
+        assert_eq!(bytes(&array, "late:7").await.as_deref(), Some(&b"a value"[..]));
         settled(&reactor).await;
         assert!(found_sets(&bench).await.0.len() >= 40);
     });
@@ -79,14 +79,12 @@ fn a_store_is_refused_where_packing_is_hindered() {
         let faults = full(&mut bench);
         let array = bench.open().await;
         for fault in &faults {
-            fault.set_policy(FaultPolicy::When(Box::new(|request| {
-                is_set(request) || is_of(request, b"late")
-            })));
+            fault.set_policy(FaultPolicy::When(Box::new(|request| is_set(request) || is_late(request))));
         }
-        fill_slowly(&array, &reactor, 24).await;
+        fill_slowly(&array, &reactor, 120..144).await;
         assert_eq!(set(&array, "late", b"a value").await, Err(Error::NoSpace));
         faults.iter().for_each(|fault| fault.set_policy(FaultPolicy::Never));
-        check(&array, 24, 1).await;
+        set(&array, "late", b"a value").await.unwrap();
     });
 }
 
@@ -102,11 +100,10 @@ fn what_stands_as_copies_is_packed_on_full_devices() {
                 is_set(request) && request.room == Room::OfStores
             })));
         }
-        fill_slowly(&array, &reactor, 40).await;
+        fill_slowly(&array, &reactor, 120..160).await;
         settled(&reactor).await;
         let (sets, _) = found_sets(&bench).await;
         assert!(sets.len() >= 10, "{} sets", sets.len());
-        check(&array, 40, 1).await;
     });
 }
 
@@ -167,4 +164,45 @@ fn what_came_beyond_what_may_wait_is_packed_without_a_scrub() {
         let packed: usize = sets.iter().map(|set| set.values.len()).sum();
         assert_eq!(packed, 1200);
     });
+}
+
+/// Requests for a key take effect in their order: who waits for room is not to write after another that has
+/// come since.
+#[test]
+fn a_store_that_waits_is_refused_when_another_comes_for_its_key() {
+    run(async |reactor| {
+        let mut bench = bench(&reactor, 6, 4, 2);
+        let faults = full(&mut bench);
+        let array = bench.open().await;
+        array.take_out(5, "for a test");
+        fill(&array, 180, 1).await;
+        for fault in &faults {
+            fault.set_policy(FaultPolicy::When(Box::new(move |request| {
+                let is_long = stores_bytes(&request.op, b"late") > 100;
+                is_long && request.room == Room::OfStores
+            })));
+        }
+        let fresh = bench.fresh(5, 77);
+        array.replace(5, fresh).await.unwrap();
+        bench.whole(&array).await;
+        let first = set(&array, "late", &[1; 500]);
+        let next = async {
+            reactor.sleep_ns(1_000_000).await;
+            assert_eq!(bytes(&array, "late").await, None);
+            set(&array, "late", b"short").await
+        };
+        let (first, next) = join(first, next).await;
+        assert_eq!(first, Err(Error::NoSpace));
+        next.unwrap();
+        assert_eq!(bytes(&array, "late").await.as_deref(), Some(&b"short"[..]));
+    });
+}
+
+/// Bytes of what a request stores under a key.
+fn stores_bytes(op: &Op, name: &[u8]) -> usize {
+    match op {
+        Op::Batch(ops) => ops.iter().map(|op| stores_bytes(op, name)).sum(),
+        Op::Store { key, value: Value::Bytes(value), .. } if key == name => value.len(),
+        _ => 0,
+    }
 }
