@@ -89,6 +89,23 @@ impl Array {
         range: Range,
         manner: &Manner,
     ) -> Result<(Item, Form)> {
+        loop {
+            let epoch = self.roster.borrow().epoch;
+            match self.read_once(place, range, manner).await {
+                // Who has come in meanwhile may have what those had that have gone out (seed 14223).
+                Err(Error::Unreadable(_)) if self.roster.borrow().epoch != epoch => {}
+                read => return read,
+            }
+        }
+    }
+
+    /// Reads a key from those that are in when this begins.
+    async fn read_once(
+        self: &Rc<Self>,
+        place: &Place,
+        range: Range,
+        manner: &Manner,
+    ) -> Result<(Item, Form)> {
         if !self.is_unsettled(place) {
             return self.read_from(place, range, (&self.reading_order(place), None), manner).await;
         }

@@ -437,3 +437,28 @@ fn a_key_of_which_a_piece_has_rotted_was_there_until_it_was_let_expire() {
         }
     });
 }
+
+/// It went out while it was read, and another had come in since that began (seed 14223 of the worlds).
+#[test]
+fn a_value_is_read_from_who_has_come_in_meanwhile() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let failing = bench.fails(0, &Error::Unreadable("it went out".to_owned()));
+        let array = bench.open().await;
+        set(&array, "k", b"value").await.unwrap();
+        for member in [1, 2] {
+            array.set_state(member, MemberState::Out, "for a test");
+        }
+        let own = array.clone();
+        let fails = move |request: &Request| {
+            let is_read = matches!(request.op, Op::Retrieve { .. });
+            if is_read && own.state(1) == MemberState::Out {
+                own.set_state(1, MemberState::In, "");
+                own.roster.borrow_mut().epoch += 1;
+            }
+            is_read
+        };
+        failing.set_policy(FaultPolicy::When(Box::new(fails)));
+        assert_eq!(bytes(&array, "k").await.as_deref(), Some(&b"value"[..]));
+    });
+}

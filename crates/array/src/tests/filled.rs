@@ -184,8 +184,8 @@ fn a_member_gives_way_where_what_the_others_have_has_no_copy_on_it() {
         let mut bench = Bench::by_size(&reactor, 3, &[policy]);
         bench.options.rebuild_bytes_per_s = 1000;
         let array = bench.open().await;
-        let name = (0..).map(|number| format!("key:{number}"));
-        let name = name.filter(|name| placement::primary(name.as_bytes(), 3) == 2).next().unwrap();
+        let mut names = (0..).map(|number| format!("key:{number}"));
+        let name = names.find(|name| placement::primary(name.as_bytes(), 3) == 2).unwrap();
         set(&array, &name, b"short").await.unwrap();
         for number in 0..100 {
             set(&array, &format!("other:{number}"), b"v").await.unwrap();
