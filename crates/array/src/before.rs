@@ -163,8 +163,8 @@ impl Array {
         })
     }
 
-    /// What stands before a delete of a held key: in all roles in which it was seen, though the first may have
-    /// expired since (seed 1735 of the worlds).
+    /// What stands before a delete of a held key: in all roles in which it was seen, though the first may
+    /// have expired since (seed 1735 of the worlds).
     pub(crate) async fn before_delete(
         self: &Rc<Self>,
         place: &Place,

@@ -116,8 +116,8 @@ impl Array {
         let told = self.told_by_each(place, old).await?;
         let is_in = !told.is_empty();
         let Some((right, sources)) = told_alike(&told) else {
-            // Who refused is not relied on: those that took it are the array now. But one that is being filled
-            // may have been given what nobody else has any more (seed 12041 of the worlds).
+            // Who refused is not relied on: those that took it are the array now. But one that is being
+            // filled may have been given what nobody else has any more (seed 12041 of the worlds).
             let stands = !is_in && undoing.emptied.is_empty() && undoing.restored.is_empty();
             return if stands { Ok(Undone::Stands) } else { self.push_any(place, undoing).await };
         };

@@ -21,12 +21,12 @@ const DELETE_RESERVE: u32 = KEPT_MIN + 2;
 /// Segments that never count as room for live records: the open ones, and slack to clean with.
 const CLEANING_SEGMENTS: u32 = 6;
 
-/// What is left to clean with, in twelfths, that live records may take beyond what they else may. What has been
-/// acknowledged comes first: a device that is filled with what another held leaves more empty beside long
-/// records than one that has been cleaned, and has to take it all. Then what makes room, for clients and last
-/// for the background: on a full device of packed values nothing goes before what others need of it is kept,
-/// and a set is taken apart into copies before it goes; stores that took the last room would leave none to
-/// give any back.
+/// What is left to clean with, in twelfths, that live records may take beyond what they else may. First
+/// what has been acknowledged: a device that is filled with what another held leaves more empty beside
+/// long records than one that has been cleaned, and has to take it all. Then what makes room, for clients
+/// and last for the background: on a full device of packed values nothing goes before what others need of
+/// it is kept, and a set is taken apart into copies before it goes; stores that took the last room would
+/// leave none to give any back.
 const BEYOND_OF: u64 = 12;
 const BEYOND_TO_KEEP: u64 = 6;
 const BEYOND_TO_DELETE: u64 = 7;

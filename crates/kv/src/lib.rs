@@ -29,6 +29,7 @@ mod payload;
 pub mod planted;
 pub mod record;
 mod request;
+mod room;
 mod slot;
 pub mod throttle;
 pub mod transaction;
@@ -47,9 +48,9 @@ pub use eviction::Above;
 pub use form::Form;
 pub use payload::Payload;
 pub use request::{
-    Class, Condition, ContainerId, Durability, Expiry, Kept, Lifetime, Op, Request, Room, Tenant, UploadId,
-    Value,
+    Class, Condition, ContainerId, Durability, Expiry, Kept, Lifetime, Op, Request, Tenant, UploadId, Value,
 };
+pub use room::Room;
 pub use slot::{SLOTS, Slot};
 pub use transaction::TransactionId;
 pub use version::Version;

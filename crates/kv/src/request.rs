@@ -3,6 +3,7 @@
 use crate::edit::Edit;
 use crate::form::Form;
 use crate::payload::Payload;
+use crate::room::Room;
 use crate::transaction::{Action, TransactionId};
 use crate::version::Version;
 
@@ -442,17 +443,6 @@ impl Op {
     }
 }
 
-/// The room that a request may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// What stores may.
-    OfStores,
-    /// Beyond that, as it keeps what has been acknowledged: it stood elsewhere, or longer, before.
-    ToKeep,
-    /// Beyond that, too, as more goes for it than comes.
-    ToMakeRoom,
-}
-
 /// An operation with everything its way down asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -493,7 +483,7 @@ impl Request {
         Request { room: Room::ToMakeRoom, ..self }
     }
 
-    /// The same, of what has been acknowledged.
+    /// The same, of what was acknowledged.
     #[must_use]
     pub fn keeping(self) -> Request {
         Request { room: Room::ToKeep, ..self }

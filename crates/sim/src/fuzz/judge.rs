@@ -4,8 +4,8 @@
 //!
 //! Rules: every key is linearizable, life by life, from what the audit at its beginning read (so
 //! that nothing of an earlier life takes effect later); versions are unique and grow (those of arrays are
-//! told by one member and then another, and need not grow); a scan gives
-//! what was there all the while and nothing that was not (but of arrays it may meet what is refused in the end).
+//! told by one member and then another, and need not grow); a scan gives what was there all the while and
+//! nothing that was not (but of arrays it may meet what is refused in the end).
 //!
 //! Invariants: what a fault or a durability level excuses becomes an unknown outcome, nothing more.
 //!
