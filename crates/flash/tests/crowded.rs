@@ -115,7 +115,7 @@ fn what_makes_room_goes_beyond_what_stores_may_take() {
             limit
         };
         let (kept, more) = (goes(Class::Foreground, stored).await, goes(Class::Background, stored).await);
-        assert!(kept > 1000 && kept < stored / 10, "{kept} of {stored} are kept");
+        assert!(kept > 1000 && kept < stored / 2, "{kept} of {stored} are kept");
         assert!(more > 100 && more < stored / 20, "{more} beside {stored}");
         assert!(run(&partition, store("k", stored)).await.is_err());
         partition.check_accounts().unwrap();
