@@ -15,7 +15,7 @@ use crate::leave::Membership;
 use crate::manner::Manner;
 use crate::placement;
 use crate::send::Sent;
-use crate::write::{Change, first_output, judge};
+use crate::write::{Change, first_output, is_full, judge};
 use plimsoll_kv::{Condition, Deleted, Error, Op, Output, Result};
 use std::rc::Rc;
 
@@ -86,8 +86,11 @@ impl Array {
         });
         let requests = requests.collect();
         let written = match self.write(place, (slot, Change::Delete), requests).await {
-            Err(Error::NoSpace | Error::NoMemory) => {
-                self.delete_on_full(place, has_ghost.then_some(&membership), manner).await
+            Err(error) if is_full(&error) => {
+                match self.delete_on_full(place, has_ghost.then_some(&membership), manner).await {
+                    Err(error) if is_full(&error) => Err(self.not_deleted(place, error).await),
+                    deleted => deleted,
+                }
             }
             written => written.map(|(done, _)| done),
         };
@@ -117,6 +120,19 @@ impl Array {
             sent.refused.map_or(Ok(()), Err)?;
         }
         self.delete_unnamed(place, manner).await
+    }
+
+    /// What is told of a delete that was refused: that nothing was done, if those that took it have the held
+    /// key again.
+    async fn not_deleted(self: &Rc<Self>, place: &Place, error: Error) -> Error {
+        let is_suspect = || self.unsettled.borrow().contains(&(place.container, place.key.clone()));
+        match self.settle(place).await {
+            Ok(()) if !is_suspect() => error,
+            _ => {
+                self.settle_soon();
+                self.not_undone(error)
+            }
+        }
     }
 
     /// Deletes a key on devices that are so full that they take no name of it. What a crash leaves half done

@@ -28,6 +28,7 @@ use crate::room::RoomByPacking;
 use crate::roster::MemberState;
 use crate::round::Rounds;
 use crate::set::{Packed, Set, Stub, set_key};
+use crate::write::is_full;
 use bytes::Bytes;
 use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Request, Result, Version};
 use plimsoll_reactor::Work;
@@ -261,9 +262,8 @@ impl Array {
                 None if is_quiet && may_pack => {
                     if self.packer.loose.take_forgot() {
                         self.scrub();
-                    } else {
-                        self.look_for_forgotten();
                     }
+                    self.look_for_forgotten();
                     return;
                 }
                 None if is_quiet => {
@@ -311,8 +311,16 @@ impl Array {
         let Some(set) = self.set_of(form, &joining) else { return Ok(()) };
         // Of short values it takes room, which full devices have to have for stores.
         let manner = Manner::background();
-        let request = |op| if saves(&set) { manner.request(op).keeping() } else { manner.request(op) };
-        self.store_set(container, (&set, &joining), &request).await?;
+        let saves = saves(&set);
+        let request = |op| if saves { manner.request(op).keeping() } else { manner.request(op) };
+        match self.store_set(container, (&set, &joining), &request).await {
+            // They hold up no others, which give room back.
+            Err(error) if !saves && is_full(&error) => {
+                self.packer.forgotten.note();
+                return Ok(());
+            }
+            stored => stored?,
+        }
         let stored = self.store_stubs((&set, &joining), &request).await;
         match stored {
             Ok(()) => self.packer.room.note_set(),

@@ -6,8 +6,8 @@
 //! Invariants:
 //! * nobody waits who holds a key, or everything: packing holds keys itself. So that requests for a key take
 //!   effect in their order, who waits is refused when another comes for it;
-//! * nobody waits longer than sets are packed, a second for the next one: where packing is hindered, or has
-//!   nothing left, the refusal stands;
+//! * nobody waits longer than sets are packed, a second for the next one and ten in all: where packing is
+//!   hindered, or has nothing left, the refusal stands;
 //! * few wait, as they hold up others of their connections, and fewer try again at a time, as what is refused
 //!   costs devices more than what is stored.
 
@@ -16,7 +16,7 @@ use crate::manner::Manner;
 use crate::write::is_full;
 use futures_util::future::{Either, select};
 use plimsoll_kv::{ContainerId, Op, Output, Result, Value};
-use plimsoll_reactor::sync::{Permits, WaitList};
+use plimsoll_reactor::sync::{Permit, Permits, WaitList};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -29,12 +29,16 @@ const TOGETHER: usize = 16;
 /// A store is tried again when so many sets have been packed, or some after this time.
 const SETS: u64 = 32;
 const SETS_NS: u64 = 1_000_000_000;
+/// Nobody waits longer: what is packed may give room elsewhere.
+const WAIT_NS_MAX: u64 = 10_000_000_000;
 
 /// What stores wait for that full devices refused.
 pub(crate) struct RoomByPacking {
     tries: Rc<Permits>,
     /// The number of the store that waits for each key.
     waiting: RefCell<BTreeMap<(ContainerId, Vec<u8>), u64>>,
+    /// Stores that wait, and those that will be refused as others have come for their keys.
+    count: Cell<usize>,
     next: Cell<u64>,
     /// Sets that were packed.
     sets: Cell<u64>,
@@ -48,6 +52,7 @@ impl Default for RoomByPacking {
         RoomByPacking {
             tries: Permits::new(TOGETHER),
             waiting: RefCell::default(),
+            count: Cell::new(0),
             next: Cell::new(0),
             sets: Cell::new(0),
             is_hindered: Cell::new(false),
@@ -72,6 +77,7 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        self.room.count.set(self.room.count.get() - 1);
         if self.is_in_order() {
             self.room.waiting.borrow_mut().remove(&self.key);
         }
@@ -125,13 +131,13 @@ impl RoomByPacking {
 
     /// Begins to wait; nothing if too many do.
     fn wait(&self, container: ContainerId, key: &[u8]) -> Option<Waiting<'_>> {
-        let mut waiting = self.waiting.borrow_mut();
-        if waiting.len() >= WAITING_MAX {
+        if self.count.get() >= WAITING_MAX {
             return None;
         }
         let (key, number) = ((container, key.to_vec()), self.next.get());
+        self.count.set(self.count.get() + 1);
         self.next.set(number + 1);
-        waiting.insert(key.clone(), number);
+        self.waiting.borrow_mut().insert(key.clone(), number);
         Some(Waiting { room: self, key, number })
     }
 }
@@ -149,6 +155,7 @@ impl Array {
             _ => return self.store_at_once(op, manner).await,
         };
         let id = self.place(container, &key)?.id;
+        let until_ns = self.reactor.now_ns() + WAIT_NS_MAX;
         let (mut waiting, mut turn): (Option<Waiting<'_>>, _) = (None, None);
         loop {
             let stored = self.store_at_once(op.clone(), manner).await;
@@ -156,24 +163,35 @@ impl Array {
             // Who waits for the key, or for everything, has come since.
             let is_in_order =
                 self.locks.is_free(id.0, id.1) && waiting.as_ref().is_none_or(Waiting::is_in_order);
-            if !is_refused || !is_in_order || !self.packing_goes_on() {
+            let goes_on = self.packing_goes_on() && self.reactor.now_ns() < until_ns;
+            if !is_refused || !is_in_order || !goes_on {
                 return stored;
             }
-            match &waiting {
-                None => {
-                    waiting = self.packer.room.wait(container, &key);
-                    if waiting.is_none() {
-                        return stored;
+            let tries_again = match &waiting {
+                None => match self.packer.room.wait(container, &key) {
+                    Some(begun) => {
+                        turn = self.turn_to_try(&begun).await;
+                        waiting = Some(begun);
+                        turn.is_some()
                     }
-                    turn = Some(self.packer.room.tries.acquire(1).await);
-                }
-                Some(waiting) if !self.is_packed_meanwhile(waiting).await => return stored,
-                Some(_) => {}
-            }
-            assert!(turn.is_some(), "who tries again has its turn");
-            if !waiting.as_ref().is_some_and(Waiting::is_in_order) {
+                    None => false,
+                },
+                Some(waiting) => self.is_packed_meanwhile(waiting).await,
+            };
+            assert!(!tries_again || turn.is_some(), "who tries again has its turn");
+            if !tries_again {
                 return stored;
             }
+        }
+    }
+
+    /// Waits for the turn of a store to try again; nothing if another has come for its key, or packing ends.
+    async fn turn_to_try(&self, waiting: &Waiting<'_>) -> Option<Permit> {
+        let room = &self.packer.room;
+        let ends = || (!waiting.is_in_order() || !self.packing_goes_on()).then_some(());
+        match select(pin!(room.tries.acquire(1)), pin!(room.goes_on.wait_for(ends))).await {
+            Either::Left((turn, _)) => waiting.is_in_order().then_some(turn),
+            Either::Right(_) => None,
         }
     }
 

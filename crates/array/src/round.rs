@@ -224,8 +224,11 @@ impl Array {
             Ok(Sent { done, refused: Some(error) }) => {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
                 let mut outcomes = Vec::new();
-                for (Joining { place, .. }, other) in values.iter().zip(others) {
-                    outcomes.push(match self.undo(place, &taken).await {
+                for (Joining { place, header, .. }, other) in values.iter().zip(others) {
+                    // Others took what is not of this key.
+                    let own = (0..header.form.roles()).map(|role| self.member_of(place, role));
+                    let own: Vec<usize> = own.filter(|member| taken.contains(member)).collect();
+                    outcomes.push(match self.undo(place, &own).await {
                         // Who is full is none of those, perhaps, that hold this one.
                         Ok(_) if is_full(&error) => Outcome::Alone(other),
                         Ok(_) => Outcome::Failed(error.clone()),

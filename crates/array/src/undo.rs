@@ -127,12 +127,12 @@ impl Array {
             if self.state(member) == MemberState::Out {
                 continue;
             }
-            let has_it = undoing.taken.contains(&member);
+            let mut has_it = undoing.taken.contains(&member);
             if undone == Undone::TakenBackOnSome && has_it {
                 // What was refused would be the newest that is left.
                 self.take_away(place, role).await?;
                 undoing.is_emptied(member);
-                continue;
+                has_it = false;
             }
             let mut brought = self.bring(place, role, &right, &sources).await;
             if has_it && brought.as_ref().err().is_some_and(is_full) {

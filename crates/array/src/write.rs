@@ -274,7 +274,10 @@ impl Array {
                 let taken: Vec<usize> = done.iter().map(|(member, _)| *member).collect();
                 match self.undo(place, &taken).await {
                     Ok(Undone::TakenBack) => {}
-                    Ok(Undone::TakenBackOnSome) => self.leave_unsettled(place, slot).await,
+                    Ok(Undone::TakenBackOnSome) => {
+                        self.leave_unsettled(place, slot).await;
+                        self.settle_soon();
+                    }
                     Ok(Undone::Stands | Undone::StandsOnSome) if !self.is_enough(place, &done, needed) => {
                         self.leave_unsettled(place, slot).await;
                         return Err(self.nowhere(place, needed));
@@ -282,10 +285,12 @@ impl Array {
                     Ok(Undone::Stands) => return Ok((done, slot)),
                     Ok(Undone::StandsOnSome) => {
                         self.leave_unsettled(place, slot).await;
+                        self.settle_soon();
                         return Ok((done, self.journal.slot().await));
                     }
                     Err(left) => {
                         self.leave_unsettled(place, slot).await;
+                        self.settle_soon();
                         return Err(self.not_undone(left));
                     }
                 }

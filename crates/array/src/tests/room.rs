@@ -3,7 +3,7 @@
 use super::bench::{Bench, DB, bytes, run, set};
 use super::packing::{bench, fill, found_sets, settled, value};
 use crate::placement::{self, sets};
-use crate::{Array, Mechanism};
+use crate::{Array, Mechanism, Policy, SizeRange};
 use futures_util::future::{join, join_all};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
 use plimsoll_kv::memory::MemoryOptions;
@@ -208,4 +208,34 @@ fn stores_bytes(op: &Op, name: &[u8]) -> usize {
         Op::Store { key, value: Value::Bytes(value), .. } if key == name => value.len(),
         _ => 0,
     }
+}
+
+/// The devices of a round hold other keys of it, too: what these have in roles of an older form stays (found
+/// by reading: three of five shards were left).
+#[test]
+fn what_a_key_has_in_other_roles_stays_when_its_round_is_refused() {
+    run(async |reactor| {
+        let range = |value_bytes_max, mechanism| SizeRange { value_bytes_max, mechanism };
+        let (pack, split) =
+            (Mechanism::Packing { data: 4, parities: 2 }, Mechanism::Splitting { data: 5, parities: 3 });
+        let policy = Policy::by_size(&[range(500, pack), range(u64::MAX, split)]).unwrap();
+        let mut bench = Bench::by_size(&reactor, 8, &[policy]);
+        let faults = full(&mut bench);
+        let array = bench.open().await;
+        let names: Vec<String> = (0..64).map(|number| format!("key:{number}")).collect();
+        let each = names.iter().map(|name| set(&array, name, &[7; 800]));
+        join_all(each).await.into_iter().for_each(|stored| drop(stored.unwrap()));
+        settled(&reactor).await;
+        // Short values come in rounds, and one device has room for none.
+        faults[3].set_policy(FaultPolicy::When(Box::new(|request| {
+            stores(&request.op, &|_, key| key.starts_with(b"key:")) && request.room == Room::OfStores
+        })));
+        let each = names.iter().map(|name| set(&array, name, &[8; 400]));
+        let stored = join_all(each).await;
+        assert!(stored.iter().any(Result::is_err));
+        for (name, stored) in names.iter().zip(stored) {
+            let expected = if stored.is_ok() { vec![8; 400] } else { vec![7; 800] };
+            assert_eq!(bytes(&array, name).await, Some(expected), "{name}: {stored:?}");
+        }
+    });
 }
