@@ -130,6 +130,9 @@ impl Life {
     /// Has all arrays scrubbed: what rotted is mended by the first time, and the second finds nothing.
     pub(super) async fn scrub(&self, reactor: &Reactor) {
         let end_ns = reactor.now_ns() + REBUILD_NS_MAX;
+        // One that is being filled, as on full devices nobody waits for it, is scrubbed when it is in (seed
+        // 958).
+        let all_in = (0..self.disks.len()).all(|member| self.is_in(member));
         for number in 1..=SCRUBS {
             self.scrubs.wanted.set(number);
             // One that an array has begun by itself is none of them (seed 21208).
@@ -142,7 +145,7 @@ impl Life {
             }
         }
         let errors = self.arrays.borrow().values().map(|array| array.status().scrub_errors).sum::<u64>();
-        if errors > 0 && !self.disks.iter().any(|disk| disk.may_fail.get()) {
+        if errors > 0 && all_in && !self.disks.iter().any(|disk| disk.may_fail.get()) {
             self.journal.violate("scrub", format!("it left {errors} pieces that are not right"));
         }
         self.scrubs.left_nothing.set(errors == 0);
