@@ -175,15 +175,15 @@ impl Array {
             let roles = self.roles_before(place, seen, manner).await?;
             return Ok(Leaving { roles, membership: Membership::Alone, ghost: None });
         }
-        let (looks, roles_seen) = (self.reads_before(), seen.unwrap_or(0));
+        let (looks, least) = (self.reads_before(), seen.unwrap_or(0));
         match if looks { self.first_piece(place, true, manner).await? } else { First::Unknown } {
             First::Absent => {
-                let roles = self.roles_read(roles_seen);
+                let roles = self.roles_read(least);
                 Ok(Leaving { roles, membership: Membership::Alone, ghost: None })
             }
             First::Found(roles, piece) => {
                 let (membership, ghost) = self.ghost_if_packed(place, *piece, manner).await?;
-                Ok(Leaving { roles: roles.max(roles_seen), membership, ghost })
+                Ok(Leaving { roles: roles.max(least), membership, ghost })
             }
             First::Unknown => {
                 let membership = self.membership(place, manner).await?;

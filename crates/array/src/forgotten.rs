@@ -42,6 +42,12 @@ impl Forgotten {
         self.is_any.set(true);
     }
 
+    /// Not all have told what they have, whatever is packed meanwhile.
+    fn ask_again(&self) {
+        self.is_any.set(true);
+        self.sets.set(None);
+    }
+
     pub(crate) fn is_looked_for(&self) -> bool {
         self.walks.get()
     }
@@ -61,18 +67,19 @@ impl Array {
             forgotten.is_any.set(false);
             forgotten.sets.set(Some(array.packer.room.sets()));
             forgotten.walks.set(true);
-            let walked = array.pack_all().await;
+            let wait_ns = match array.pack_all().await {
+                Ok(()) if array.all_in() => BETWEEN_NS,
+                Ok(()) => {
+                    forgotten.ask_again();
+                    HINDERED_NS
+                }
+                Err(error) => {
+                    tracing::warn!(partition = array.partition, %error, "values are packed later");
+                    forgotten.ask_again();
+                    BETWEEN_NS
+                }
+            };
             forgotten.walks.set(false);
-            let mut wait_ns = BETWEEN_NS;
-            if walked.is_err() || !array.all_in() {
-                // Who did not tell all is asked again.
-                forgotten.is_any.set(true);
-                forgotten.sets.set(None);
-                wait_ns = if walked.is_err() { BETWEEN_NS } else { HINDERED_NS };
-            }
-            if let Err(error) = walked {
-                tracing::warn!(partition = array.partition, %error, "values are packed later");
-            }
             forgotten.next_ns.set(array.reactor.now_ns() + wait_ns);
             forgotten.is_due.set(false);
             array.packer.room.look();

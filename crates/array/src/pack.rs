@@ -30,7 +30,7 @@ use crate::round::Rounds;
 use crate::set::{Packed, Set, Stub, set_key};
 use crate::write::is_full;
 use bytes::Bytes;
-use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Request, Result, Version};
+use plimsoll_kv::{ContainerId, Error, Expiry, Form, Op, Request, Result, Room, Version};
 use plimsoll_reactor::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,6 +142,10 @@ pub(crate) fn values_max(form: Form) -> usize {
     }
 }
 
+fn in_room(op: Op, room: Room) -> Request {
+    Request { room, ..Manner::background().request(op) }
+}
+
 /// Whether a set takes less room than the copies that go for it.
 fn saves(set: &Set) -> bool {
     let lengths = || set.values.iter().map(|value| value.value_bytes as usize);
@@ -167,11 +171,7 @@ impl Array {
         let keys = waiting.entry((group, place.primary)).or_default();
         // Those of one primary wait for others, and leave them room.
         let has_room = count < WAITING_MAX && keys.len() < WAITING_MAX / self.count();
-        let waits = keys.contains(&place.key);
-        if has_room && !waits {
-            keys.insert(place.key.clone());
-        }
-        has_room || waits
+        keys.contains(&place.key) || has_room && keys.insert(place.key.clone())
     }
 
     /// Something was written: what can wait does.
@@ -310,18 +310,16 @@ impl Array {
         }
         let Some(set) = self.set_of(form, &joining) else { return Ok(()) };
         // Of short values it takes room, which full devices have to have for stores.
-        let manner = Manner::background();
-        let saves = saves(&set);
-        let request = |op| if saves { manner.request(op).keeping() } else { manner.request(op) };
-        match self.store_set(container, (&set, &joining), &request).await {
+        let room = if saves(&set) { Room::ToKeep } else { Room::OfStores };
+        match self.store_set(container, (&set, &joining), room).await {
             // They hold up no others, which give room back.
-            Err(error) if !saves && is_full(&error) => {
+            Err(error) if room == Room::OfStores && is_full(&error) => {
                 self.packer.forgotten.note();
                 return Ok(());
             }
             stored => stored?,
         }
-        let stored = self.store_stubs((&set, &joining), &request).await;
+        let stored = self.store_stubs((&set, &joining), room).await;
         match stored {
             Ok(()) => self.packer.room.note_set(),
             Err(_) => self.regroup_later(container, &set.stub()),
@@ -384,12 +382,12 @@ impl Array {
         self: &Rc<Self>,
         container: ContainerId,
         (set, values): (&Set, &[Joining]),
-        request: &dyn Fn(Op) -> Request,
+        room: Room,
     ) -> Result<()> {
         let data: Vec<&[u8]> = values.iter().map(|value| &value.bytes[..]).collect();
         let stores = self.records(set, &data).into_iter().enumerate().map(|(number, record)| {
             let store = Op::store(placement::sets(container), set_key(&self.tag, set.name), record);
-            (set.holders[number].into(), request(store))
+            (set.holders[number].into(), in_room(store, room))
         });
         let sent = self.send(stores.collect()).await?;
         let lacks = sent.done.len() < set.holders.len();
@@ -409,11 +407,7 @@ impl Array {
     }
 
     /// Puts stubs in the place of copies: on each member all that belong there, at once.
-    async fn store_stubs(
-        self: &Rc<Self>,
-        (set, values): (&Set, &[Joining]),
-        request: &dyn Fn(Op) -> Request,
-    ) -> Result<()> {
+    async fn store_stubs(self: &Rc<Self>, (set, values): (&Set, &[Joining]), room: Room) -> Result<()> {
         let mut slots: Vec<Slot> = Vec::new();
         let mut below: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
         for Joining { place, header, .. } in values {
@@ -427,7 +421,7 @@ impl Array {
             }
             slots.push(slot);
         }
-        let batches = below.into_iter().map(|(member, ops)| (member, request(Op::Batch(ops))));
+        let batches = below.into_iter().map(|(member, ops)| (member, in_room(Op::Batch(ops), room)));
         let sent = self.send(batches.collect()).await;
         let Some(error) = sent.map_or_else(Some, |sent| sent.refused) else { return Ok(()) };
         self.leave_cut_short(values.iter().map(|value| &value.place).zip(slots), set.name).await;

@@ -16,6 +16,7 @@ use crate::loose::Loose;
 use crate::manner::Manner;
 use crate::placement;
 use crate::set::{Packed, Set, Stub, VERSION_BYTES, decode_version, ghost_key, set_key};
+use crate::write::is_full;
 use plimsoll_kv::key_locks::KeyGuard;
 use plimsoll_kv::{Condition, ContainerId, Error, Op, Output, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,11 +38,6 @@ pub(crate) enum Lives {
     Yes,
 }
 
-/// True if a device was too full.
-fn is_space(error: &Error) -> bool {
-    matches!(error, Error::NoSpace | Error::NoMemory)
-}
-
 impl Array {
     /// Looks through all sets that are loose: those without a living value go, all together, and the others
     /// are taken apart. Or those alone of which it is known that they have none.
@@ -55,7 +51,7 @@ impl Array {
         let (mut ghosts, mut records) = (self.packer.loose.unneeded.take(), Vec::new());
         let (mut failure, mut without_room) = (None, 0);
         for (container, mut loose) in self.packer.loose.take(only_dead, self.all_in()) {
-            let has_failed = failure.as_ref().is_some_and(|error| !is_space(error));
+            let has_failed = failure.as_ref().is_some_and(|error| !is_full(error));
             if has_failed || without_room == WITHOUT_ROOM_MAX || self.closing.get() {
                 self.packer.loose.put(container, loose);
                 continue;
@@ -77,7 +73,7 @@ impl Array {
                 }
                 Err(error) => {
                     // Another may find the room that one does not, and gives some back.
-                    without_room += u32::from(is_space(&error));
+                    without_room += u32::from(is_full(&error));
                     failure = Some(error);
                     self.packer.loose.put(container, loose);
                 }

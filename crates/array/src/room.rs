@@ -147,39 +147,38 @@ impl Array {
     pub(crate) async fn store(self: &Rc<Self>, op: Op, manner: &Manner) -> Result<Output> {
         // Who is within a transaction holds what is to be packed; what stands in parts is given up when it is
         // refused.
-        let waits = self.forms.has_packed() && !manner.is_within();
-        let (container, key) = match &op {
-            Op::Store { container, key, value, .. } if waits && !matches!(value, Value::Upload(_)) => {
-                (*container, key.clone())
-            }
-            _ => return self.store_at_once(op, manner).await,
-        };
-        let id = self.place(container, &key)?.id;
-        let until_ns = self.reactor.now_ns() + WAIT_NS_MAX;
-        let (mut waiting, mut turn): (Option<Waiting<'_>>, _) = (None, None);
+        if !self.forms.has_packed() || manner.is_within() || is_upload(&op) {
+            return self.store_at_once(op, manner).await;
+        }
+        let again = op.clone();
+        let stored = self.store_at_once(op, manner).await;
+        if !is_refused(&stored) || !self.packing_goes_on() {
+            return stored;
+        }
+        Box::pin(self.store_when_packed(again, stored, manner)).await
+    }
+
+    /// Stores what was refused when some sets have been packed; the refusal, if that does not come.
+    async fn store_when_packed(
+        self: &Rc<Self>,
+        op: Op,
+        refused: Result<Output>,
+        manner: &Manner,
+    ) -> Result<Output> {
+        let Op::Store { container, key, .. } = &op else { unreachable!("stores alone are tried again") };
+        let (id, until_ns) = (self.place(*container, key)?.id, self.reactor.now_ns() + WAIT_NS_MAX);
+        // Who holds the key, or waits for it or for everything, has come since.
+        if !self.locks.is_free(id.0, id.1) {
+            return refused;
+        }
+        let Some(waiting) = self.packer.room.wait(*container, key) else { return refused };
+        let Some(_turn) = self.turn_to_try(&waiting).await else { return refused };
         loop {
             let stored = self.store_at_once(op.clone(), manner).await;
-            let is_refused = stored.as_ref().err().is_some_and(is_full);
-            // Who waits for the key, or for everything, has come since.
-            let is_in_order =
-                self.locks.is_free(id.0, id.1) && waiting.as_ref().is_none_or(Waiting::is_in_order);
+            let is_in_order = self.locks.is_free(id.0, id.1) && waiting.is_in_order();
             let goes_on = self.packing_goes_on() && self.reactor.now_ns() < until_ns;
-            if !is_refused || !is_in_order || !goes_on {
-                return stored;
-            }
-            let tries_again = match &waiting {
-                None => match self.packer.room.wait(container, &key) {
-                    Some(begun) => {
-                        turn = self.turn_to_try(&begun).await;
-                        waiting = Some(begun);
-                        turn.is_some()
-                    }
-                    None => false,
-                },
-                Some(waiting) => self.is_packed_meanwhile(waiting).await,
-            };
-            assert!(!tries_again || turn.is_some(), "who tries again has its turn");
-            if !tries_again {
+            let tries_again = is_refused(&stored) && is_in_order && goes_on;
+            if !tries_again || !self.is_packed_meanwhile(&waiting).await {
                 return stored;
             }
         }
@@ -216,4 +215,12 @@ impl Array {
             Either::Right(_) => is_any(),
         }
     }
+}
+
+fn is_refused(stored: &Result<Output>) -> bool {
+    stored.as_ref().err().is_some_and(is_full)
+}
+
+fn is_upload(op: &Op) -> bool {
+    matches!(op, Op::Store { value: Value::Upload(_), .. })
 }

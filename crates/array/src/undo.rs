@@ -123,49 +123,61 @@ impl Array {
         };
         let mut undone = Undone::TakenBack;
         for role in changed {
-            let member = self.member_of(place, role);
-            if self.state(member) == MemberState::Out {
-                continue;
-            }
-            let mut has_it = undoing.taken.contains(&member);
-            if undone == Undone::TakenBackOnSome && has_it {
-                // What was refused would be the newest that is left.
-                self.take_away(place, role).await?;
-                undoing.is_emptied(member);
-                has_it = false;
-            }
-            let mut brought = self.bring(place, role, &right, &sources).await;
-            if has_it && brought.as_ref().err().is_some_and(is_full) {
-                if self.is_shorter(place, (role, sources[0])).await? {
-                    return self.push_through(place, role, undoing).await;
-                }
-                self.take_away(place, role).await?;
-                undoing.is_emptied(member);
-                brought = self.bring(place, role, &right, &sources).await;
-            }
-            match self.unless_out(member, brought) {
-                Err(error) if is_full(&error) => undone = Undone::TakenBackOnSome,
-                // What was there before has expired (seed 6281).
-                Err(Error::NotFound) => {
-                    self.take_away(place, role).await?;
-                    undoing.is_restored(member);
-                }
-                // Its head could be read (seed 4115).
-                Err(Error::Unreadable(_)) => return self.push_any(place, undoing).await,
-                brought => {
-                    brought?;
-                    undoing.is_restored(member);
-                }
+            let is_right = (&right, &sources[..]);
+            match self.restore(place, role, is_right, (undone, undoing)).await? {
+                Undone::TakenBack => {}
+                Undone::TakenBackOnSome => undone = Undone::TakenBackOnSome,
+                stands => return Ok(stands),
             }
         }
         Ok(undone)
     }
 
+    /// Gives a member what was there before; where that cannot be had all get the write.
+    async fn restore(
+        self: &Rc<Self>,
+        place: &Place,
+        role: usize,
+        (right, sources): (&Told, &[usize]),
+        (undone, undoing): (Undone, &mut Undoing),
+    ) -> Result<Undone> {
+        let member = self.member_of(place, role);
+        if self.state(member) == MemberState::Out {
+            return Ok(undone);
+        }
+        let mut has_it = undoing.taken.contains(&member);
+        if undone == Undone::TakenBackOnSome && has_it {
+            // What was refused would be the newest that is left.
+            self.take_away(place, role, undoing).await?;
+            has_it = false;
+        }
+        let mut brought = self.bring(place, role, right, sources).await;
+        if has_it && brought.as_ref().err().is_some_and(is_full) {
+            if self.is_shorter(place, (role, sources[0])).await? {
+                return self.push_through(place, role, undoing).await;
+            }
+            self.take_away(place, role, undoing).await?;
+            brought = self.bring(place, role, right, sources).await;
+        }
+        match self.unless_out(member, brought) {
+            Err(error) if is_full(&error) => return Ok(Undone::TakenBackOnSome),
+            // What was there before has expired (seed 6281 of the worlds).
+            Err(Error::NotFound) => self.take_away(place, role, undoing).await?,
+            // Its head could be read (seed 4115).
+            Err(Error::Unreadable(_)) => return self.push_any(place, undoing).await,
+            brought => drop(brought?),
+        }
+        undoing.is_restored(member);
+        Ok(Undone::TakenBack)
+    }
+
     /// Takes away what a member has of a key, unless it goes out over it.
-    async fn take_away(self: &Rc<Self>, place: &Place, role: usize) -> Result<()> {
+    async fn take_away(self: &Rc<Self>, place: &Place, role: usize, undoing: &mut Undoing) -> Result<()> {
         let member = self.member_of(place, role);
         let deleted = self.sent_one(member, self.delete_op(place, role)).await;
-        self.unless_out(member, deleted).map(drop)
+        self.unless_out(member, deleted)?;
+        undoing.is_emptied(member);
+        Ok(())
     }
 
     /// What stands in each of these roles that is in.
@@ -232,8 +244,7 @@ impl Array {
             }
             let mut brought = self.bring(place, role, &right, &[from]).await;
             if brought.as_ref().err().is_some_and(is_full) {
-                self.take_away(place, role).await?;
-                undoing.is_emptied(member);
+                self.take_away(place, role, undoing).await?;
                 brought = self.bring(place, role, &right, &[from]).await;
             }
             match self.unless_out(member, brought) {

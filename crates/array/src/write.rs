@@ -48,6 +48,7 @@ impl Change {
     }
 }
 
+/// True if a device was too full.
 pub(crate) fn is_full(error: &Error) -> bool {
     matches!(error, Error::NoSpace | Error::NoMemory)
 }

@@ -41,26 +41,32 @@ async fn fill_slowly(array: &Rc<Array>, reactor: &Reactor, numbers: std::ops::Ra
     }
 }
 
+/// Values that wait to be packed, as a device was out until now. What this says is refused until some sets
+/// have been packed; records of sets that were stored by then.
+async fn about_to_pack(bench: &mut Bench, is_refused: fn(&Request) -> bool) -> (Rc<Array>, Rc<Cell<usize>>) {
+    let faults = full(bench);
+    let array = bench.open().await;
+    array.take_out(5, "for a test");
+    fill(&array, 180, 1).await;
+    let packed = Rc::new(Cell::new(0));
+    for fault in &faults {
+        let packed = packed.clone();
+        fault.set_policy(FaultPolicy::When(Box::new(move |request| {
+            packed.set(packed.get() + usize::from(is_set(request)));
+            is_refused(request) && packed.get() < 60 && request.room == Room::OfStores
+        })));
+    }
+    let fresh = bench.fresh(5, 77);
+    array.replace(5, fresh).await.unwrap();
+    bench.whole(&array).await;
+    (array, packed)
+}
+
 #[test]
 fn a_store_that_full_devices_refuse_waits_while_values_are_packed() {
     run(async |reactor| {
         let mut bench = bench(&reactor, 6, 4, 2);
-        let faults = full(&mut bench);
-        let array = bench.open().await;
-        // Packing goes on when they are in again.
-        array.take_out(5, "for a test");
-        fill(&array, 180, 1).await;
-        let packed = Rc::new(Cell::new(0));
-        for fault in &faults {
-            let packed = packed.clone();
-            fault.set_policy(FaultPolicy::When(Box::new(move |request| {
-                packed.set(packed.get() + usize::from(is_set(request)));
-                is_late(request) && packed.get() < 60 && request.room == Room::OfStores
-            })));
-        }
-        let fresh = bench.fresh(5, 77);
-        array.replace(5, fresh).await.unwrap();
-        bench.whole(&array).await;
+        let (array, packed) = about_to_pack(&mut bench, is_late).await;
         assert!(packed.get() < 60, "{} records of sets", packed.get());
         let late = (0..40).map(async |number| set(&array, &format!("late:{number}"), b"a value").await);
         join_all(late).await.into_iter().for_each(|stored| drop(stored.unwrap()));
@@ -172,22 +178,8 @@ fn what_came_beyond_what_may_wait_is_packed_without_a_scrub() {
 fn a_store_that_waits_is_refused_when_another_comes_for_its_key() {
     run(async |reactor| {
         let mut bench = bench(&reactor, 6, 4, 2);
-        let faults = full(&mut bench);
-        let array = bench.open().await;
-        array.take_out(5, "for a test");
-        fill(&array, 180, 1).await;
-        let packed = Rc::new(Cell::new(0));
-        for fault in &faults {
-            let packed = packed.clone();
-            fault.set_policy(FaultPolicy::When(Box::new(move |request| {
-                packed.set(packed.get() + usize::from(is_set(request)));
-                let is_long = stores_bytes(&request.op, b"late") > 100;
-                is_long && packed.get() < 60 && request.room == Room::OfStores
-            })));
-        }
-        let fresh = bench.fresh(5, 77);
-        array.replace(5, fresh).await.unwrap();
-        bench.whole(&array).await;
+        let is_long = |request: &Request| stores_bytes(&request.op, b"late") > 100;
+        let (array, _) = about_to_pack(&mut bench, is_long).await;
         let first = set(&array, "late", &[1; 500]);
         let next = async {
             reactor.sleep_ns(1_000_000).await;

@@ -110,6 +110,34 @@ fn a_device_that_goes_out_while_a_store_is_taken_back_hinders_no_other() {
     });
 }
 
+/// It was there when the store was taken back, and had expired when it was read for that (seed 6281 of the
+/// worlds: the client was told of an error).
+#[test]
+fn what_has_expired_by_then_is_not_given_back() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        let full = refusing(&mut bench, 1, |time| time == 2).await;
+        let expired = FaultDevice::new(full, FaultPolicy::Never, Error::NotFound);
+        bench.members[1] = expired.clone();
+        let array = bench.open().await;
+        set(&array, "k", b"old").await.unwrap();
+        let times = Cell::new(0);
+        let has_expired = move |request: &Request| {
+            let is_read = matches!(request.op, Op::Retrieve { .. });
+            times.set(times.get() + usize::from(is_read));
+            is_read && times.get() > 1
+        };
+        expired.set_policy(FaultPolicy::When(Box::new(has_expired)));
+        assert_eq!(set(&array, "k", b"new").await, Err(Error::NoSpace));
+        let place = array.place(DB, b"k").unwrap();
+        for member in [0, 2] {
+            let role = (0..3).find(|role| array.member_of(&place, *role) == member).unwrap();
+            let left = execute(&bench.below[member], retrieve_op(container(DB, role), "k")).await;
+            assert_eq!(left, Err(Error::NotFound), "{member}");
+        }
+    });
+}
+
 /// What is refused took room that the value before had: that comes back into what is kept for such (seed 155
 /// of the worlds: it stood on one device alone, and was lost with that).
 #[test]

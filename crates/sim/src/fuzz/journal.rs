@@ -267,8 +267,9 @@ impl Journal {
         } else {
             recorder.invoke(client, &key.1, input, now)
         });
-        let of = Some((key.clone(), recorder.mark(now)));
-        self.under_way.borrow_mut().entry(asked.number).and_modify(|it| it.of = of);
+        if let Some(under_way) = self.under_way.borrow_mut().get_mut(&asked.number) {
+            under_way.of = Some((key.clone(), recorder.mark(now)));
+        }
         asked
     }
 
