@@ -19,7 +19,7 @@ use std::rc::Rc;
 /// Segments that a partition needs at least to clean itself.
 const SEGMENTS_MIN: u64 = 24;
 /// The smallest and the largest segment.
-const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 /// A segment in which header, footer and padding take less than 2 %.
 const SEGMENT_BYTES_EFFICIENT: u64 = 1 << 20;

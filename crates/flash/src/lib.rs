@@ -62,7 +62,7 @@ pub mod uploads;
 mod verify;
 pub mod walk;
 
-pub use device::{DeviceError, FormatOptions, check_format, format, inspect};
+pub use device::{DeviceError, FormatOptions, SEGMENT_BYTES_MIN, check_format, format, inspect};
 pub use format::Superblock;
 pub use marks::mark_bytes;
 pub use metrics::PartitionMetrics;

@@ -132,3 +132,14 @@ fn what_clients_held_is_given_back_when_they_have_gone() {
     }
     server.stop();
 }
+
+/// A device was made before it was said that the memory does not do.
+#[test]
+fn memory_that_is_too_little_makes_no_device() {
+    let device = directory("memory-too-little").join("device");
+    let path = device.to_str().unwrap();
+    let refused = plimsoll(&["serve", "--device", path, "--size", "64MiB", "--memory", "8MiB"]);
+    let words = told(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{words}");
+    assert!(words.contains("memory: 8MiB are too few") && !device.exists(), "{words}");
+}

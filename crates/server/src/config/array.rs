@@ -201,7 +201,7 @@ impl ArrayConfig {
             None if mechanism == Some(MechanismName::Auto) => {
                 config.chosen = Some(Chosen::new(&all, goal, failures, devices as u32)?);
             }
-            None => config.all = Some(Protection::new("array", &all, devices as u32)?),
+            None => config.all = Some(Protection::new("array.", &all, devices as u32)?),
             Some(_) if all.says_something() => {
                 return Err(refusal(
                     "array.sizes: each range has a mechanism of its own; leave mechanism, copies, data and \
@@ -209,11 +209,11 @@ impl ArrayConfig {
                 ));
             }
             Some(sizes) => {
-                let range = |layer: &SizeLayer| {
-                    let protection = Protection::new("array.sizes", layer, devices as u32)?;
+                let range = |(number, layer): (usize, &SizeLayer)| {
+                    let protection = Protection::new(&range_name(number), layer, devices as u32)?;
                     Ok(SizeConfig { to: layer.to, protection })
                 };
-                config.sizes = sizes.iter().map(range).collect::<Result<_, ConfigError>>()?;
+                config.sizes = sizes.iter().enumerate().map(range).collect::<Result<_, ConfigError>>()?;
             }
         }
         config.checked(devices as u32).map(Some)
@@ -230,6 +230,12 @@ impl ArrayConfig {
         };
         let policy = by_size.with_custom(&self.custom);
         let policy = policy.map_err(|error| ConfigError(format!("array.custom: {error}")))?;
+        let ranges = self.sizes.iter().enumerate();
+        let ranges = ranges.map(|(number, size)| (range_name(number), size.protection.mechanism()));
+        let custom = self.custom.iter().map(|mechanism| ("array.custom: ".to_owned(), *mechanism));
+        for (name, mechanism) in ranges.chain(custom) {
+            mechanism.checked(devices).map_err(|error| ConfigError(format!("{name}{error}")))?;
+        }
         policy.check(devices).map_err(|error| ConfigError(format!("array: {error}")))?;
         Ok(self)
     }
@@ -252,6 +258,11 @@ impl ArrayConfig {
         };
         by_size.and_then(|policy| policy.with_custom(&self.custom)).expect("checked when it was read")
     }
+}
+
+/// What a range of sizes is called in errors: they have no names, and stand in order.
+fn range_name(number: usize) -> String {
+    format!("array.sizes, range {}: ", number + 1)
 }
 
 impl GoalName {
@@ -301,7 +312,7 @@ impl Protection {
         let (has_copies, has_parities) = match mechanism {
             MechanismName::Auto => {
                 return Err(ConfigError(format!(
-                    "{name}.mechanism: auto chooses for all sizes; name it under [array], without sizes"
+                    "{name}mechanism: auto chooses for all sizes; name it under [array], without sizes"
                 )));
             }
             MechanismName::Replication => (true, false),
@@ -316,11 +327,11 @@ impl Protection {
                     "hashing has one copy of each object"
                 }
             };
-            return Err(ConfigError(format!("{name}.copies: {other}; leave it out, or choose replication")));
+            return Err(ConfigError(format!("{name}copies: {other}; leave it out, or choose replication")));
         }
         if (asked.data.is_some() || asked.parities.is_some()) && !has_parities {
             return Err(ConfigError(format!(
-                "{name}.data, {name}.parities: only splitting and packing have them; leave them out"
+                "{name}data, parities: only splitting and packing have them; leave them out"
             )));
         }
         let (mut copies, mut data, mut parities) = (None, None, None);

@@ -218,12 +218,12 @@ fn sizes_have_mechanisms_of_their_own() {
     let falls = refused("[[array.sizes]]\nto = 9\n[[array.sizes]]\nto = 9\n[[array.sizes]]");
     assert!(falls.starts_with("array.sizes: the range up to 9 bytes does not end above"), "{falls}");
     assert_eq!(refused("[array]\nsizes = []"), "array.sizes: 0 ranges of sizes; there are 1 to 8");
-    let few = refused("[[array.sizes]]\nmechanism = 'splitting'\ndata = 3");
-    assert_eq!(few, "array: splitting 3+1 needs 4 devices, there are 3");
+    let few = refused("[[array.sizes]]\nto = 9\n[[array.sizes]]\nmechanism = 'splitting'\ndata = 3");
+    assert_eq!(few, "array.sizes, range 2: splitting 3+1 needs 4 devices, there are 3");
     let few = refused("[[array.sizes]]\nmechanism = 'packing'\ndata = 3");
-    assert_eq!(few, "array: packing 3+1 needs 4 devices, there are 3");
+    assert_eq!(few, "array.sizes, range 1: packing 3+1 needs 4 devices, there are 3");
     let copies = refused("[[array.sizes]]\nmechanism = 'hashing'\ncopies = 2");
-    assert!(copies.starts_with("array.sizes.copies: hashing has one copy"), "{copies}");
+    assert!(copies.starts_with("array.sizes, range 1: copies: hashing has one copy"), "{copies}");
     assert!(refused("[[array.sizes]]\nfrom = 2").contains("from"));
 }
 
@@ -236,8 +236,8 @@ fn clients_may_ask_for_what_is_named() {
     assert_eq!(by_size.unwrap().array.unwrap().policy().mechanisms().count(), 2);
     let refused = |names: &str| custom(names).unwrap_err();
     assert!(refused("'copies'").starts_with("array.custom: 'copies' is no mechanism: hashing, replication"));
-    assert_eq!(refused("'replication 4'"), "array: replication 4 needs 4 devices, there are 3");
-    assert_eq!(refused("'packing 4+2'"), "array: packing 4+2 needs 6 devices, there are 3");
+    assert_eq!(refused("'replication 4'"), "array.custom: replication 4 needs 4 devices, there are 3");
+    assert_eq!(refused("'packing 4+2'"), "array.custom: packing 4+2 needs 6 devices, there are 3");
     let many = refused(&["'hashing'"; 9].join(", "));
     assert_eq!(many, "array.custom: 9 mechanisms that clients may ask for; there are 8 at most");
 }
@@ -279,7 +279,7 @@ fn what_no_array_can_be_is_refused_in_words() {
     assert!(copies.starts_with("array.copies: packing has one copy of each object, and par"), "{copies}");
     for other in ["data = 2", "parities = 1", "mechanism = 'hashing'\ndata = 2"] {
         let shards = of_three(other);
-        assert!(shards.starts_with("array.data, array.parities: only splitting and packing"), "{shards}");
+        assert!(shards.starts_with("array.data, parities: only splitting and packing"), "{shards}");
     }
     let large = of_three("mechanism = 'splitting'\ndata = 3");
     assert_eq!(large, "array: splitting 3+1 needs 4 devices, there are 3");
@@ -292,7 +292,7 @@ fn what_no_array_can_be_is_refused_in_words() {
     let few = of_three("mechanism = 'auto'\nfailures = 3");
     assert_eq!(few, "array.failures: to survive 3 failures takes 4 devices, not 3");
     let sizes = of_three("[[array.sizes]]\nmechanism = 'auto'");
-    assert!(sizes.starts_with("array.sizes.mechanism: auto chooses for all sizes"), "{sizes}");
+    assert!(sizes.starts_with("array.sizes, range 1: mechanism: auto chooses for all sizes"), "{sizes}");
     assert!(of_three("mechanism = 'auto'\ngoal = 'luck'").contains("luck"));
     assert!(of_three("rebuild-rate = 0").starts_with("array.rebuild-rate: 0 bytes"));
     let large = of_three("mechanism = 'packing'\nparities = 3");

@@ -108,6 +108,21 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What takes memory whatever the devices turn out to be: each that is there has a partition, and one that
+/// is made as many as there are cores.
+fn least_machine(config: &Config, tls: bool) -> Machine {
+    let cores = config.cores.len() as u64;
+    Machine {
+        cores,
+        partitions: config.devices.iter().map(|path| if path.exists() { 1 } else { cores }).sum(),
+        segment_bytes: plimsoll_flash::SEGMENT_BYTES_MIN,
+        clients_max: config.clients_max,
+        mark_bytes: 0,
+        slow_log_max: config.slowlog_max_len as u64,
+        tls,
+    }
+}
+
 /// What the sessions of this run need to know.
 ///
 /// # Errors
@@ -120,16 +135,13 @@ fn settings(
 ) -> Result<Settings> {
     let superblock = devices.common();
     let machine = Machine {
-        cores: config.cores.len() as u64,
         partitions: devices.flash_partitions(),
         segment_bytes: superblock.segment_bytes.into(),
-        clients_max: config.clients_max,
         mark_bytes: match config.on_full {
             OnFullName::Error => 0,
             OnFullName::Evict => plimsoll_flash::mark_bytes(superblock.device_bytes),
         },
-        slow_log_max: config.slowlog_max_len as u64,
-        tls: tls.is_some(),
+        ..least_machine(config, tls.is_some())
     };
     Ok(Settings {
         durability: config.durability.into(),
@@ -160,6 +172,9 @@ pub fn serve(config: Config) -> Result<()> {
     host::check_memory(&config)?;
     let tls = config.network.tls_files().map(Tls::load).transpose()?.map(Arc::new);
     tls.as_deref().inspect(|tls| warn_of_end(tls));
+    // Before a device is made: with the devices that there are it is divided once more.
+    Budget::divide(config.memory, &config.shares, &least_machine(&config, tls.is_some()))
+        .map_err(ConfigError)?;
     host::raise_descriptors(config.clients_max);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Held while it serves; and taken first: a start that finds one taken has not touched a device.
