@@ -328,15 +328,25 @@ impl Array {
         if self.unsettled.borrow().contains(&(container, key)) {
             return Ok(false);
         }
-        if role == 0 {
-            self.leave_any_set(&place).await?;
-        }
         let told = self.ask_all(&place, Proof::Start, &Manner::background()).await?;
         // Nor does it have a piece of what has fewer than the write had that the others have not (seed 8316).
         let has_none = self.is_gone(&told) || self.is_told_without(&told, role);
-        let given = match has_none {
-            true => self.sent_one(member, self.delete_op(&place, role)).await.map(drop),
-            false => self.try_resync_key(&place, role).await.map(drop),
+        let right = self.right(&told).in_role(role);
+        let Some(device) = self.writable(member) else { return Ok(true) };
+        let own = self.ask(&device, (&place, role), Proof::Start, &Manner::background()).await?;
+        // Others that have a stub no more have left the set, and it may go.
+        let relies_alone = own.is_stub() && !told.iter().any(|(_, told)| told.is_stub());
+        if !has_none && own.is_as(&right) && !relies_alone {
+            return Ok(true);
+        }
+        if role == 0 {
+            self.leave_any_set(&place).await?;
+        }
+        let others: Vec<usize> = told.iter().map(|(other, _)| *other).collect();
+        let given = match right.form() {
+            _ if has_none => self.sent_one(member, self.delete_op(&place, role)).await.map(drop),
+            Some(form) if relies_alone => self.give(&place, form, role, &others).await.map(drop),
+            _ => self.try_resync_key(&place, role).await.map(drop),
         };
         match given {
             Err(error) if !gives_nothing(&error) => Err(error),

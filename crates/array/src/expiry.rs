@@ -14,7 +14,7 @@ use crate::manner::Manner;
 use crate::placement;
 use crate::read::WRONG_OUTPUT;
 use crate::roster::MemberState;
-use crate::write::{Change, judge};
+use crate::write::{Change, is_full, judge};
 use plimsoll_kv::{Condition, Error, Expiry, Form, Item, Op, Output, Result};
 use std::rc::Rc;
 
@@ -38,11 +38,10 @@ impl Array {
             if !matches!(set, Err(Error::Unreadable(_))) || !self.is_unsettled(place) {
                 break;
             }
-            // A member could not read its piece: it is written again, and then its time is changed.
-            self.settle(place).await?;
-            set = match self.look(place, Some((0, 0)), manner).await? {
-                Some((item, form)) => self.set_expiry_held(place, (&item, form), expiry, manner).await,
-                None => Err(Error::NotFound),
+            set = match self.set_expiry_again(place, expiry, manner).await {
+                // Others have changed it before.
+                Err(error) if is_full(&error) => Err(self.not_undone(error)),
+                set => set,
             };
         }
         match (set, expiry) {
@@ -53,6 +52,20 @@ impl Array {
                 Ok(Output::ExpirySet(Item { expiry_ms: Some(at_ms), ..item }))
             }
             (set, _) => set,
+        }
+    }
+
+    /// A member could not read its piece: it is written again, and then its time is changed.
+    async fn set_expiry_again(
+        self: &Rc<Self>,
+        place: &Place,
+        expiry: Expiry,
+        manner: &Manner,
+    ) -> Result<Output> {
+        self.settle(place).await?;
+        match self.look(place, Some((0, 0)), manner).await? {
+            Some((item, form)) => self.set_expiry_held(place, (&item, form), expiry, manner).await,
+            None => Err(Error::NotFound),
         }
     }
 
@@ -83,8 +96,10 @@ impl Array {
             *output == Output::Done && were_in.contains(member) && is_in(member)
         };
         if done.iter().any(is_gone) {
-            self.write_delete(place, (slot, Some(self.roles)), manner).await?;
-            return Err(Error::NotFound);
+            return match self.write_delete(place, (slot, Some(self.roles)), manner).await {
+                Err(error) if is_full(&error) => Err(self.not_undone(error)),
+                deleted => deleted.and(Err(Error::NotFound)),
+            };
         }
         // One that was not in then had it, perhaps, until it expired there before the change came.
         let has_none = done.iter().filter(|(_, output)| *output == Output::Done);

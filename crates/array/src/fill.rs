@@ -7,8 +7,10 @@
 //! Invariants:
 //! * a set is told once, whoever holds records of it;
 //! * all keys of a set are held while a record of it is made;
-//! * whatever is not plain (others are out, too; a value of the set that was overwritten; a record that is
-//!   there) is left to `sets`, which looks at everything.
+//! * a record that the member has is right: it was given it before the server ended, perhaps, and what a set
+//!   is never changes under its name;
+//! * whatever is not plain (others are out, too; a value of the set that was overwritten) is left to `sets`,
+//!   which looks at everything.
 
 use crate::array::Array;
 use crate::manner::Manner;
@@ -183,12 +185,16 @@ impl Array {
         let Some(number) = set.holders.iter().position(|holder| usize::from(*holder) == member) else {
             return Ok(Some(Mended::default()));
         };
+        // It was given it before the server ended, perhaps.
+        let Some(device) = self.writable(member) else { return Ok(Some(Mended::default())) };
+        if self.has_record(&device, container, set).await? {
+            return Ok(Some(Mended::default()));
+        }
         let (_guards, _) = self.hold_set(container, set).await?;
         if self.has_gone(source, container, set.name).await {
             return Ok(Some(Mended::default()));
         }
         let Some(record) = self.record_for(container, set, number).await? else { return Ok(None) };
-        let Some(device) = self.writable(member) else { return Ok(Some(Mended::default())) };
         let (bytes, key) = (record.len() as u64, set_key(&self.tag, set.name));
         let mut store = Op::store(placement::sets(container), key, record);
         if let Op::Store { condition, .. } = &mut store {

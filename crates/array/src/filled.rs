@@ -9,8 +9,9 @@
 //!   says that it was being filled, and nobody has opened the array without it since;
 //! * every key that the journal of any member names gives way on it to what the others have, as it is made
 //!   whole among those that are in;
-//! * where it is not known which keys those are, it begins anew, with nothing. So it does where values are
-//!   packed, which sets need that nobody names, and where it claims something (`claims`).
+//! * what sets need of it nobody names: it is asked for each set again whether it has that (`sets`);
+//! * where it is not known which keys may differ, it begins anew, with nothing. So it does where it claims
+//!   something (`claims`).
 //!
 //! Never: it makes a member readable.
 
@@ -88,7 +89,7 @@ impl Array {
                 Member { device: Some(device), goes_on: true, .. } => device.clone(),
                 _ => continue,
             };
-            let may_go_on = were_all_applied && !self.forms.has_packed() && !self.claims(member).has_any();
+            let may_go_on = were_all_applied && !self.claims(member).has_any();
             // Those that are in say by their marks whether all are named, on whichever member.
             if !may_go_on || self.distrusted.get() {
                 continue;
@@ -162,7 +163,7 @@ impl Array {
             (member.status.keys_done, member.claims.has_any(), member.is_untold)
         };
         let (Some(left), Some(after)) = (self.left_at(member), after) else { return Ok(()) };
-        if goes_by_claims || is_untold || self.forms.has_packed() {
+        if goes_by_claims || is_untold {
             return Ok(());
         }
         let filled = Filled { left, role, container, after: after.to_vec(), keys };
@@ -203,15 +204,17 @@ impl Array {
         Ok(())
     }
 
-    /// Says nothing of that any more: the member is in.
+    /// Says nothing of that any more: the member is in. What it says of a scrub may be of one that has ended
+    /// since it went.
     pub(crate) async fn forget_filled(self: &Rc<Self>, member: usize) -> Result<()> {
-        let key = self.filled_key();
-        let deleted =
-            self.sent_one(member, Op::Delete { container: ROSTER, key, condition: Condition::None });
-        match deleted.await {
-            Err(Error::NotFound) => Ok(()),
-            deleted => self.unless_out(member, deleted).map(drop),
+        let (key, condition) = (self.filled_key(), Condition::None);
+        for delete in [Op::Delete { container: ROSTER, key, condition }, self.scrubbed_delete()] {
+            match self.sent_one(member, delete).await {
+                Err(Error::NotFound) => {}
+                deleted => drop(self.unless_out(member, deleted)?),
+            }
         }
+        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Forgotten: what is to be packed, and does not wait for that.
 //!
-//! Role: no more keys are known to wait than memory is given for; the others are found by walking over all.
-//! Place on the path: behind packing, when all that waited is packed, and at the end of a scrub.
+//! Role: no more keys are known to wait than memory is given for, and none when the server starts; they are
+//! found by walking over all. Place on the path: behind packing, when all that waited is packed, when an array
+//! is opened whose members say that some waited, and at the end of a scrub.
 //!
 //! Invariants:
 //! * what was forgotten is looked for again until all devices have told it, and each time that something was
@@ -11,9 +12,11 @@
 //! Never: it packs.
 
 use crate::array::Array;
+use crate::member::gives_nothing;
+use crate::open::background;
 use crate::pack::{HINDERED_NS, WAITING_MAX};
-use crate::placement::ARRAY_CONTAINERS;
-use plimsoll_kv::{ContainerId, Result};
+use crate::placement::{ARRAY_CONTAINERS, ROSTER};
+use plimsoll_kv::{Condition, ContainerId, Op, Result};
 use plimsoll_reactor::Work;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -34,6 +37,8 @@ pub(crate) struct Forgotten {
     /// Sets that had been packed when the last walk began.
     sets: Cell<Option<u64>>,
     next_ns: Cell<u64>,
+    /// Members say that keys wait.
+    is_said: Cell<bool>,
 }
 
 impl Forgotten {
@@ -54,6 +59,43 @@ impl Forgotten {
 }
 
 impl Array {
+    fn unpacked_key(&self) -> Vec<u8> {
+        format!("{}unpacked", self.tag).into_bytes()
+    }
+
+    /// When the server ended keys waited, if a member says so; what fails there shows itself elsewhere.
+    pub(crate) async fn recall_unpacked(self: &Rc<Self>) -> Result<()> {
+        for device in (0..self.count()).filter_map(|member| self.readable(member)) {
+            match background(&device, Op::Exist { container: ROSTER, key: self.unpacked_key() }).await {
+                Ok(_) => {
+                    self.packer.forgotten.is_said.set(true);
+                    self.packer.forgotten.note();
+                    self.pack_soon();
+                    return Ok(());
+                }
+                Err(error) if gives_nothing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has members say whether keys wait, for whoever opens the array next; false if they say so already.
+    /// Where that cannot be written the next start knows of none, and a scrub finds them.
+    pub(crate) async fn say_unpacked(self: &Rc<Self>, are_any: bool) -> Result<bool> {
+        let forgotten = &self.packer.forgotten;
+        let is_any = are_any || forgotten.is_any.get() || forgotten.is_due.get();
+        if forgotten.is_said.replace(is_any) == is_any {
+            return Ok(false);
+        }
+        let (container, key) = (ROSTER, self.unpacked_key());
+        let op = match is_any {
+            true => Op::store(container, key, Vec::new()),
+            false => Op::Delete { container, key, condition: Condition::None },
+        };
+        self.kept_by_all(&op).await.map(|()| true)
+    }
+
     /// Looks for what was forgotten, if there is anything and it may have company by now.
     pub(crate) fn look_for_forgotten(self: &Rc<Self>) {
         let (forgotten, sets) = (&self.packer.forgotten, Some(self.packer.room.sets()));
@@ -83,7 +125,7 @@ impl Array {
             forgotten.next_ns.set(array.reactor.now_ns() + wait_ns);
             forgotten.is_due.set(false);
             array.packer.room.look();
-            if forgotten.is_any.get() && !array.closing.get() {
+            if (forgotten.is_any.get() || forgotten.is_said.get()) && !array.closing.get() {
                 array.pack_soon();
             }
         });

@@ -100,7 +100,14 @@ impl Header {
 
     /// The header at the start of a value, or what is wrong with it.
     pub(crate) fn decode(value: &[u8]) -> Result<Header, &'static str> {
-        let Some(found) = value.first_chunk::<HEADER_BYTES>() else { return Err("no room for its header") };
+        let Some(found) = value.first_chunk::<HEADER_BYTES>() else {
+            // A rebuild puts nothing in the place of what it was told to give up.
+            return Err(if value.is_empty() {
+                "it was lost, and given up"
+            } else {
+                "no room for its header"
+            });
+        };
         if found[0] != MAGIC {
             return Err("no header of an array");
         }

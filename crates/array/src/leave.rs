@@ -257,8 +257,9 @@ impl Array {
     pub(crate) async fn put_copies_named(self: &Rc<Self>, place: &Place, names: &[Op]) -> Result<bool> {
         let told = self.ask_all(place, Proof::Record, &Manner::background()).await?;
         let all_told = told.iter().all(|(_, told)| *told != Told::Unreadable);
-        let stubs: Vec<usize> =
+        let mut stubs: Vec<usize> =
             told.iter().filter(|(_, told)| told.is_stub()).map(|(role, _)| *role).collect();
+        stubs.extend(self.stubs_of_filled(place).await?);
         if stubs.is_empty() {
             return Ok(all_told);
         }
@@ -274,6 +275,23 @@ impl Array {
             self.unless_out(self.member_of(place, role), stored)?;
         }
         Ok(all_told)
+    }
+
+    /// Roles in which members that are being filled may have a stub of a held key. They are not asked what is
+    /// right; but who was given a stub before its set is left would have that of a set that goes.
+    async fn stubs_of_filled(self: &Rc<Self>, place: &Place) -> Result<Vec<usize>> {
+        let mut stubs = Vec::new();
+        for role in 1..self.roles {
+            let member = self.member_of(place, role);
+            let Some(device) = self.writable(member).filter(|_| self.readable(member).is_none()) else {
+                continue;
+            };
+            let told = self.ask(&device, (place, role), Proof::Start, &Manner::background()).await?;
+            if told.is_stub() || told == Told::Unreadable {
+                stubs.push(role);
+            }
+        }
+        Ok(stubs)
     }
 
     /// Puts the stub of the newest set of a held key wherever another one is, or a copy: packing it was cut

@@ -73,6 +73,7 @@ mod roster;
 mod round;
 mod scan;
 mod scrub;
+mod scrubbed;
 mod seldom;
 mod send;
 mod set;

@@ -179,7 +179,10 @@ impl Array {
             tracing::warn!(partition = self.partition, "every key is compared: {what}");
             self.drop_rotten(rotten).await?;
             self.scrub();
+        } else {
+            self.go_on_scrubbing().await?;
         }
+        self.recall_unpacked().await?;
         for member in 0..self.count() {
             if self.state(member) != MemberState::In && self.members.borrow()[member].device.is_some() {
                 self.rebuild(member);

@@ -228,6 +228,9 @@ impl Array {
         self.packer.room.note_hindered(false);
         while !self.closing.get() {
             self.packer.room.look();
+            if self.packer.count() > 0 {
+                let _ = self.say_unpacked(true).await;
+            }
             let now_ns = self.reactor.now_ns();
             let quiet_ns = self.packer.written_ns.get() + QUIET_NS;
             let is_quiet = quiet_ns <= now_ns;
@@ -262,6 +265,10 @@ impl Array {
                 None if is_quiet && may_pack => {
                     if self.packer.loose.take_forgot() {
                         self.scrub();
+                    }
+                    // Meanwhile others may have begun to wait.
+                    if !matches!(self.say_unpacked(self.packer.count() > 0).await, Ok(false)) {
+                        continue;
                     }
                     self.look_for_forgotten();
                     return;

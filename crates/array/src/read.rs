@@ -260,22 +260,21 @@ impl Array {
         }
     }
 
-    /// What a reader is told of a key of which no copy can be read.
+    /// What a reader is told of a key of which too little can be read: what is lost of it, and why.
     pub(crate) fn unreadable(&self, place: &Place, failures: &[(usize, Error)]) -> Error {
-        let members = (0..self.roles).map(|role| self.member_of(place, role));
-        let each = members.filter_map(|member| {
-            let name = self.name(member);
-            Some(match failures.iter().find(|(failed, _)| *failed == member) {
-                Some((_, error)) => format!("{name}: {error}"),
-                None if self.state(member) == MemberState::Resyncing => {
-                    format!("{name} is being resynchronised")
-                }
+        let (lost, piece) =
+            if self.forms.has_shards() { ("not enough", "piece") } else { ("no copy", "copy") };
+        let each = (0..self.roles).filter_map(|role| {
+            let (member, number) = (self.member_of(place, role), role + 1);
+            let why = match failures.iter().find(|(failed, _)| *failed == member) {
+                Some((_, error)) => error.to_string(),
+                None if self.state(member) == MemberState::Resyncing => "being resynchronised".to_owned(),
                 None if self.state(member) == MemberState::In => return None,
-                None => format!("{name} is out"),
-            })
+                None => "out".to_owned(),
+            };
+            Some(format!("{piece} {number} on {}: {why}", self.name(member)))
         });
         let each: Vec<String> = each.collect();
-        let lost = if self.forms.has_shards() { "not enough" } else { "no copy" };
         Error::Unreadable(format!("{lost} of the key is left ({})", each.join("; ")))
     }
 

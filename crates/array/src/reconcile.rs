@@ -385,9 +385,10 @@ impl Array {
             return Ok(0);
         }
         if !self.is_gone(told) {
-            let members = damaged.iter().map(|role| self.name(self.member_of(place, *role)));
-            let members: Vec<String> = members.collect();
-            return Err(Error::Unreadable(format!("no copy of the key is left ({})", members.join(", "))));
+            let failed = damaged.iter().map(|role| {
+                (self.member_of(place, *role), Error::Unreadable("it cannot be read".to_owned()))
+            });
+            return Err(self.unreadable(place, &failed.collect::<Vec<_>>()));
         }
         let mended = damaged.len() as u64;
         for role in damaged {

@@ -6,17 +6,19 @@
 //! Invariants:
 //! * a key is held while it is compared and mended;
 //! * keys are told by every member that is in, in every role: what one lacks another tells;
-//! * it reads no more bytes a second than a rebuild may copy, unless every read waits for its end.
+//! * it reads no more bytes a second than a rebuild may copy, unless every read waits for its end;
+//! * cut short by the end of the server it goes on where it was (`scrubbed`), unless every read waits.
 
 use crate::array::Array;
 use crate::open::background;
 use crate::pace::Pace;
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::rebuild::TOGETHER;
+use crate::scrubbed::Scrubbed;
 use crate::told::Proof;
 use crate::walk::{Source, page};
 use futures_util::future::join_all;
-use plimsoll_kv::{ContainerId, Error, Op, Output, Result};
+use plimsoll_kv::{ContainerId, Error, Op, Output, Result, Version};
 use plimsoll_reactor::Work;
 use std::rc::Rc;
 
@@ -32,6 +34,9 @@ pub(crate) struct Scrub {
     pub(crate) runs: bool,
 }
 
+/// Keys of a primary, in a role and container.
+pub(crate) type ToldKeys = (usize, usize, ContainerId);
+
 /// So often who waits for a turn looks whether it is still to be waited for.
 const TURN_LOOKS_NS: u64 = 100_000_000;
 /// Keys that are compared at a time at a rate: a burst stands before clients' requests.
@@ -41,20 +46,30 @@ impl Array {
     /// Begins to compare every key over the members that are in, and to mend what is damaged; unless that is
     /// under way.
     pub fn scrub(self: &Rc<Self>) {
+        self.scrub_from(None);
+    }
+
+    /// The same, from where one was that began before.
+    pub(crate) fn scrub_from(self: &Rc<Self>, from: Option<Scrubbed>) {
         if self.scrub.get().runs {
             return;
         }
-        self.scrub.set(Scrub { runs: true, ..Scrub::default() });
+        let (keys, errors) = from.as_ref().map_or((0, 0), |from| (from.keys, from.errors));
+        self.scrub.set(Scrub { keys, errors, runs: true, ..Scrub::default() });
         let array = self.clone();
         self.spawn(Work::Background, async move {
+            let mut from = from;
             let whole = loop {
                 let distrusts = array.distrusts.get();
-                let whole = array.scrub_all().await;
+                let whole = array.scrub_all(from.take()).await;
                 // It was past keys of which a member that has come in since may have something else.
                 if array.distrusts.get() == distrusts || !matches!(whole, Ok(true)) {
                     break whole;
                 }
             };
+            if let Ok(true) = whole {
+                array.forget_scrubbed().await;
+            }
             let scrub = Scrub { runs: false, ..array.scrub.get() };
             array.scrub.set(scrub);
             let Scrub { keys, errors, .. } = scrub;
@@ -67,17 +82,23 @@ impl Array {
     }
 
     /// True if it came to its end.
-    async fn scrub_all(self: &Rc<Self>) -> Result<bool> {
+    async fn scrub_all(self: &Rc<Self>, from: Option<Scrubbed>) -> Result<bool> {
         let (distrusts, pace) = (self.distrusts.get(), Pace::new(self.options.rebuild_bytes_per_s));
+        // While every key is to be compared nothing counts that was compared before.
+        let from = from.filter(|_| !self.distrusted.get());
         let counted = self.keys_told().await;
         // One that begins anew goes through all once more.
         let scrub = self.scrub.get();
-        self.scrub.set(Scrub { keys_total: scrub.keys + counted, ..scrub });
-        for (source, container) in self.told_by_all() {
-            if !self.scrub_container(&source, container, &pace).await? {
+        let keys_total = if from.is_some() { scrub.keys.max(counted) } else { scrub.keys + counted };
+        self.scrub.set(Scrub { keys_total, ..scrub });
+        let began = from.as_ref().map_or_else(|| self.next_version(), |from| from.begun);
+        for (source, told) in self.told_by_all() {
+            let Some(after) = Scrubbed::rest(from.as_ref(), told) else { continue };
+            if !self.scrub_container(&source, (began, told), after, &pace).await? {
                 return Ok(false);
             }
         }
+        self.note_scrubbed(began, (self.count(), 0, ContainerId(0)), Vec::new()).await;
         // It is through all of them, though some have come or gone since they were counted.
         let scrub = self.scrub.get();
         self.scrub.set(Scrub { keys_total: scrub.keys, ..scrub });
@@ -107,15 +128,16 @@ impl Array {
         Ok(true)
     }
 
-    /// Where keys are told by a member that is in: what one lacks another tells.
-    fn told_by_all(&self) -> impl Iterator<Item = (Source, ContainerId)> + use<'_> {
+    /// Where keys are told by a member that is in, and which: what one lacks another tells.
+    fn told_by_all(&self) -> impl Iterator<Item = (Source, ToldKeys)> + use<'_> {
         let each = (0..self.count()).flat_map(|primary| (0..self.roles).map(move |role| (primary, role)));
         each.flat_map(move |(primary, role)| {
             let member = placement::member(primary, role, self.count());
             let device = self.readable(member);
             (0..ARRAY_CONTAINERS).map(ContainerId).filter_map(move |container| {
                 let below = placement::container(container, role);
-                Some((Source { device: device.clone()?, container: below, member }, container))
+                let source = Source { device: device.clone()?, container: below, member };
+                Some((source, (primary, role, container)))
             })
         })
     }
@@ -154,10 +176,11 @@ impl Array {
     async fn scrub_container(
         self: &Rc<Self>,
         source: &Source,
-        container: ContainerId,
+        (began, told): (Version, ToldKeys),
+        mut after: Option<Vec<u8>>,
         pace: &Pace,
     ) -> Result<bool> {
-        let mut after = None;
+        let (.., container) = told;
         loop {
             let keys = match page(source, &mut after).await {
                 Ok(Some(keys)) => keys,
@@ -190,6 +213,7 @@ impl Array {
                 self.scrub.set(Scrub { keys, errors, ..scrub });
                 self.reactor.yield_now().await;
             }
+            self.note_scrubbed(began, told, after.clone().unwrap_or_default()).await;
         }
     }
 

@@ -9,7 +9,6 @@
 
 use crate::array::{Array, Place};
 use crate::fill::Told;
-use crate::gather::Piece;
 use crate::header::Header;
 use crate::leave::{Membership, ghost_of, is_no_set, no_set};
 use crate::manner::Manner;
@@ -175,19 +174,36 @@ impl Array {
 
     /// Whether a member lacks anything that it should have of a set, as far as one look tells.
     async fn lacks_of_set(self: &Rc<Self>, container: ContainerId, set: &Set, member: usize) -> Result<bool> {
-        if set.holders.contains(&(member as u8)) || set.parities() == 1 || self.are_out_beside(member) {
+        if set.parities() == 1 || self.are_out_beside(member) {
             return Ok(true); // With one parity nobody else may know whose stubs it lacks.
         }
         let Some(device) = self.writable(member) else { return Ok(false) };
+        if set.holders.contains(&(member as u8)) && !self.has_record(&device, container, set).await? {
+            return Ok(true);
+        }
         let its = (0..set.values.len()).find(|at| self.primary_of_value(set, *at) == member);
         let Some(value) = its.map(|at| &set.values[at]) else { return Ok(false) };
-        let place = self.place(container, &value.key)?;
-        Ok(match self.read_piece(&device, &place, 0, Some((0, 0)), &Manner::background()).await {
-            Ok(Piece { item, header: Some(header), .. }) => {
-                header.version != value.version || item.expiry_ms.is_some()
-            }
-            _ => true,
-        })
+        // What may expire there it has to keep beside that.
+        let shard = self.shard_at(&device, container, value, &Manner::background()).await;
+        Ok(!shard.is_ok_and(|(_, may_expire)| !may_expire))
+    }
+
+    /// Whether a holder of a set has a record of it: what that says never changes.
+    pub(crate) async fn has_record(
+        &self,
+        device: &Rc<dyn Device>,
+        container: ContainerId,
+        set: &Set,
+    ) -> Result<bool> {
+        let (of, key) = (placement::sets(container), set_key(&self.tag, set.name));
+        if !self.options.stateless && device.lacks(of, &key) {
+            return Ok(false);
+        }
+        match self.described(device, container, set.name).await {
+            Ok(found) => Ok(found == *set),
+            Err(error) if gives_nothing(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The shards of data of a set; those that their members lack are computed, and given to them.
@@ -433,10 +449,8 @@ impl Array {
     async fn has_records(&self, container: ContainerId, set: &Set) -> Result<bool> {
         for holder in &set.holders {
             let Some(device) = self.readable((*holder).into()) else { continue };
-            match self.described(&device, container, set.name).await {
-                Ok(_) => {}
-                Err(error) if gives_nothing(&error) => return Ok(false),
-                Err(error) => return Err(error),
+            if !self.has_record(&device, container, set).await? {
+                return Ok(false);
             }
         }
         Ok(true)

@@ -24,6 +24,7 @@ mod pins;
 mod room;
 mod scans;
 mod scripts;
+mod scrubbed;
 mod sets;
 mod shards;
 mod sizes;

@@ -1,8 +1,8 @@
 //! Full devices and packing: what waits to be packed gives room, and who is refused waits for it.
 
-use super::bench::{Bench, DB, bytes, run, set};
+use super::bench::{Bench, DB, bytes, execute, retrieve_op, run, set};
 use super::packing::{bench, fill, found_sets, settled, value};
-use crate::placement::{self, sets};
+use crate::placement::{self, ROSTER, sets};
 use crate::{Array, Mechanism, Policy, SizeRange};
 use futures_util::future::{join, join_all};
 use plimsoll_kv::fault::{FaultDevice, FaultPolicy};
@@ -169,6 +169,29 @@ fn what_came_beyond_what_may_wait_is_packed_without_a_scrub() {
         let (sets, _) = found_sets(&bench).await;
         let packed: usize = sets.iter().map(|set| set.values.len()).sum();
         assert_eq!(packed, 1200);
+    });
+}
+
+/// A start knows of no keys that waited; nothing found them but a scrub, or their next write.
+#[test]
+fn what_waited_to_be_packed_when_the_server_ended_is_packed() {
+    run(async |reactor| {
+        let bench = bench(&reactor, 6, 4, 2);
+        let array = bench.open().await;
+        let says = async || {
+            let op = retrieve_op(ROSTER, "{0}unpacked");
+            execute(&bench.below[3], op).await.is_ok()
+        };
+        for number in 0..40 {
+            set(&array, &format!("key:{number}"), b"it comes alone").await.unwrap();
+        }
+        assert!(found_sets(&bench).await.0.is_empty() && says().await, "they wait");
+        let array = bench.open().await;
+        settled(&reactor).await;
+        let packed: usize = found_sets(&bench).await.0.iter().map(|set| set.values.len()).sum();
+        // One alone finds no company, and waits.
+        assert!(packed >= 39 && says().await == (packed < 40), "{packed}");
+        assert_eq!(array.status().packing_waiting, 40 - packed as u64);
     });
 }
 
