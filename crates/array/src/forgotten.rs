@@ -1,8 +1,8 @@
 //! Forgotten: what is to be packed, and does not wait for that.
 //!
 //! Role: no more keys are known to wait than memory is given for, and none when the server starts; they are
-//! found by walking over all. Place on the path: behind packing, when all that waited is packed, when an array
-//! is opened whose members say that some waited, and at the end of a scrub.
+//! found by walking over all. Place on the path: behind packing, when all that waited is packed, when an
+//! array is opened whose members say that some waited, and at the end of a scrub.
 //!
 //! Invariants:
 //! * what was forgotten is looked for again until all devices have told it, and each time that something was
