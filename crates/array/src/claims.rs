@@ -26,7 +26,7 @@ use crate::member::{Member, gives_nothing};
 use crate::placement::{self, ARRAY_CONTAINERS};
 use crate::rebuild::{GIVE_UP, RETRY_NS_MAX, TOGETHER};
 use crate::roster::{Entry, MemberState, Roster};
-use crate::told::Proof;
+use crate::told::{Proof, Told};
 use crate::walk::{Source, page};
 use futures_util::{StreamExt, stream};
 use plimsoll_kv::{ContainerId, Device, Error, Form, Result};
@@ -334,8 +334,11 @@ impl Array {
         let right = self.right(&told).in_role(role);
         let Some(device) = self.writable(member) else { return Ok(true) };
         let own = self.ask(&device, (&place, role), Proof::Start, &Manner::background()).await?;
-        // Others that have a stub no more have left the set, and it may go.
-        let relies_alone = own.is_stub() && !told.iter().any(|(_, told)| told.is_stub());
+        // Others that have copies have left the set, and it may go; those that cannot say may not have.
+        let mut beside = told.iter().filter(|(role, _)| *role > 0).map(|(_, told)| told);
+        let relies_alone = own.is_stub()
+            && beside.clone().any(|told| told.version().is_some())
+            && beside.all(|told| !told.is_stub() && *told != Told::Unreadable);
         if !has_none && own.is_as(&right) && !relies_alone {
             return Ok(true);
         }

@@ -208,13 +208,9 @@ impl Array {
     /// since it went.
     pub(crate) async fn forget_filled(self: &Rc<Self>, member: usize) -> Result<()> {
         let (key, condition) = (self.filled_key(), Condition::None);
-        for delete in [Op::Delete { container: ROSTER, key, condition }, self.scrubbed_delete()] {
-            match self.sent_one(member, delete).await {
-                Err(Error::NotFound) => {}
-                deleted => drop(self.unless_out(member, deleted)?),
-            }
-        }
-        Ok(())
+        let _ = self.sent_one(member, self.scrubbed_delete()).await;
+        let deleted = self.sent_one(member, Op::Delete { container: ROSTER, key, condition }).await;
+        self.unless_out(member, deleted).map(drop)
     }
 }
 

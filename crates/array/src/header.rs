@@ -101,11 +101,10 @@ impl Header {
     /// The header at the start of a value, or what is wrong with it.
     pub(crate) fn decode(value: &[u8]) -> Result<Header, &'static str> {
         let Some(found) = value.first_chunk::<HEADER_BYTES>() else {
-            // A rebuild puts nothing in the place of what it was told to give up.
-            return Err(if value.is_empty() {
-                "it was lost, and given up"
-            } else {
-                "no room for its header"
+            // A rebuild puts nothing in the place of what is lost.
+            return Err(match value.is_empty() {
+                true => "no other device could give it when this one was filled",
+                false => "no room for its header",
             });
         };
         if found[0] != MAGIC {

@@ -266,7 +266,7 @@ impl Array {
         let roles = self.all_roles();
         let mut pieces = self.gather(place, None, (1, &roles, None), &Manner::background()).await?;
         let Some(Piece { item, header: Some(header), .. }) = pieces.pop() else { return Err(WRONG_OUTPUT) };
-        for role in stubs {
+        for role in stubs.into_iter().filter(|role| *role < header.form.roles()) {
             let value = Header { role: role as u8, ..header }.before(item.bytes.clone()).into();
             let expiry = item.expiry_ms.map_or(Expiry::Never, Expiry::At);
             let store = self.store_op(place, role, value, expiry);
@@ -279,7 +279,7 @@ impl Array {
 
     /// Roles in which members that are being filled may have a stub of a held key. They are not asked what is
     /// right; but who was given a stub before its set is left would have that of a set that goes.
-    async fn stubs_of_filled(self: &Rc<Self>, place: &Place) -> Result<Vec<usize>> {
+    pub(crate) async fn stubs_of_filled(self: &Rc<Self>, place: &Place) -> Result<Vec<usize>> {
         let mut stubs = Vec::new();
         for role in 1..self.roles {
             let member = self.member_of(place, role);

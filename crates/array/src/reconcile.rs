@@ -291,6 +291,13 @@ impl Array {
             self.mended(place, role, result)?;
             mended += 1;
         }
+        // Nobody who is in says any more that it is packed.
+        if mended > 0 && !is_packed && right.form().is_some_and(|form| form.is_packed()) {
+            for role in self.stubs_of_filled(place).await? {
+                let brought = self.bring(place, role, &right.in_role(role), roles).await;
+                self.unless_out(self.member_of(place, role), brought)?;
+            }
+        }
         Ok(mended)
     }
 

@@ -79,12 +79,12 @@ impl Array {
         Ok(sent)
     }
 
-    /// Has every member that is in store, or delete, what the array notes for itself. Where one has no room,
-    /// or nothing of it, it goes without.
+    /// Has every member that is in store, or delete, what the array notes for itself. One that has no room
+    /// goes without.
     pub(crate) async fn kept_by_all(self: &Rc<Self>, op: &Op) -> Result<()> {
         let members = (0..self.count()).filter(|member| self.readable(*member).is_some());
         let each = members.map(async |member| match self.sent_to_keep(member, op.clone()).await {
-            Err(Error::NoSpace | Error::NoMemory | Error::NotFound) => Ok(()),
+            Err(Error::NoSpace | Error::NoMemory) => Ok(()),
             done => self.unless_out(member, done).map(drop),
         });
         join_all(each).await.into_iter().collect()

@@ -300,6 +300,22 @@ fn a_member_that_is_filled_leaves_sets_with_the_others() {
     });
 }
 
+/// The same where the other stub rots, and a copy is written in its place: nobody who is in says any more
+/// that the key is packed (found by reading).
+#[test]
+fn a_member_that_is_filled_leaves_a_set_of_which_the_others_know_nothing_any_more() {
+    run(async |reactor| {
+        let mut bench = packing::bench(&reactor, 6, 4, 2);
+        let (array, name) = given_a_stub(&reactor, &mut bench).await;
+        let rotten = store_in(placement::container(DB, 1), &name, Value::from(Vec::new()));
+        execute(&bench.below[0], rotten).await.unwrap();
+        array.suspect(&array.place(DB, name.as_bytes()).unwrap());
+        assert!(bytes(&array, &name).await.is_some());
+        assert_eq!(array.status().members[1].state, MemberState::Resyncing);
+        assert!(pieces(&bench, &name, 3).await.iter().all(Option::is_some), "copies");
+    });
+}
+
 /// The same, cut short when the other has its copy.
 #[test]
 fn a_member_that_goes_on_being_filled_relies_on_no_set_that_the_others_have_left() {

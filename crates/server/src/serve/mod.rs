@@ -108,13 +108,14 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What takes memory whatever the devices turn out to be: each that is there has a partition, and one that
-/// is made as many as there are cores.
+/// What takes memory whatever the devices turn out to be: if any is there each has a partition, and where all
+/// are to be made as many as there are cores.
 fn least_machine(config: &Config, tls: bool) -> Machine {
-    let cores = config.cores.len() as u64;
+    let (cores, devices) = (config.cores.len() as u64, config.devices.len() as u64);
+    let is_any_there = config.devices.iter().any(|path| path.exists());
     Machine {
         cores,
-        partitions: config.devices.iter().map(|path| if path.exists() { 1 } else { cores }).sum(),
+        partitions: if is_any_there { devices } else { devices * cores },
         segment_bytes: plimsoll_flash::SEGMENT_BYTES_MIN,
         clients_max: config.clients_max,
         mark_bytes: 0,
