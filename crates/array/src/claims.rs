@@ -269,7 +269,7 @@ impl Array {
     ) -> Result<()> {
         self.end_prepared(member, device).await?;
         // The next start takes away what has rotted of its entries: here their slots may be in use.
-        let (named, _) = self.named_by(member, device).await?;
+        let named = self.named_by(member, device).await?.keys;
         if !named.is_empty() {
             // Its journal names others as soon as it takes writes: who is started until then compares all.
             self.unmark_named().await?;

@@ -127,7 +127,9 @@ impl Array {
             if *first.get_or_insert(header) != header {
                 return Err(Error::Unreadable("parts of different versions".to_owned()));
             }
-            digest.update(&item.bytes[HEADER_BYTES..]);
+            // Behind a part that is not the last one stand zeros.
+            let full = header.form.needed() * self.full_piece_bytes(header.form) as usize;
+            digest.update(item.bytes[HEADER_BYTES..].chunks(full).next().unwrap_or_default());
         }
         Ok((first.ok_or(WRONG_OUTPUT)?, told(&digest)))
     }

@@ -17,11 +17,12 @@
 
 use crate::array::Array;
 use crate::member::{Member, gives_nothing};
-use crate::open::background;
+use crate::open::{Journaled, background};
 use crate::placement::{ARRAY_CONTAINERS, ROSTER};
 use crate::roster::MemberState;
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Bytes before the key.
@@ -83,7 +84,12 @@ impl Array {
     }
 
     /// Members that were being filled when the server ended go on where they were; before any request.
-    pub(crate) async fn go_on_filling(self: &Rc<Self>, were_all_applied: bool) -> Result<()> {
+    /// The slots that name keys on them join the others.
+    pub(crate) async fn go_on_filling(
+        self: &Rc<Self>,
+        were_all_applied: bool,
+        slots: &mut BTreeSet<u16>,
+    ) -> Result<()> {
         for member in 0..self.count() {
             let device = match &self.members.borrow()[member] {
                 Member { device: Some(device), goes_on: true, .. } => device.clone(),
@@ -94,7 +100,7 @@ impl Array {
             if !may_go_on || self.distrusted.get() {
                 continue;
             }
-            let (named, filled) = match self.left_half_done(member, &device).await {
+            let (named, filled) = match self.left_half_done(member, &device, slots).await {
                 Ok(left) => left,
                 // Nobody else waits for it.
                 Err(error) if gives_nothing(&error) => {
@@ -125,9 +131,11 @@ impl Array {
         self: &Rc<Self>,
         member: usize,
         device: &Rc<dyn Device>,
+        slots: &mut BTreeSet<u16>,
     ) -> Result<(Vec<(ContainerId, Vec<u8>)>, Option<Filled>)> {
         self.end_prepared(member, device).await?;
-        let (mut named, _) = self.named_by(member, device).await?;
+        let Journaled { keys: mut named, slots: mut by, .. } = self.named_by(member, device).await?;
+        slots.append(&mut by);
         named.extend(self.unsettled.borrow().iter().cloned());
         named.sort_unstable();
         named.dedup();
@@ -185,8 +193,8 @@ impl Array {
         }
     }
 
-    /// Keys that were named when the server ended are compared first: until they are, an end of the server
-    /// leaves the member to begin anew, as the slots that name them are used again.
+    /// Keys that were named when the server ended are compared first: until they are, the slots that name them
+    /// are left as they are.
     pub(crate) async fn give_way_first(self: &Rc<Self>, member: usize) -> Result<()> {
         if !self.members.borrow()[member].goes_on {
             return Ok(());

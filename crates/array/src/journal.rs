@@ -7,6 +7,8 @@
 //! Invariants:
 //! * a slot is given back only when the write that it names is durable on every member that is in, so the
 //!   records of a bounded number of slots name every write that may be half done;
+//! * what named a key when the array was opened goes on naming it until that is whole, if enough other slots
+//!   are left: an end of the server meanwhile leaves no more to be compared;
 //! * an entry that names a key that is whole costs a comparison and nothing else.
 //!
 //! Never: data. What a key holds stands in its records alone.
@@ -15,6 +17,7 @@ use crate::placement::JOURNAL;
 use plimsoll_kv::{Condition, ContainerId, Expiry, Op};
 use plimsoll_reactor::sync::{Permit, Permits};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Writes of one array under way at a time.
@@ -28,6 +31,8 @@ pub(crate) struct Journal {
     tag: String,
     permits: Rc<Permits>,
     free: RefCell<Vec<u16>>,
+    /// Those that are left as the last end of the server left them.
+    reserved: RefCell<Vec<u16>>,
 }
 
 /// A slot while its write is under way; dropping gives it back.
@@ -36,6 +41,9 @@ pub(crate) struct Slot {
     number: u16,
     permit: Option<Permit>,
 }
+
+/// So many may be left as they are: the rest does for writes, and for as many again.
+const RESERVED_MAX: usize = SLOTS - 2 * WRITES_MAX;
 
 /// Slots that name one key that is not whole, each on the members of another try.
 pub(crate) type Names = Vec<Slot>;
@@ -46,7 +54,30 @@ const NAMES_MAX: usize = 4;
 impl Journal {
     pub(crate) fn new(tag: &str) -> Rc<Journal> {
         let free = RefCell::new((0..SLOTS as u16).collect());
-        Rc::new(Journal { tag: tag.to_owned(), permits: Permits::new(WRITES_MAX), free })
+        let (tag, permits) = (tag.to_owned(), Permits::new(WRITES_MAX));
+        Rc::new(Journal { tag, permits, free, reserved: RefCell::default() })
+    }
+
+    /// Leaves slots as they are, before any is used. False, and none is, if too few others would be left.
+    pub(crate) fn reserve(&self, numbers: &BTreeSet<u16>) -> bool {
+        let (mut free, mut reserved) = (self.free.borrow_mut(), self.reserved.borrow_mut());
+        assert!(free.len() == SLOTS && reserved.is_empty(), "before any is used");
+        let fits = numbers.len() <= RESERVED_MAX;
+        if fits {
+            reserved.extend(free.extract_if(.., |number| numbers.contains(number)));
+        }
+        fits
+    }
+
+    /// What was left named by them is whole: they are used again.
+    pub(crate) fn release(&self) {
+        self.free.borrow_mut().append(&mut self.reserved.borrow_mut());
+    }
+
+    /// The number of the slot of an entry with this key.
+    pub(crate) fn number(&self, key: &[u8]) -> Option<u16> {
+        let digits = key.strip_prefix(self.tag.as_bytes())?.strip_prefix(b"j")?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
     }
 
     /// Waits for a slot: until a write under way has ended. Nothing that a write waits for waits for it.
@@ -127,6 +158,25 @@ mod tests {
         assert_eq!(key, b"{7}j2047");
         assert_eq!(named(value.start()), Some((ContainerId(3), b"a key".to_vec())));
         assert_eq!(named(b"abc"), None);
+        assert_eq!(journal.number(&key), Some(2047));
+        assert_eq!((journal.number(b"{7}roster"), journal.number(b"{7}j70000")), (None, None));
+    }
+
+    #[test]
+    fn slots_that_are_left_as_they_are_are_not_used() {
+        let journal = Journal::new("{0}");
+        let left: BTreeSet<u16> = (1..=RESERVED_MAX as u16).map(|number| number + 1000).collect();
+        assert!(journal.reserve(&left));
+        let take = || futures_util::FutureExt::now_or_never(journal.slot()).expect("as many as there are");
+        let mut taken: Vec<_> = (0..WRITES_MAX).map(|_| take()).collect();
+        assert!(taken.iter_mut().all(|slot| slot.park() && !left.contains(&slot.number)));
+        let rest: Vec<_> = (0..WRITES_MAX).map(|_| take()).collect();
+        assert!(rest.iter().all(|slot| !left.contains(&slot.number)));
+        drop((taken, rest));
+        journal.release();
+        assert_eq!(journal.free.borrow().len(), SLOTS);
+        let journal = Journal::new("{0}");
+        assert!(!journal.reserve(&(0..=RESERVED_MAX as u16).collect()), "too many");
     }
 
     #[test]

@@ -16,12 +16,23 @@ use crate::roster::MemberState;
 use crate::walk::{Source, page};
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Op, Output};
 use plimsoll_reactor::{Reactor, Work};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// An entry of a member's journal that cannot be read.
 pub(crate) struct Rotten {
     member: usize,
     entry: Vec<u8>,
+}
+
+/// What a journal says.
+#[derive(Default)]
+pub(crate) struct Journaled {
+    /// Keys that may be half written.
+    pub(crate) keys: Vec<(ContainerId, Vec<u8>)>,
+    /// The slots that name them.
+    pub(crate) slots: BTreeSet<u16>,
+    rotten: Vec<Rotten>,
 }
 
 impl Array {
@@ -47,28 +58,29 @@ impl Array {
         array.roster.borrow_mut().epoch += 1;
         array.roster_settled().await.map_err(failed)?;
         let were_all_applied = array.resolve().await.map_err(failed)?;
-        let rotten = array.read_journal().await.map_err(failed)?;
-        array.go_on_filling(were_all_applied).await.map_err(failed)?;
-        array.begin_background(rotten).await.map_err(failed)?;
+        let mut left = array.read_journal().await.map_err(failed)?;
+        array.go_on_filling(were_all_applied, &mut left.slots).await.map_err(failed)?;
+        array.begin_background(left).await.map_err(failed)?;
         Ok(array)
     }
 
-    /// The keys that the journals of the members name have to be compared. Gives back what cannot be read of
-    /// those.
-    async fn read_journal(self: &Rc<Self>) -> plimsoll_kv::Result<Vec<Rotten>> {
-        let mut all_rotten = Vec::new();
+    /// The keys that the journals of the members name have to be compared. Gives back the slots that do, and
+    /// what cannot be read of those.
+    async fn read_journal(self: &Rc<Self>) -> plimsoll_kv::Result<Journaled> {
+        let mut all = Journaled::default();
         for member in 0..self.count() {
             if let Some(device) = self.readable(member) {
-                let (named, rotten) = self.named_by(member, &device).await?;
-                named.into_iter().for_each(|key| self.may_be_cut_short(key));
-                all_rotten.extend(rotten);
+                let Journaled { keys, mut slots, rotten } = self.named_by(member, &device).await?;
+                keys.into_iter().for_each(|key| self.may_be_cut_short(key));
+                all.slots.append(&mut slots);
+                all.rotten.extend(rotten);
             }
         }
         let lacks_mark = self.lacks_mark().await?;
         if lacks_mark {
             self.distrust();
         }
-        Ok(all_rotten)
+        Ok(all)
     }
 
     /// The keys that a member's journal names, and its entries that cannot be read.
@@ -76,25 +88,28 @@ impl Array {
         &self,
         member: usize,
         device: &Rc<dyn Device>,
-    ) -> plimsoll_kv::Result<(Vec<(ContainerId, Vec<u8>)>, Vec<Rotten>)> {
+    ) -> plimsoll_kv::Result<Journaled> {
         let source = Source { device: device.clone(), container: JOURNAL, member };
-        let (mut after, mut all, mut rotten) = (None, Vec::new(), Vec::new());
+        let (mut after, mut all) = (None, Journaled::default());
         while let Some(entries) = page(&source, &mut after).await? {
             for key in entries {
                 let op = Op::Retrieve { container: JOURNAL, key: key.clone(), range: None, pin: false };
                 match background(device, op).await {
-                    Ok(Output::Found(item)) => all.extend(named(&item.bytes)),
+                    Ok(Output::Found(item)) => {
+                        all.keys.extend(named(&item.bytes));
+                        all.slots.extend(self.journal.number(&key));
+                    }
                     Ok(_) | Err(Error::NotFound) => {}
                     // Which key that was is not known: all are compared.
                     Err(Error::Unreadable(_)) => {
                         self.distrust();
-                        rotten.push(Rotten { member, entry: key });
+                        all.rotten.push(Rotten { member, entry: key });
                     }
                     Err(error) => return Err(error),
                 }
             }
         }
-        Ok((all, rotten))
+        Ok(all)
     }
 
     /// Takes away what cannot be read of the journals, before any slot is used: that every key is compared is
@@ -125,12 +140,11 @@ impl Array {
                 array.rest_until(array.reactor.now_ns() + SETTLE_RETRY_NS).await;
             }
             array.settle_in_time().await;
-            if !array.closing.get()
-                && !array.distrusted.get()
-                && !array.awaits_named()
-                && let Err(error) = array.mark_named().await
-            {
-                tracing::warn!(partition = array.partition, %error, "the next start compares every key");
+            if !array.closing.get() && !array.distrusted.get() && !array.awaits_named() {
+                array.journal.release();
+                if let Err(error) = array.mark_named().await {
+                    tracing::warn!(partition = array.partition, %error, "the next start compares every key");
+                }
             }
         });
     }
@@ -161,14 +175,19 @@ impl Array {
     }
 
     /// Compares what has to be compared, and goes on with what the last end interrupted.
-    async fn begin_background(self: &Rc<Self>, rotten: Vec<Rotten>) -> plimsoll_kv::Result<()> {
-        // The slots that name what was half written are used again from here on. Until nothing is, an end of
-        // the server leaves every key to be compared.
+    async fn begin_background(
+        self: &Rc<Self>,
+        Journaled { slots, rotten, .. }: Journaled,
+    ) -> plimsoll_kv::Result<()> {
         if self.unsettled.borrow().is_empty() && !self.distrusted.get() && !self.awaits_named() {
             self.mark_named().await?;
         } else {
             self.marked.set(true);
-            self.unmark_named().await?;
+            // Slots that name what was half written and are used again leave every key to be compared if the
+            // server ends before that is whole.
+            if self.distrusted.get() || !self.journal.reserve(&slots) {
+                self.unmark_named().await?;
+            }
         }
         self.settle_and_mark();
         if self.distrusted.get() {

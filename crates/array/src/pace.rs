@@ -4,7 +4,9 @@
 //! and what it copies.
 //!
 //! Invariants: turns come one after the other, each when what has the one before has had its time: many at
-//! once would stand before clients' requests at every device; who is late saves nothing up.
+//! once would stand before clients' requests at every device; who is late saves nothing up. What has a turn
+//! before it is known how long it is comes to no more than a second's worth, by what was copied last: one key
+//! at first.
 //!
 //! Never: it waits. Whoever does ends with the array.
 
@@ -12,6 +14,8 @@ use std::cell::Cell;
 
 /// What the first key is taken to have.
 const FIRST_BYTES: u64 = 4096;
+/// Keys that may be copied together.
+const TOGETHER_MAX: u64 = 32;
 
 pub(crate) struct Pace {
     /// Bytes a second; 0: no limit.
@@ -20,6 +24,8 @@ pub(crate) struct Pace {
     free_ns: Cell<u64>,
     /// What was copied last: how much the next has is known afterwards.
     expected: Cell<u64>,
+    /// How many may be copied together.
+    together: Cell<u64>,
 }
 
 /// When a key may be copied, and what it is taken to have.
@@ -30,7 +36,16 @@ pub(crate) struct Turn {
 
 impl Pace {
     pub(crate) fn new(rate: u64) -> Pace {
-        Pace { rate, free_ns: Cell::new(0), expected: Cell::new(FIRST_BYTES) }
+        let (expected, together) = (Cell::new(FIRST_BYTES), Cell::new(1));
+        Pace { rate, free_ns: Cell::new(0), expected, together }
+    }
+
+    /// Takes the keys off that are to be copied next, before any other is begun: all, if there is no limit.
+    pub(crate) fn next_of<'a, T>(&self, rest: &mut &'a [T]) -> &'a [T] {
+        let together = if self.rate == 0 { rest.len() } else { self.together.get() as usize };
+        let (next, others) = rest.split_at(together.min(rest.len()));
+        *rest = others;
+        next
     }
 
     fn cost_ns(&self, bytes: u64) -> u64 {
@@ -56,6 +71,7 @@ impl Pace {
             let free_ns = self.free_ns.get().saturating_add(self.cost_ns(bytes));
             self.free_ns.set(free_ns.saturating_sub(self.cost_ns(turn.bytes)));
             self.expected.set(bytes);
+            self.together.set((self.rate / bytes).clamp(1, TOGETHER_MAX));
         }
     }
 }

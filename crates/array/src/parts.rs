@@ -56,7 +56,7 @@ impl Array {
         user_bytes.saturating_sub(part * longest).min(longest)
     }
 
-    fn full_piece_bytes(&self, form: Form) -> u64 {
+    pub(crate) fn full_piece_bytes(&self, form: Form) -> u64 {
         form.piece_bytes(self.part_bytes() as u64)
     }
 

@@ -66,8 +66,8 @@ pub enum PolicyError {
     #[error("range {0} of {1} has no end (`to`), and others come after it")]
     Endless(usize, usize),
     /// Not in order.
-    #[error("the range up to {0} bytes does not end above the one before it")]
-    Order(u64),
+    #[error("range {0}, up to {1} bytes, does not end above the one before it")]
+    Order(usize, u64),
     /// Too much to choose from.
     #[error("{0} mechanisms that clients may ask for; there are {CUSTOM_MAX} at most")]
     Custom(usize),
@@ -98,8 +98,8 @@ impl Policy {
         if let Some(at) = ends[..ends.len() - 1].iter().position(|end| *end == u64::MAX) {
             return Err(PolicyError::Endless(at + 1, ends.len()));
         }
-        if let Some(pair) = ends.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return Err(PolicyError::Order(pair[1]));
+        if let Some(at) = (1..ends.len()).find(|at| ends[at - 1] >= ends[*at]) {
+            return Err(PolicyError::Order(at + 1, ends[at]));
         }
         match ends.last() {
             Some(&u64::MAX) => Ok(Policy { ranges: ranges.into(), custom: [].into(), choice: None }),
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(words(&[]), "0 ranges of sizes; there are 1 to 8");
         assert_eq!(words(&[range(u64::MAX, SPLITTING); 9]), "9 ranges of sizes; there are 1 to 8");
         let falls = words(&[range(9, SPLITTING), range(9, REPLICATION), range(u64::MAX, SPLITTING)]);
-        assert_eq!(falls, "the range up to 9 bytes does not end above the one before it");
+        assert_eq!(falls, "range 2, up to 9 bytes, does not end above the one before it");
         let endless = words(&[range(9, SPLITTING), range(u64::MAX, REPLICATION), range(u64::MAX, SPLITTING)]);
         assert_eq!(endless, "range 2 of 3 has no end (`to`), and others come after it");
         let many = Policy::from(SPLITTING).with_custom(&[REPLICATION; 9]).unwrap_err();

@@ -304,11 +304,6 @@ impl Array {
         }
     }
 
-    /// Whose keys a member holds in a role.
-    pub(crate) fn primary_of(&self, member: usize, role: usize) -> usize {
-        placement::primary_of(member, role, self.count())
-    }
-
     /// Gives a member what it should hold of keys in some roles, one after the other.
     async fn resync_roles(
         self: &Rc<Self>,
@@ -349,7 +344,7 @@ impl Array {
                 Err(error) => return Err(error),
             };
             let failed = Cell::new(false);
-            let each = keys.iter().map(async |key| {
+            let each = async |key: &Vec<u8>| {
                 let turn = pace.turn(self.reactor.now_ns());
                 self.rest_until(turn.at_ns).await;
                 if failed.get() || !self.goes_on(member, number) {
@@ -358,12 +353,16 @@ impl Array {
                 let bytes = self.resync_key(container, key, role).await.inspect_err(|_| failed.set(true))?;
                 pace.end(turn, bytes);
                 Ok::<(), Error>(())
-            });
-            let (mut each, mut all) = (pin!(stream::iter(each).buffer_unordered(TOGETHER)), Ok(()));
-            // Those under way come to their end: they have pinned values, and begun others.
-            while let Some(copied) = each.next().await {
-                self.note(member, |status| status.keys_done += u64::from(copied.is_ok()));
-                all = all.and(copied);
+            };
+            let (mut rest, mut all) = (&keys[..], Ok(()));
+            while !rest.is_empty() {
+                let some = pace.next_of(&mut rest).iter().map(&each);
+                let mut some = pin!(stream::iter(some).buffer_unordered(TOGETHER));
+                // Those under way come to their end: they have pinned values, and begun others.
+                while let Some(copied) = some.next().await {
+                    self.note(member, |status| status.keys_done += u64::from(copied.is_ok()));
+                    all = all.and(copied);
+                }
             }
             all?;
             if self.goes_on(member, number) {

@@ -221,6 +221,7 @@ impl Array {
             join_all(each).await.into_iter().for_each(|(at, shard)| shards[at] = shard);
         }
         let computed = self.computed(&set, &shards, lost);
+        let computed = computed.map_err(|error| self.set_lacks(&set, &shards).unwrap_or(error));
         if let (Err(_), Some(untold)) = (&computed, self.seldom.no_value.due(self.reactor.now_ns())) {
             let missing: Vec<usize> = (0..shards.len()).filter(|at| shards[*at].is_none()).collect();
             tracing::error!(
@@ -232,6 +233,20 @@ impl Array {
             );
         }
         computed
+    }
+
+    /// What a reader is told of a set of which too little is left: what it lacks, and how much of that it takes.
+    fn set_lacks(&self, set: &Set, shards: &[Option<Vec<u8>>]) -> Option<Error> {
+        let lost = (0..shards.len()).filter(|at| shards[*at].is_none());
+        let each: Vec<String> = lost
+            .map(|at| {
+                let what = if at < set.data.into() { "value" } else { "parity" };
+                format!("the {what} on {}", self.name(self.member_of_shard(set, at)))
+            })
+            .collect();
+        let needed = each.len().checked_sub(set.parities()).filter(|needed| *needed > 0)?;
+        let lacks = each.join(", ");
+        Some(Error::Unreadable(format!("its set lacks {lacks}; {needed} of these would do")))
     }
 
     /// The member that has a shard of a set: of data, or behind those of parity.

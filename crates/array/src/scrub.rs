@@ -122,6 +122,7 @@ impl Array {
         let is_decided = (0..self.count()).all(|member| self.is_told(member));
         let ends_distrust = is_decided && self.distrusts.get() == distrusts && !self.claimant_comes_in();
         if ends_distrust && self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
+            self.journal.release();
             self.mark_named().await?;
         }
         self.pack_all().await?;

@@ -45,6 +45,11 @@ impl Source {
 }
 
 impl Array {
+    /// Whose keys a member holds in a role.
+    pub(crate) fn primary_of(&self, member: usize, role: usize) -> usize {
+        placement::primary_of(member, role, self.count())
+    }
+
     /// Where the keys of a primary can be read, among the first of its roles.
     pub(crate) fn sources(
         &self,

@@ -106,6 +106,32 @@ fn a_member_that_others_were_served_without_begins_anew() {
     });
 }
 
+/// A server that is killed again and again, right after it was started, makes no more to be compared: the
+/// slots that named keys had been used again, and every key was compared, and the member filled anew.
+#[test]
+fn a_start_that_is_cut_short_leaves_what_there_was_to_be_compared() {
+    run(async |reactor| {
+        let mut bench = Bench::new(&reactor, 3, 3);
+        bench.options.rebuild_bytes_per_s = 1000;
+        let mut array = bench.open().await;
+        for number in 0..100 {
+            set(&array, &format!("key:{number}"), b"v").await.unwrap();
+        }
+        replaced(&mut bench, &array, 1).await;
+        for start in 0..5_u8 {
+            array = bench.open().await;
+            assert!(!array.unsettled.borrow().is_empty(), "keys are named");
+            assert!(!array.distrusted.get(), "start {start}");
+            assert_eq!(array.status().members[1].state, MemberState::Resyncing, "start {start}");
+        }
+        set(&array, "key:7", b"new").await.unwrap();
+        bench.whole(&array).await;
+        [0, 2].into_iter().for_each(|member| array.take_out(member, "for a test"));
+        reactor.sleep_ns(MS).await;
+        assert_eq!(bytes(&array, "key:7").await.as_deref(), Some(&b"new"[..]));
+    });
+}
+
 /// What a key may hold: what was acknowledged last, and what was not since.
 type MayBe = Vec<Option<Vec<u8>>>;
 
@@ -220,7 +246,10 @@ fn dies_at(bench: &Bench, nth: usize) {
 #[test]
 fn a_crash_at_any_request_while_a_member_is_filled_leaves_it_as_the_others_are() {
     run(async |reactor| {
-        let copies = |_| Death::new(Bench::new(&reactor, 3, 3));
+        let copies = |nth: usize| {
+            let again = nth.is_multiple_of(3).then_some(1 + nth % 40);
+            Death { again, ..Death::new(Bench::new(&reactor, 3, 3)) }
+        };
         let (deaths, went_on) = each_death(&reactor, (1..).step_by(1), copies, dies_at).await;
         assert!(deaths > 200 && went_on * 10 > deaths * 9, "{went_on} of {deaths}");
         let shards = |_| Death::new(Bench::split(&reactor, 6, 4, 2));

@@ -39,6 +39,22 @@ fn keys_are_spread_over_time_whatever_they_turn_out_to_have() {
     });
 }
 
+/// 32 values of a mebibyte were begun before it was known how long one is: ten seconds' worth at once.
+#[test]
+fn no_more_is_begun_than_a_second_takes() {
+    let pace = Pace::new(3 << 20);
+    let keys = [0; 100];
+    let mut rest = &keys[..];
+    let mut next = |bytes| {
+        let next = pace.next_of(&mut rest);
+        next.iter().for_each(|_| pace.end(pace.turn(0), bytes));
+        next.len()
+    };
+    assert_eq!([1 << 20, 1 << 20, 4096, 4096, 9 << 20, 0, 1 << 20].map(&mut next), [1, 3, 3, 32, 32, 1, 1]);
+    let mut rest = &keys[..];
+    assert_eq!((Pace::new(0).next_of(&mut rest).len(), rest.len()), (100, 0), "there is no limit");
+}
+
 #[test]
 fn an_array_that_ends_does_not_wait_for_the_turns_of_keys() {
     run(async |reactor| {

@@ -216,7 +216,7 @@ fn sizes_have_mechanisms_of_their_own() {
     let ends = refused("[[array.sizes]]\nto = '4KiB'");
     assert_eq!(ends, "array.sizes: values above 4096 bytes have no mechanism: the last range has no end");
     let falls = refused("[[array.sizes]]\nto = 9\n[[array.sizes]]\nto = 9\n[[array.sizes]]");
-    assert!(falls.starts_with("array.sizes: the range up to 9 bytes does not end above"), "{falls}");
+    assert!(falls.starts_with("array.sizes: range 2, up to 9 bytes, does not end above"), "{falls}");
     assert_eq!(refused("[array]\nsizes = []"), "array.sizes: 0 ranges of sizes; there are 1 to 8");
     let few = refused("[[array.sizes]]\nto = 9\n[[array.sizes]]\nmechanism = 'splitting'\ndata = 3");
     assert_eq!(few, "array.sizes, range 2: splitting 3+1 needs 4 devices, there are 3");
