@@ -102,6 +102,7 @@ impl Array {
             old.attach(with.device.ok(), self.picker.as_ref(), &self.reactor);
             old.status.name = with.name;
             old.status.id = with.id;
+            old.status.reason = "it takes the place of another".to_owned();
             (old.status.copied_bytes, old.status.repaired, old.status.failed_requests) = (0, 0, 0);
             let mut roster = self.roster.borrow_mut();
             roster.members[member].replace(with.id);
