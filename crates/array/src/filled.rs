@@ -193,8 +193,8 @@ impl Array {
         }
     }
 
-    /// Keys that were named when the server ended are compared first: until they are, the slots that name them
-    /// are left as they are.
+    /// Keys that were named when the server ended are compared first: until they are, the slots that name
+    /// them are left as they are.
     pub(crate) async fn give_way_first(self: &Rc<Self>, member: usize) -> Result<()> {
         if !self.members.borrow()[member].goes_on {
             return Ok(());

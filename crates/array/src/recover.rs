@@ -235,7 +235,8 @@ impl Array {
         computed
     }
 
-    /// What a reader is told of a set of which too little is left: what it lacks, and how much of that it takes.
+    /// What a reader is told of a set of which too little is left: what it lacks, and how much of that would
+    /// do. Nothing if that is not why.
     fn set_lacks(&self, set: &Set, shards: &[Option<Vec<u8>>]) -> Option<Error> {
         let lost = (0..shards.len()).filter(|at| shards[*at].is_none());
         let each: Vec<String> = lost
