@@ -269,12 +269,13 @@ impl Array {
     ) -> Result<()> {
         self.end_prepared(member, device).await?;
         // The next start takes away what has rotted of its entries: here their slots may be in use.
-        let named = self.named_by(member, device).await?.keys;
-        if !named.is_empty() {
+        let named: Vec<_> = self.named_by(member, device).await?.keys().collect();
+        let names_any = !named.is_empty();
+        self.members.borrow_mut()[member].named = named;
+        if names_any {
             // Its journal names others as soon as it takes writes: who is started until then compares all.
             self.unmark_named().await?;
         }
-        self.members.borrow_mut()[member].named = named;
         if !self.is_marked(device).await? {
             self.distrust();
         }

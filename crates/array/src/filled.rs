@@ -22,7 +22,6 @@ use crate::placement::{ARRAY_CONTAINERS, ROSTER};
 use crate::roster::MemberState;
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Bytes before the key.
@@ -84,11 +83,11 @@ impl Array {
     }
 
     /// Members that were being filled when the server ended go on where they were; before any request.
-    /// The slots that name keys on them join the others.
+    /// What they name joins the others.
     pub(crate) async fn go_on_filling(
         self: &Rc<Self>,
         were_all_applied: bool,
-        slots: &mut BTreeSet<u16>,
+        all: &mut Journaled,
     ) -> Result<()> {
         for member in 0..self.count() {
             let device = match &self.members.borrow()[member] {
@@ -100,7 +99,7 @@ impl Array {
             if !may_go_on || self.distrusted.get() {
                 continue;
             }
-            let (named, filled) = match self.left_half_done(member, &device, slots).await {
+            let (named, filled) = match self.left_half_done(member, &device, all).await {
                 Ok(left) => left,
                 // Nobody else waits for it.
                 Err(error) if gives_nothing(&error) => {
@@ -131,11 +130,12 @@ impl Array {
         self: &Rc<Self>,
         member: usize,
         device: &Rc<dyn Device>,
-        slots: &mut BTreeSet<u16>,
+        all: &mut Journaled,
     ) -> Result<(Vec<(ContainerId, Vec<u8>)>, Option<Filled>)> {
         self.end_prepared(member, device).await?;
-        let Journaled { keys: mut named, slots: mut by, .. } = self.named_by(member, device).await?;
-        slots.append(&mut by);
+        all.add(self.named_by(member, device).await?);
+        let keys = all.entries.values().flatten().map(|(_, key)| key.clone());
+        let mut named: Vec<_> = keys.collect();
         named.extend(self.unsettled.borrow().iter().cloned());
         named.sort_unstable();
         named.dedup();

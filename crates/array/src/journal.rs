@@ -7,14 +7,14 @@
 //! Invariants:
 //! * a slot is given back only when the write that it names is durable on every member that is in, so the
 //!   records of a bounded number of slots name every write that may be half done;
-//! * what named a key when the array was opened goes on naming it until that is whole, if enough other slots
-//!   are left: an end of the server meanwhile leaves no more to be compared;
+//! * what names a key that may have been half written when the array was opened goes on naming it until that
+//!   is whole (`named`), if enough other slots are left;
 //! * an entry that names a key that is whole costs a comparison and nothing else.
 //!
 //! Never: data. What a key holds stands in its records alone.
 
 use crate::placement::JOURNAL;
-use plimsoll_kv::{Condition, ContainerId, Expiry, Op};
+use plimsoll_kv::{ContainerId, Op};
 use plimsoll_reactor::sync::{Permit, Permits};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub(crate) struct Journal {
     tag: String,
     permits: Rc<Permits>,
     free: RefCell<Vec<u16>>,
-    /// Those that are left as the last end of the server left them.
+    /// Those that name what may have been half written when the array was opened.
     reserved: RefCell<Vec<u16>>,
 }
 
@@ -58,7 +58,13 @@ impl Journal {
         Rc::new(Journal { tag, permits, free, reserved: RefCell::default() })
     }
 
-    /// Leaves slots as they are, before any is used. False, and none is, if too few others would be left.
+    /// Numbers of slots that are not used, before any is.
+    pub(crate) fn unused(&self, is_used: impl Fn(u16) -> bool) -> Vec<u16> {
+        self.free.borrow().iter().copied().filter(|number| !is_used(*number)).collect()
+    }
+
+    /// Leaves slots to what they name, before any is used. False, and none is, if too few others would be
+    /// left.
     pub(crate) fn reserve(&self, numbers: &BTreeSet<u16>) -> bool {
         let (mut free, mut reserved) = (self.free.borrow_mut(), self.reserved.borrow_mut());
         assert!(free.len() == SLOTS && reserved.is_empty(), "before any is used");
@@ -72,6 +78,13 @@ impl Journal {
     /// What was left named by them is whole: they are used again.
     pub(crate) fn release(&self) {
         self.free.borrow_mut().append(&mut self.reserved.borrow_mut());
+    }
+
+    /// What names a key as half written, by a slot.
+    pub(crate) fn entry(&self, number: u16, container: ContainerId, key: &[u8]) -> Op {
+        let mut value = container.0.to_le_bytes().to_vec();
+        value.extend_from_slice(key);
+        Op::store(JOURNAL, format!("{}j{number}", self.tag), value)
     }
 
     /// The number of the slot of an entry with this key.
@@ -96,18 +109,7 @@ impl Journal {
 impl Slot {
     /// What names a key as half written.
     pub(crate) fn entry(&self, container: ContainerId, key: &[u8]) -> Op {
-        let mut value = container.0.to_le_bytes().to_vec();
-        value.extend_from_slice(key);
-        Op::Store {
-            container: JOURNAL,
-            key: format!("{}j{}", self.journal.tag, self.number).into_bytes(),
-            value: value.into(),
-            condition: Condition::None,
-            expiry: Expiry::Never,
-            retain: false,
-            want_previous: false,
-            form: None,
-        }
+        self.journal.entry(self.number, container, key)
     }
 
     /// Goes on naming its key, though its write has ended: others take its place among those under way. False

@@ -51,6 +51,7 @@ mod mechanism;
 mod member;
 mod membership;
 mod mover;
+mod named;
 mod open;
 mod outstanding;
 mod overtaken;

@@ -11,12 +11,12 @@ use crate::join::{OpenError, join};
 use crate::journal::named;
 use crate::manner::Manner;
 use crate::member::Joining;
+use crate::named::Entries;
 use crate::placement::{self, JOURNAL};
 use crate::roster::MemberState;
 use crate::walk::{Source, page};
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Op, Output};
 use plimsoll_reactor::{Reactor, Work};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// An entry of a member's journal that cannot be read.
@@ -29,10 +29,22 @@ pub(crate) struct Rotten {
 #[derive(Default)]
 pub(crate) struct Journaled {
     /// Keys that may be half written.
-    pub(crate) keys: Vec<(ContainerId, Vec<u8>)>,
-    /// The slots that name them.
-    pub(crate) slots: BTreeSet<u16>,
+    pub(crate) entries: Entries,
     rotten: Vec<Rotten>,
+}
+
+impl Journaled {
+    pub(crate) fn keys(self) -> impl Iterator<Item = (ContainerId, Vec<u8>)> {
+        self.entries.into_values().flatten().map(|(_, key)| key)
+    }
+
+    /// Adds what another member's says.
+    pub(crate) fn add(&mut self, other: Journaled) {
+        for (number, mut by) in other.entries {
+            self.entries.entry(number).or_default().append(&mut by);
+        }
+        self.rotten.extend(other.rotten);
+    }
 }
 
 impl Array {
@@ -59,23 +71,21 @@ impl Array {
         array.roster_settled().await.map_err(failed)?;
         let were_all_applied = array.resolve().await.map_err(failed)?;
         let mut left = array.read_journal().await.map_err(failed)?;
-        array.go_on_filling(were_all_applied, &mut left.slots).await.map_err(failed)?;
+        array.go_on_filling(were_all_applied, &mut left).await.map_err(failed)?;
         array.begin_background(left).await.map_err(failed)?;
         Ok(array)
     }
 
-    /// The keys that the journals of the members name have to be compared. Gives back the slots that do, and
-    /// what cannot be read of those.
+    /// The keys that the journals of the members name have to be compared. Gives back what they say.
     async fn read_journal(self: &Rc<Self>) -> plimsoll_kv::Result<Journaled> {
         let mut all = Journaled::default();
         for member in 0..self.count() {
             if let Some(device) = self.readable(member) {
-                let Journaled { keys, mut slots, rotten } = self.named_by(member, &device).await?;
-                keys.into_iter().for_each(|key| self.may_be_cut_short(key));
-                all.slots.append(&mut slots);
-                all.rotten.extend(rotten);
+                all.add(self.named_by(member, &device).await?);
             }
         }
+        let named = all.entries.values().flatten();
+        named.for_each(|(_, key)| self.may_be_cut_short(key.clone()));
         let lacks_mark = self.lacks_mark().await?;
         if lacks_mark {
             self.distrust();
@@ -96,8 +106,9 @@ impl Array {
                 let op = Op::Retrieve { container: JOURNAL, key: key.clone(), range: None, pin: false };
                 match background(device, op).await {
                     Ok(Output::Found(item)) => {
-                        all.keys.extend(named(&item.bytes));
-                        all.slots.extend(self.journal.number(&key));
+                        if let (Some(number), Some(key)) = (self.journal.number(&key), named(&item.bytes)) {
+                            all.entries.entry(number).or_default().push((member, key));
+                        }
                     }
                     Ok(_) | Err(Error::NotFound) => {}
                     // Which key that was is not known: all are compared.
@@ -170,22 +181,20 @@ impl Array {
     }
 
     /// True while a member is not in whose journal, as it was, names keys: it has not been compared.
-    fn awaits_named(&self) -> bool {
+    pub(crate) fn awaits_named(&self) -> bool {
         self.members.borrow().iter().any(|member| !member.named.is_empty())
     }
 
     /// Compares what has to be compared, and goes on with what the last end interrupted.
     async fn begin_background(
         self: &Rc<Self>,
-        Journaled { slots, rotten, .. }: Journaled,
+        Journaled { entries, rotten }: Journaled,
     ) -> plimsoll_kv::Result<()> {
         if self.unsettled.borrow().is_empty() && !self.distrusted.get() && !self.awaits_named() {
             self.mark_named().await?;
         } else {
             self.marked.set(true);
-            // Slots that name what was half written and are used again leave every key to be compared if the
-            // server ends before that is whole.
-            if self.distrusted.get() || !self.journal.reserve(&slots) {
+            if self.distrusted.get() || !self.name_everywhere(&entries).await? {
                 self.unmark_named().await?;
             }
         }

@@ -184,7 +184,7 @@ impl Array {
         if !claims.has_everything() {
             self.fill_pieces((member, number), &claims, (&pace, filled.as_ref())).await?;
         }
-        if self.marked.get() {
+        if self.marked.get() && !self.distrusted.get() {
             self.mark_named().await?;
         }
         self.give_pins(member, number, &pace).await;

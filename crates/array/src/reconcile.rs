@@ -272,6 +272,14 @@ impl Array {
     ) -> Result<u64> {
         let mut mended = 0;
         let is_packed = told.iter().any(|(role, told)| roles.contains(role) && told.is_stub());
+        let lacks = |(role, told): &(usize, Told)| !told.is_as(&right.in_role(*role));
+        if right.form().is_some_and(|form| form.is_packed()) && !is_packed && told.iter().any(lacks) {
+            // Nobody who is in will say any more that it is.
+            for role in self.stubs_of_filled(place).await? {
+                let brought = self.bring(place, role, &right.in_role(role), roles).await;
+                self.unless_out(self.member_of(place, role), brought)?;
+            }
+        }
         for (role, told) in told {
             let is_damaged = told == Told::Unreadable;
             let is_older = role == 0 && !is_damaged && !roles.contains(&role);
@@ -290,13 +298,6 @@ impl Array {
             }
             self.mended(place, role, result)?;
             mended += 1;
-        }
-        // Nobody who is in says any more that it is packed.
-        if mended > 0 && !is_packed && right.form().is_some_and(|form| form.is_packed()) {
-            for role in self.stubs_of_filled(place).await? {
-                let brought = self.bring(place, role, &right.in_role(role), roles).await;
-                self.unless_out(self.member_of(place, role), brought)?;
-            }
         }
         Ok(mended)
     }

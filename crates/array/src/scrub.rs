@@ -120,7 +120,8 @@ impl Array {
             self.sweep_ghosts(begun).await?;
         }
         let is_decided = (0..self.count()).all(|member| self.is_told(member));
-        let ends_distrust = is_decided && self.distrusts.get() == distrusts && !self.claimant_comes_in();
+        let is_named = !self.claimant_comes_in() && !self.awaits_named();
+        let ends_distrust = is_decided && self.distrusts.get() == distrusts && is_named;
         if ends_distrust && self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
             self.journal.release();
             self.mark_named().await?;

@@ -15,6 +15,7 @@ mod filling;
 mod hindered;
 mod histories;
 mod model;
+mod named;
 mod opening;
 mod pace;
 mod packing;

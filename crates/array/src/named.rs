@@ -1,0 +1,64 @@
+//! Named: what may be half written when an array is opened stays named, on every member, until it is whole.
+//!
+//! Role: a write names its key on the members that it reaches. What makes such a key whole after a crash
+//! gives it to others without a name: cut short, and with the first member lost, nobody would know that these
+//! differ. So all that any member names is named on every other, too, before anything is served. Place on the
+//! path: none; when an array is opened.
+//!
+//! Invariants:
+//! * no entry of another key is overwritten for that: what is cut short here leaves what there was;
+//! * slots that name such keys are not used until all of those are whole;
+//! * a key that all name alike needs nothing: a server that is killed again and again uses no more slots.
+
+use crate::array::Array;
+use crate::manner::Manner;
+use crate::write::is_full;
+use plimsoll_kv::{ContainerId, Op, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Entries that are written together.
+const TOGETHER: usize = 256;
+
+/// What members name, by the number of the slot: each member, and the key.
+pub(crate) type Entries = BTreeMap<u16, Vec<(usize, (ContainerId, Vec<u8>))>>;
+
+impl Array {
+    /// Has every member that takes writes name what any does. False if there are too few slots, or no room:
+    /// then who opens the array next has to compare every key, until these are whole.
+    pub(crate) async fn name_everywhere(self: &Rc<Self>, entries: &Entries) -> Result<bool> {
+        let members: Vec<usize> = (0..self.count()).filter(|it| self.writable(*it).is_some()).collect();
+        let (mut lacking, mut slots) = (BTreeSet::new(), BTreeSet::new());
+        for by in entries.values() {
+            lacking.extend(by.iter().map(|(_, key)| key));
+        }
+        for (number, by) in entries {
+            let (_, key) = by.first().expect("a slot names something");
+            let names = |member: &usize| by.iter().any(|(by, other)| by == member && other == key);
+            if members.iter().all(names) && lacking.remove(key) {
+                slots.insert(*number);
+            }
+        }
+        let unused = self.journal.unused(|number| entries.contains_key(&number));
+        if unused.len() < lacking.len() {
+            return Ok(false);
+        }
+        let named: Vec<(u16, &(ContainerId, Vec<u8>))> = unused.into_iter().zip(lacking).collect();
+        slots.extend(named.iter().map(|(number, _)| number));
+        if !self.journal.reserve(&slots) {
+            return Ok(false);
+        }
+        for some in named.chunks(TOGETHER) {
+            let entry = |(number, (container, key)): &(u16, &(ContainerId, Vec<u8>))| {
+                self.journal.entry(*number, *container, key)
+            };
+            let batch = Op::Batch(some.iter().map(entry).collect());
+            let each = members.iter().map(|it| (*it, Manner::background().request(batch.clone()).keeping()));
+            match self.send(each.collect()).await?.refused {
+                Some(error) if is_full(&error) => return Ok(false),
+                refused => refused.map_or(Ok(()), Err)?,
+            }
+        }
+        Ok(true)
+    }
+}
