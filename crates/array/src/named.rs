@@ -12,16 +12,33 @@
 
 use crate::array::Array;
 use crate::manner::Manner;
-use crate::write::is_full;
 use plimsoll_kv::{ContainerId, Op, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Entries that are written together.
-const TOGETHER: usize = 256;
+/// Entries that are written together, and bytes of their keys, but for one: they have to fit a frame of the
+/// smallest segments.
+const TOGETHER: usize = 64;
+const TOGETHER_BYTES: usize = 8 << 10;
 
 /// What members name, by the number of the slot: each member, and the key.
 pub(crate) type Entries = BTreeMap<u16, Vec<(usize, (ContainerId, Vec<u8>))>>;
+
+/// A slot, and the key that it is to name.
+type Named<'a> = (u16, &'a (ContainerId, Vec<u8>));
+
+/// Takes those off that are written together.
+fn together<'a, 'b>(rest: &mut &'a [Named<'b>]) -> &'a [Named<'b>] {
+    let mut bytes = 0;
+    let fits = |(_, (_, key)): &&Named<'b>| {
+        bytes += key.len();
+        bytes <= TOGETHER_BYTES
+    };
+    let count = rest.iter().take(TOGETHER).take_while(fits).count().max(1);
+    let (some, others) = rest.split_at(count);
+    *rest = others;
+    some
+}
 
 impl Array {
     /// Has every member that takes writes name what any does. False if there are too few slots, or no room:
@@ -43,22 +60,37 @@ impl Array {
         if unused.len() < lacking.len() {
             return Ok(false);
         }
-        let named: Vec<(u16, &(ContainerId, Vec<u8>))> = unused.into_iter().zip(lacking).collect();
+        let named: Vec<Named<'_>> = unused.into_iter().zip(lacking).collect();
         slots.extend(named.iter().map(|(number, _)| number));
         if !self.journal.reserve(&slots) {
             return Ok(false);
         }
-        for some in named.chunks(TOGETHER) {
-            let entry = |(number, (container, key)): &(u16, &(ContainerId, Vec<u8>))| {
-                self.journal.entry(*number, *container, key)
-            };
-            let batch = Op::Batch(some.iter().map(entry).collect());
+        let mut rest = &named[..];
+        while !rest.is_empty() {
+            let some = together(&mut rest).iter();
+            let entries = some.map(|(number, (container, key))| self.journal.entry(*number, *container, key));
+            let batch = Op::Batch(entries.collect());
             let each = members.iter().map(|it| (*it, Manner::background().request(batch.clone()).keeping()));
-            match self.send(each.collect()).await?.refused {
-                Some(error) if is_full(&error) => return Ok(false),
-                refused => refused.map_or(Ok(()), Err)?,
+            if self.send(each.collect()).await?.refused.is_some() {
+                return Ok(false);
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_keys_are_named_by_few_entries_at_a_time() {
+        let lengths = [10, 20, TOGETHER_BYTES, 1, 1].map(|bytes| (ContainerId(0), vec![7; bytes]));
+        let keys: Vec<Named<'_>> = lengths.iter().map(|key| (0, key)).collect();
+        let (mut rest, mut counts) = (&keys[..], Vec::new());
+        while !rest.is_empty() {
+            counts.push(together(&mut rest).len());
+        }
+        assert_eq!(counts, [2, 1, 2]);
     }
 }
