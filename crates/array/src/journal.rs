@@ -14,7 +14,7 @@
 //! Never: data. What a key holds stands in its records alone.
 
 use crate::placement::JOURNAL;
-use plimsoll_kv::{ContainerId, Op};
+use plimsoll_kv::{Condition, ContainerId, Op};
 use plimsoll_reactor::sync::{Permit, Permits};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -75,16 +75,30 @@ impl Journal {
         fits
     }
 
-    /// What was left named by them is whole: they are used again.
+    /// Slots that are left to what they name.
+    pub(crate) fn reserved(&self) -> Vec<u16> {
+        self.reserved.borrow().clone()
+    }
+
+    /// What was left named by them is whole: they are used again, behind those that are used now.
     pub(crate) fn release(&self) {
-        self.free.borrow_mut().append(&mut self.reserved.borrow_mut());
+        self.free.borrow_mut().splice(..0, self.reserved.take());
+    }
+
+    /// Has a slot name nothing.
+    pub(crate) fn delete(&self, number: u16) -> Op {
+        Op::Delete { container: JOURNAL, key: self.entry_key(number), condition: Condition::None }
+    }
+
+    fn entry_key(&self, number: u16) -> Vec<u8> {
+        format!("{}j{number}", self.tag).into_bytes()
     }
 
     /// What names a key as half written, by a slot.
     pub(crate) fn entry(&self, number: u16, container: ContainerId, key: &[u8]) -> Op {
         let mut value = container.0.to_le_bytes().to_vec();
         value.extend_from_slice(key);
-        Op::store(JOURNAL, format!("{}j{number}", self.tag), value)
+        Op::store(JOURNAL, self.entry_key(number), value)
     }
 
     /// The number of the slot of an entry with this key.

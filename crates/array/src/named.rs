@@ -8,7 +8,8 @@
 //! Invariants:
 //! * no entry of another key is overwritten for that: what is cut short here leaves what there was;
 //! * slots that name such keys are not used until all of those are whole;
-//! * a key that all name alike needs nothing: a server that is killed again and again uses no more slots.
+//! * a key that all name alike needs nothing, and names go when all are whole: neither a server that is
+//!   killed again and again, nor one that is started often, runs out of slots.
 
 use crate::array::Array;
 use crate::manner::Manner;
@@ -80,6 +81,17 @@ impl Array {
             }
         }
         Ok(true)
+    }
+
+    /// What was half written is whole: its names go. One that stays costs a comparison by the next start.
+    pub(crate) async fn delete_names(self: &Rc<Self>) {
+        for some in self.journal.reserved().chunks(TOGETHER) {
+            let batch = Op::Batch(some.iter().map(|number| self.journal.delete(*number)).collect());
+            let members = (0..self.count()).filter(|member| self.writable(*member).is_some());
+            let each = members.map(|member| (member, Manner::background().request(batch.clone())));
+            let _ = self.send(each.collect()).await;
+        }
+        self.journal.release();
     }
 }
 

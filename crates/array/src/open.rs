@@ -151,11 +151,14 @@ impl Array {
                 array.rest_until(array.reactor.now_ns() + SETTLE_RETRY_NS).await;
             }
             array.settle_in_time().await;
-            if !array.closing.get() && !array.distrusted.get() && !array.awaits_named() {
-                array.journal.release();
-                if let Err(error) = array.mark_named().await {
-                    tracing::warn!(partition = array.partition, %error, "the next start compares every key");
-                }
+            let is_whole = || !array.closing.get() && !array.distrusted.get() && !array.awaits_named();
+            if is_whole() {
+                array.delete_names().await;
+            }
+            if is_whole()
+                && let Err(error) = array.mark_named().await
+            {
+                tracing::warn!(partition = array.partition, %error, "the next start compares every key");
             }
         });
     }

@@ -123,7 +123,7 @@ impl Array {
         let is_named = !self.claimant_comes_in() && !self.awaits_named();
         let ends_distrust = is_decided && self.distrusts.get() == distrusts && is_named;
         if ends_distrust && self.distrusted.replace(false) && self.unsettled.borrow().is_empty() {
-            self.journal.release();
+            self.delete_names().await;
             self.mark_named().await?;
         }
         self.pack_all().await?;
