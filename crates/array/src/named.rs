@@ -43,8 +43,8 @@ fn together<'a, 'b>(rest: &mut &'a [Named<'b>]) -> &'a [Named<'b>] {
 
 impl Array {
     /// Has every member that takes writes name what any does. False if there are too few slots, or no room,
-    /// or a transaction that may hold slots waits for other partitions to be opened (seed 1687): then who
-    /// opens the array next has to compare every key, until these are whole.
+    /// or a transaction that may hold everything waits for other partitions to be opened (seed 1687): then
+    /// who opens the array next has to compare every key, until these are whole.
     pub(crate) async fn name_everywhere(self: &Rc<Self>, entries: &Entries) -> Result<bool> {
         if !self.transactions.have_all_ended() {
             return Ok(false);

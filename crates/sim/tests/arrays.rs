@@ -27,3 +27,12 @@ fn the_same_seed_gives_the_same_run() {
         assert!(!first.trace.is_empty() && first == second, "seed {seed} ends differently");
     }
 }
+
+/// They waited at their opening for a transaction that holds everything until the other partitions are open.
+#[test]
+fn arrays_open_though_a_transaction_of_several_partitions_holds_everything() {
+    let totals = [420, 534, 1687].map(|seed| run(seed..seed + 1, 1, true));
+    for totals in totals {
+        assert!(totals.all.violations.is_empty(), "{:#?}", totals.all.violations);
+    }
+}
