@@ -335,11 +335,7 @@ impl Array {
         let right = self.right(&told).in_role(role);
         let Some(device) = self.writable(member) else { return Ok(true) };
         let own = self.ask(&device, (&place, role), Proof::Start, &Manner::background()).await?;
-        // Others that have copies have left the set, and it may go; those that cannot say may not have.
-        let mut beside = told.iter().filter(|(role, _)| *role > 0).map(|(_, told)| told);
-        let relies_alone = own.is_stub()
-            && beside.clone().any(|told| told.version().is_some())
-            && beside.all(|told| !told.is_stub() && *told != Told::Unreadable);
+        let relies_alone = own.is_stub() && have_left_set(&told);
         if !has_none && own.is_as(&right) && !relies_alone {
             return Ok(true);
         }
@@ -357,6 +353,13 @@ impl Array {
             given => Ok(given.is_ok()),
         }
     }
+}
+
+/// Whether those who would have stubs of a key have copies: its set may go. Who cannot say may have one.
+fn have_left_set(told: &[(usize, Told)]) -> bool {
+    let mut beside = told.iter().filter(|(role, _)| *role > 0).map(|(_, told)| told);
+    beside.clone().any(|told| told.version().is_some())
+        && beside.all(|told| !told.is_stub() && *told != Told::Unreadable)
 }
 
 /// Why a member stays out that has come back.

@@ -20,8 +20,8 @@ use crate::member::{Member, gives_nothing};
 use crate::open::{Journaled, background};
 use crate::placement::{ARRAY_CONTAINERS, ROSTER};
 use crate::roster::MemberState;
+use crate::walk;
 use plimsoll_kv::{Condition, ContainerId, Device, Error, Expiry, Op, Output, Result};
-use std::cmp::Ordering;
 use std::rc::Rc;
 
 /// Bytes before the key.
@@ -68,12 +68,7 @@ impl Filled {
 
     /// After which key the keys of a role and container are to be compared; nothing if all of them have been.
     pub(crate) fn rest(filled: Option<&Filled>, of: (usize, ContainerId)) -> Option<Option<Vec<u8>>> {
-        let Some(filled) = filled else { return Some(None) };
-        match of.cmp(&(filled.role, filled.container)) {
-            Ordering::Less => None,
-            Ordering::Equal => Some(Some(filled.after.clone())),
-            Ordering::Greater => Some(None),
-        }
+        walk::rest(filled.map(|it| ((it.role, it.container), &it.after[..])), of)
     }
 }
 

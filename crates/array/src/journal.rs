@@ -75,14 +75,14 @@ impl Journal {
         fits
     }
 
-    /// Slots that are left to what they name.
-    pub(crate) fn reserved(&self) -> Vec<u16> {
-        self.reserved.borrow().clone()
+    /// Takes the slots whose names may go: nobody else does, and they are not used until they are given back.
+    pub(crate) fn take_reserved(&self) -> Vec<u16> {
+        self.reserved.take()
     }
 
-    /// What was left named by them is whole: they are used again, behind those that are used now.
-    pub(crate) fn release(&self) {
-        self.free.borrow_mut().splice(..0, self.reserved.take());
+    /// They name nothing any more, and are used again, behind those that are used now.
+    pub(crate) fn give_back(&self, numbers: Vec<u16>) {
+        self.free.borrow_mut().splice(..0, numbers);
     }
 
     /// Has a slot name nothing.
@@ -189,7 +189,7 @@ mod tests {
         let rest: Vec<_> = (0..WRITES_MAX).map(|_| take()).collect();
         assert!(rest.iter().all(|slot| !left.contains(&slot.number)));
         drop((taken, rest));
-        journal.release();
+        journal.give_back(journal.take_reserved());
         assert_eq!(journal.free.borrow().len(), SLOTS);
         let journal = Journal::new("{0}");
         assert!(!journal.reserve(&(0..=RESERVED_MAX as u16).collect()), "too many");

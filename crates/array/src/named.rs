@@ -85,13 +85,14 @@ impl Array {
 
     /// What was half written is whole: its names go. One that stays costs a comparison by the next start.
     pub(crate) async fn delete_names(self: &Rc<Self>) {
-        for some in self.journal.reserved().chunks(TOGETHER) {
+        let numbers = self.journal.take_reserved();
+        for some in numbers.chunks(TOGETHER) {
             let batch = Op::Batch(some.iter().map(|number| self.journal.delete(*number)).collect());
             let members = (0..self.count()).filter(|member| self.writable(*member).is_some());
             let each = members.map(|member| (member, Manner::background().request(batch.clone())));
             let _ = self.send(each.collect()).await;
         }
-        self.journal.release();
+        self.journal.give_back(numbers);
     }
 }
 

@@ -204,7 +204,9 @@ impl Array {
         self.settle_and_mark();
         if self.distrusted.get() {
             let what = match rotten.is_empty() {
-                true => "nothing says that those at work were named: devices were too full, or it has rotted",
+                true => {
+                    "nothing says that those at work were named: there was no room for it, or it has rotted"
+                }
                 false => "what named those at work when the server ended has rotted",
             };
             tracing::warn!(partition = self.partition, "every key is compared: {what}");

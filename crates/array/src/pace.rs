@@ -10,12 +10,11 @@
 //!
 //! Never: it waits. Whoever does ends with the array.
 
+use crate::rebuild::TOGETHER;
 use std::cell::Cell;
 
 /// What the first key is taken to have.
 const FIRST_BYTES: u64 = 4096;
-/// Keys that may be copied together.
-const TOGETHER_MAX: u64 = 32;
 
 pub(crate) struct Pace {
     /// Bytes a second; 0: no limit.
@@ -71,7 +70,7 @@ impl Pace {
             let free_ns = self.free_ns.get().saturating_add(self.cost_ns(bytes));
             self.free_ns.set(free_ns.saturating_sub(self.cost_ns(turn.bytes)));
             self.expected.set(bytes);
-            self.together.set((self.rate / bytes).clamp(1, TOGETHER_MAX));
+            self.together.set((self.rate / bytes).clamp(1, TOGETHER as u64));
         }
     }
 }

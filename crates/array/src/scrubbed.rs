@@ -15,6 +15,7 @@ use crate::open::background;
 use crate::placement::{ARRAY_CONTAINERS, ROSTER};
 use crate::scrub::{Scrub, ToldKeys};
 use crate::set::{VERSION_BYTES, decode_version, encode_version};
+use crate::walk;
 use plimsoll_kv::{Condition, ContainerId, Op, Output, Result, Version};
 use std::rc::Rc;
 
@@ -73,12 +74,7 @@ impl Scrubbed {
     /// After which key those of a primary are to be compared, in a role and container; nothing if all of
     /// them have been.
     pub(crate) fn rest(from: Option<&Scrubbed>, of: ToldKeys) -> Option<Option<Vec<u8>>> {
-        let Some(from) = from else { return Some(None) };
-        match of.cmp(&(from.primary, from.role, from.container)) {
-            std::cmp::Ordering::Less => None,
-            std::cmp::Ordering::Equal => Some(Some(from.after.clone())),
-            std::cmp::Ordering::Greater => Some(None),
-        }
+        walk::rest(from.map(|it| ((it.primary, it.role, it.container), &it.after[..])), of)
     }
 }
 

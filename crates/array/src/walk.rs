@@ -14,6 +14,7 @@ use crate::read::{STALL_NS, WRONG_OUTPUT};
 use crate::told::{Proof, Told};
 use futures_util::future::try_join_all;
 use plimsoll_kv::{ContainerId, Device, Error, ListPage, Op, Output, Result, Stats};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -41,6 +42,17 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) async fn ask(&self, manner: &Manner, op: Op) -> Result<Output> {
         self.device.clone().execute(manner.request(op)).await.map(|done| done.output)
+    }
+}
+
+/// After which key a place of a walk is to be gone on with that was cut short at another, behind a key;
+/// nothing if it was through with that place.
+pub(crate) fn rest<P: Ord>(from: Option<(P, &[u8])>, of: P) -> Option<Option<Vec<u8>>> {
+    let Some((place, after)) = from else { return Some(None) };
+    match of.cmp(&place) {
+        Ordering::Less => None,
+        Ordering::Equal => Some(Some(after.to_vec())),
+        Ordering::Greater => Some(None),
     }
 }
 

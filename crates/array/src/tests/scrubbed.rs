@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 const MS: u64 = 1_000_000;
 
-/// An array of 1500 keys, of each of which one copy is spoilt.
-async fn spoilt(bench: &Bench) -> Rc<Array> {
+/// An array of 1500 keys, of each of which one copy is spoilt, and a scrub that is through half of them.
+async fn half_scrubbed(reactor: &Reactor, bench: &mut Bench) -> Rc<Array> {
+    bench.options.rebuild_bytes_per_s = 100_000;
     let array = bench.open().await;
     for number in 0..1500 {
         let key = format!("key:{number}");
@@ -20,6 +21,10 @@ async fn spoilt(bench: &Bench) -> Rc<Array> {
         let member = (placement::primary(key.as_bytes(), 3) + role) % 3;
         let spoilt = store_in(container(DB, role), &key, Value::from(b"\xd1rubbish".to_vec()));
         execute(&bench.below[member], spoilt).await.unwrap();
+    }
+    array.scrub();
+    while array.status().keys_scrubbed < 2000 {
+        reactor.sleep_ns(MS).await;
     }
     array
 }
@@ -39,12 +44,7 @@ async fn says(bench: &Bench, member: usize) -> bool {
 fn what_was_compared_before_a_crash_is_not_compared_again() {
     run(async |reactor| {
         let mut bench = Bench::new(&reactor, 3, 3);
-        bench.options.rebuild_bytes_per_s = 100_000;
-        let array = spoilt(&bench).await;
-        array.scrub();
-        while array.status().keys_scrubbed < 2000 {
-            reactor.sleep_ns(MS).await;
-        }
+        let array = half_scrubbed(&reactor, &mut bench).await;
         let before = array.status();
         bench.options.rebuild_bytes_per_s = 0;
         let array = bench.open().await;
@@ -106,12 +106,7 @@ fn a_scrub_that_was_at_sets_goes_through_all_of_them() {
 fn an_array_that_is_distrusted_is_scrubbed_from_its_beginning() {
     run(async |reactor| {
         let mut bench = Bench::new(&reactor, 3, 3);
-        bench.options.rebuild_bytes_per_s = 100_000;
-        let array = spoilt(&bench).await;
-        array.scrub();
-        while array.status().keys_scrubbed < 2000 {
-            reactor.sleep_ns(MS).await;
-        }
+        let array = half_scrubbed(&reactor, &mut bench).await;
         drop(array);
         assert!(says(&bench, 0).await);
         let mark = Op::Delete { container: ROSTER, key: b"{0}named".to_vec(), condition: Condition::None };

@@ -210,7 +210,7 @@ impl ArrayConfig {
             }
             Some(sizes) => {
                 let range = |(number, layer): (usize, &SizeLayer)| {
-                    let protection = Protection::new(&range_name(number), layer, devices as u32)?;
+                    let protection = Protection::new(&range_prefix(number), layer, devices as u32)?;
                     Ok(SizeConfig { to: layer.to, protection })
                 };
                 config.sizes = sizes.iter().enumerate().map(range).collect::<Result<_, ConfigError>>()?;
@@ -231,10 +231,10 @@ impl ArrayConfig {
         let policy = by_size.with_custom(&self.custom);
         let policy = policy.map_err(|error| ConfigError(format!("array.custom: {error}")))?;
         let ranges = self.sizes.iter().enumerate();
-        let ranges = ranges.map(|(number, size)| (range_name(number), size.protection.mechanism()));
+        let ranges = ranges.map(|(number, size)| (range_prefix(number), size.protection.mechanism()));
         let custom = self.custom.iter().map(|mechanism| ("array.custom: ".to_owned(), *mechanism));
-        for (name, mechanism) in ranges.chain(custom) {
-            mechanism.checked(devices).map_err(|error| ConfigError(format!("{name}{error}")))?;
+        for (prefix, mechanism) in ranges.chain(custom) {
+            mechanism.checked(devices).map_err(|error| ConfigError(format!("{prefix}{error}")))?;
         }
         policy.check(devices).map_err(|error| ConfigError(format!("array: {error}")))?;
         Ok(self)
@@ -260,8 +260,8 @@ impl ArrayConfig {
     }
 }
 
-/// What a range of sizes is called in errors: they have no names, and stand in order.
-fn range_name(number: usize) -> String {
+/// What stands before what an error says of a range of sizes: they have no names, and stand in order.
+fn range_prefix(number: usize) -> String {
     format!("array.sizes, range {}: ", number + 1)
 }
 
@@ -306,13 +306,13 @@ impl SizeLayer {
 }
 
 impl Protection {
-    /// What was asked for, and as much of the default as there are devices for; `name` is where it stands.
-    fn new(name: &str, asked: &SizeLayer, devices: u32) -> Result<Protection, ConfigError> {
+    /// What was asked for, and as much of the default as there are devices for; `prefix` where it stands.
+    fn new(prefix: &str, asked: &SizeLayer, devices: u32) -> Result<Protection, ConfigError> {
         let mechanism = asked.mechanism.unwrap_or(MechanismName::Replication);
         let (has_copies, has_parities) = match mechanism {
             MechanismName::Auto => {
                 return Err(ConfigError(format!(
-                    "{name}mechanism: auto chooses for all sizes; name it under [array], without sizes"
+                    "{prefix}mechanism: auto chooses for all sizes; name it under [array], without sizes"
                 )));
             }
             MechanismName::Replication => (true, false),
@@ -327,11 +327,11 @@ impl Protection {
                     "hashing has one copy of each object"
                 }
             };
-            return Err(ConfigError(format!("{name}copies: {other}; leave it out, or choose replication")));
+            return Err(ConfigError(format!("{prefix}copies: {other}; leave it out, or choose replication")));
         }
         if (asked.data.is_some() || asked.parities.is_some()) && !has_parities {
             return Err(ConfigError(format!(
-                "{name}data, parities: only splitting and packing have them; leave them out"
+                "{prefix}data, parities: only splitting and packing have them; leave them out"
             )));
         }
         let (mut copies, mut data, mut parities) = (None, None, None);
