@@ -1,4 +1,13 @@
 //! A block device behind a gate.
+//!
+//! Role: asks the policy for each I/O, and begins those that it lets go. Place on the path: below the flash
+//! engine, above the file or block device.
+//!
+//! An I/O that waited is begun by whoever makes room for it, not by its own task when that has its turn: a
+//! drive that has come to an end of what it had would rest for as long as the tasks need that stand before.
+//!
+//! Invariants: an I/O is begun once it was admitted and not before, in the order of the policy; none is begun
+//! while the tasks of its core are dropped.
 
 use crate::{Ask, Kind, Policy, Ticket};
 use plimsoll_kv::Block;
@@ -7,8 +16,9 @@ use plimsoll_reactor::{Buf, Reactor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 /// What passed a gate since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,8 +37,8 @@ struct Gate {
     reactor: Reactor,
     policy: RefCell<Box<dyn Policy>>,
     next_ticket: Cell<u64>,
-    /// Askers that wait, and how each is woken.
-    waiting: RefCell<BTreeMap<Ticket, Waker>>,
+    /// I/Os that wait.
+    waiting: RefCell<BTreeMap<Ticket, Waiting>>,
     stats: Cell<GateStats>,
 }
 
@@ -60,6 +70,50 @@ impl Gated {
     }
 }
 
+/// An I/O that waits, and the task to be woken when it has ended.
+struct Waiting {
+    io: Rc<dyn Begin>,
+    waker: Waker,
+}
+
+/// What whoever makes room begins.
+trait Begin {
+    /// Begins an I/O that was admitted.
+    fn begin(&self, now_ns: u64, waker: &Waker);
+}
+
+/// An I/O that had to wait.
+struct Held<T> {
+    io: RefCell<IoFuture<T>>,
+    /// What came of it, if that was known when it began.
+    result: Cell<Option<io::Result<T>>>,
+    admitted_ns: Cell<Option<u64>>,
+}
+
+impl<T> Begin for Held<T> {
+    fn begin(&self, now_ns: u64, waker: &Waker) {
+        self.admitted_ns.set(Some(now_ns));
+        let polled = self.io.borrow_mut().as_mut().poll(&mut Context::from_waker(waker));
+        if let Poll::Ready(result) = polled {
+            self.result.set(Some(result));
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl<T> Held<T> {
+    fn new(io: IoFuture<T>) -> Rc<Held<T>> {
+        Rc::new(Held { io: RefCell::new(io), result: Cell::new(None), admitted_ns: Cell::new(None) })
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        match self.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => self.io.borrow_mut().as_mut().poll(cx),
+        }
+    }
+}
+
 /// An I/O at the gate: waiting, or admitted and not yet complete.
 struct Passage {
     gate: Rc<Gate>,
@@ -71,49 +125,64 @@ struct Passage {
 }
 
 impl Gate {
-    /// Lets go what the policy admits now; true if the one that just arrived is among it.
+    /// Begins what the policy admits now; true if the one that just arrived is among it, which its own task
+    /// begins.
     fn admit(&self, arrived: Option<Ticket>) -> bool {
         let mut at_once = false;
-        loop {
-            let Some(ticket) = self.policy.borrow_mut().admit() else { return at_once };
-            if arrived == Some(ticket) {
+        while !self.reactor.is_closing() {
+            let Some(ticket) = self.policy.borrow_mut().admit() else { break };
+            let has_waited = arrived != Some(ticket);
+            let mut stats = self.stats.get();
+            (stats.passed, stats.waited) = (stats.passed + 1, stats.waited + u64::from(has_waited));
+            self.stats.set(stats);
+            if !has_waited {
                 at_once = true;
                 continue;
             }
             let waiting = self.waiting.borrow_mut().remove(&ticket);
-            waiting.expect("the policy admits those that wait").wake();
+            let waiting = waiting.expect("the policy admits those that wait");
+            waiting.io.begin(self.reactor.now_ns(), &waiting.waker);
         }
+        at_once
     }
 
-    async fn pass(self: Rc<Self>, ask: Ask) -> Passage {
+    /// Takes an I/O to the device and back.
+    async fn pass<T: 'static>(self: Rc<Self>, ask: Ask, io: IoFuture<T>) -> io::Result<T> {
         let ticket = Ticket(self.next_ticket.replace(self.next_ticket.get() + 1));
         self.policy.borrow_mut().arrive(ticket, ask);
         let mut passage = Passage { gate: self.clone(), ticket, ask, admitted_ns: None, ended: false };
         let waits = !self.admit(Some(ticket));
-        if waits {
-            let mut begins = true;
-            poll_fn(|cx| {
-                let mut waiting = self.waiting.borrow_mut();
-                if !std::mem::take(&mut begins) && !waiting.contains_key(&ticket) {
-                    return Poll::Ready(());
-                }
-                waiting.insert(ticket, cx.waker().clone());
-                Poll::Pending
-            })
-            .await;
-        }
-        passage.admitted_ns = Some(self.reactor.now_ns());
-        let mut stats = self.stats.get();
-        (stats.passed, stats.waited) = (stats.passed + 1, stats.waited + u64::from(waits));
-        self.stats.set(stats);
-        passage
+        let result = if waits {
+            let held = Held::new(io);
+            let result = self.wait(ticket, &held).await;
+            passage.admitted_ns = held.admitted_ns.get();
+            result
+        } else {
+            passage.admitted_ns = Some(self.reactor.now_ns());
+            io.await
+        };
+        passage.ended = result.is_ok();
+        result
     }
-}
 
-impl Passage {
-    /// The I/O came back.
-    fn end<T, E>(mut self, result: &Result<T, E>) {
-        self.ended = result.is_ok();
+    /// Waits until an I/O was admitted and has ended.
+    async fn wait<T: 'static>(&self, ticket: Ticket, held: &Rc<Held<T>>) -> io::Result<T> {
+        let mut begins = true;
+        poll_fn(|cx| {
+            if std::mem::take(&mut begins) {
+                let waiting = Waiting { io: held.clone(), waker: cx.waker().clone() };
+                self.waiting.borrow_mut().insert(ticket, waiting);
+                return Poll::Pending;
+            }
+            match self.waiting.borrow_mut().get_mut(&ticket) {
+                Some(waiting) => {
+                    waiting.waker.clone_from(cx.waker());
+                    Poll::Pending
+                }
+                None => held.poll(cx),
+            }
+        })
+        .await
     }
 }
 
@@ -144,32 +213,17 @@ impl Block for Gated {
     }
 
     fn read(&self, origin: Origin, offset: u64, len: usize) -> IoFuture<Buf> {
-        let (gate, block) = (self.gate.clone(), self.block.clone());
-        Box::pin(async move {
-            let passage = gate.pass(Ask { origin, kind: Kind::Read, bytes: len as u64 }).await;
-            let result = block.read(origin, offset, len).await;
-            passage.end(&result);
-            result
-        })
+        let ask = Ask { origin, kind: Kind::Read, bytes: len as u64 };
+        Box::pin(self.gate.clone().pass(ask, self.block.read(origin, offset, len)))
     }
 
     fn write(&self, origin: Origin, offset: u64, buf: Rc<Buf>, durable: bool) -> IoFuture<()> {
-        let (gate, block) = (self.gate.clone(), self.block.clone());
-        Box::pin(async move {
-            let passage = gate.pass(Ask { origin, kind: Kind::Write, bytes: buf.len() as u64 }).await;
-            let result = block.write(origin, offset, buf, durable).await;
-            passage.end(&result);
-            result
-        })
+        let ask = Ask { origin, kind: Kind::Write, bytes: buf.len() as u64 };
+        Box::pin(self.gate.clone().pass(ask, self.block.write(origin, offset, buf, durable)))
     }
 
     fn flush(&self, origin: Origin) -> IoFuture<()> {
-        let (gate, block) = (self.gate.clone(), self.block.clone());
-        Box::pin(async move {
-            let passage = gate.pass(Ask { origin, kind: Kind::Flush, bytes: 0 }).await;
-            let result = block.flush(origin).await;
-            passage.end(&result);
-            result
-        })
+        let ask = Ask { origin, kind: Kind::Flush, bytes: 0 };
+        Box::pin(self.gate.clone().pass(ask, self.block.flush(origin)))
     }
 }

@@ -103,6 +103,28 @@ fn every_io_passes_in_order_and_no_more_at_once_than_may() {
 }
 
 #[test]
+fn what_waits_is_begun_by_who_makes_room() {
+    run(|reactor| async move {
+        let (slow, gate) = gated(&reactor);
+        let began_ns = reactor.now_ns();
+        let mut at_device: Vec<_> = (0..OUTSTANDING_MAX).map(|_| gate.read(FOR, 2, 512)).collect();
+        let mut waits = gate.read(FOR, 4, 512);
+        for read in at_device.iter_mut().chain([&mut waits]) {
+            assert!(poll_immediate(read).await.is_none());
+        }
+        assert_eq!(slow.offsets.borrow().last(), Some(&2));
+        // Its own task is not asked.
+        at_device.pop().unwrap().await.unwrap();
+        assert_eq!(slow.offsets.borrow().last(), Some(&4));
+        assert_eq!(reactor.now_ns() - began_ns, LATENCY_NS);
+        waits.await.unwrap();
+        assert_eq!(reactor.now_ns() - began_ns, 2 * LATENCY_NS);
+        assert_eq!((gate.stats().passed, gate.stats().waited), (4, 1));
+        assert_eq!(gate.stats().device_ns, 2 * LATENCY_NS);
+    });
+}
+
+#[test]
 fn who_is_gone_before_its_turn_takes_no_place() {
     run(|reactor| async move {
         let (slow, gate) = gated(&reactor);
@@ -111,8 +133,9 @@ fn who_is_gone_before_its_turn_takes_no_place() {
             assert!(poll_immediate(read).await.is_none());
         }
         assert_eq!(slow.offsets.borrow().len(), OUTSTANDING_MAX);
-        // One at the device, those that would be next, and one more.
-        drop(pending.drain(2..5));
+        // Those that would be next, one at the device, and one more.
+        drop(pending.drain(3..5));
+        drop(pending.remove(2));
         drop(pending.pop());
         let results = join_all(pending).await;
         assert!(results.len() == 6 && results.iter().all(Result::is_ok));

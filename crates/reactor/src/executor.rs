@@ -142,6 +142,11 @@ impl Executor {
         }
     }
 
+    /// Its tasks are being dropped, or were.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.borrow().is_empty()
     }

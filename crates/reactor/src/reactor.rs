@@ -11,7 +11,7 @@ use crate::bulk::{Bulk, Way};
 use crate::driver::Driver;
 use crate::driver::wake::WakeCell;
 use crate::executor::{self, Executor};
-use crate::limits::{POLLS_PER_SHORT_TURN_MAX, POLLS_PER_TURN_MAX};
+use crate::limits::{POLLS_PER_FEED, POLLS_PER_SHORT_TURN_MAX, POLLS_PER_TURN_MAX};
 use crate::load::{Load, Work};
 use crate::ops::Ops;
 use crate::remains::Remains;
@@ -195,6 +195,12 @@ impl Reactor {
         self.0.stopping.set(true);
     }
 
+    /// True once its tasks are being dropped: what they leave begins nothing new.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.0.executor.is_closed()
+    }
+
     fn poll_pollers(&self) -> bool {
         let mut worked = false;
         let count = self.0.pollers.borrow().len();
@@ -247,8 +253,12 @@ impl Reactor {
         worked |= self.poll_pollers();
         let mut last_ns = self.look_at_clock();
         self.0.load.polled(last_ns.saturating_sub(start_ns));
-        // What a turn sends leaves with its end: who gets several replies is woken once.
+        // What a turn sends leaves with its end: who gets several replies is woken once. A drive with nothing to
+        // do is not left waiting for that.
         for polls in 0..POLLS_PER_TURN_MAX {
+            if polls > 0 && polls % POLLS_PER_FEED == 0 {
+                self.0.driver.borrow_mut().feed_drive();
+            }
             if polls >= POLLS_PER_SHORT_TURN_MAX && (self.reads() || self.0.bulk.has_waiting()) {
                 break;
             }

@@ -70,6 +70,7 @@ dispatch! {
     fn start(&mut self, token: Token, op: &mut Op);
     fn cancel(&mut self, token: Token);
     fn reap(&mut self, ops: &mut Ops) -> usize;
+    fn feed_drive(&mut self);
     fn announce_sleep(&mut self);
     fn announce_awake(&mut self);
     fn park(&mut self, timeout_ns: Option<u64>);

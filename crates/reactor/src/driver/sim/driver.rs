@@ -76,6 +76,9 @@ impl SimDriver {
         }
     }
 
+    /// Nothing is held from a drive.
+    pub(crate) fn feed_drive(&mut self) {}
+
     pub(crate) fn reap(&mut self, ops: &mut Ops) -> usize {
         let mut guard = self.state();
         let state = &mut *guard;

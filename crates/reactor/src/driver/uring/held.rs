@@ -34,6 +34,11 @@ impl HeldReads {
         self.entries.push(entry);
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Those that go out in this turn: all or none. `under_way` are the operations of files, these included.
     pub(super) fn due(&mut self, under_way: usize, is_idle: bool) -> std::vec::Drain<'_, squeue::Entry> {
         let at_drive = under_way - self.entries.len();

@@ -16,9 +16,11 @@
 mod buffers;
 mod files;
 mod held;
+mod order;
 mod patience;
 mod receive;
 mod ring;
+mod sends;
 mod standing;
 
 pub(super) use ring::try_out;
@@ -37,6 +39,7 @@ use held::HeldReads;
 use io_uring::{cqueue, opcode, squeue, types};
 use patience::Patience;
 use ring::Ring;
+use sends::Sends;
 use standing::Inbox;
 use std::io;
 use std::net::SocketAddr;
@@ -75,6 +78,9 @@ pub(crate) struct Uring {
     in_flight: usize,
     patience: Patience,
     held: HeldReads,
+    sends: Sends,
+    /// The drive was asked for something since the kernel was entered.
+    asks_drive: bool,
     /// The last look at the ring found nothing.
     is_idle: bool,
     files: Files,
@@ -109,6 +115,8 @@ impl Uring {
             in_flight: 0,
             patience: Patience::default(),
             held: HeldReads::default(),
+            sends: Sends::default(),
+            asks_drive: false,
             is_idle: true,
             files,
             sockets: Sockets::default(),
@@ -180,29 +188,6 @@ impl Uring {
         }
     }
 
-    /// Pushes the next entry of an operation, or holds it.
-    fn submit(&mut self, token: Token, op: &mut Op) {
-        let flight = self.flights[token.slot()];
-        let entry = self.entry(flight, op).user_data(token.0);
-        self.in_flight += 1;
-        if matches!(op, Op::Read { .. }) {
-            return self.held.hold(entry);
-        }
-        // SAFETY: the entry names memory owned by the operation in its slot, which stays there
-        // until `Ops::complete`, called only once this entry's completion was taken; nobody else
-        // reaches that memory meanwhile. `start` saw to it that the descriptor stays open as long.
-        unsafe { self.ring.push(entry) };
-    }
-
-    /// Pushes the reads that go out now: all of them before the core rests.
-    fn let_go(&mut self, rests: bool) {
-        let due = if rests { self.held.all() } else { self.held.due(self.patience.at_disk(), self.is_idle) };
-        for entry in due {
-            // SAFETY: as in `submit`, which held it.
-            unsafe { self.ring.push(entry) };
-        }
-    }
-
     fn descriptor(&mut self, socket: SocketId) -> RawFd {
         self.sockets.get(socket).descriptor.as_raw_fd()
     }
@@ -253,14 +238,9 @@ impl Uring {
         }
     }
 
-    fn push_cancel(&mut self, data: u64) {
-        let entry = opcode::AsyncCancel::new(data).build().user_data(CANCEL_DATA);
-        // SAFETY: the entry names neither memory nor a descriptor.
-        unsafe { self.ring.push(entry) };
-    }
-
     pub(crate) fn reap(&mut self, ops: &mut Ops) -> usize {
         self.let_go(false);
+        self.push_sends(ops.has_short_reads());
         self.ring.submit();
         let mut batch = std::mem::take(&mut self.batch);
         self.ring.take_completions(&mut batch);
@@ -272,8 +252,9 @@ impl Uring {
         for token in std::mem::take(&mut self.ready) {
             self.serve(ops, token);
         }
-        self.is_idle = count == 0;
-        count
+        let worked = count + usize::from(!self.sends.is_empty());
+        self.is_idle = worked == 0;
+        worked
     }
 
     fn complete(&mut self, ops: &mut Ops, completion: &cqueue::Entry) {
@@ -367,6 +348,7 @@ impl Uring {
     pub(crate) fn park(&mut self, timeout_ns: Option<u64>) {
         if self.ready.is_empty() {
             self.let_go(true);
+            self.push_sends(false);
             self.patience.sleep(self.clock.now_ns());
             self.ring.wait(timeout_ns);
         }

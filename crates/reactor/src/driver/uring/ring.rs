@@ -75,6 +75,17 @@ impl Ring {
         self.backlog.push_back(entry);
     }
 
+    /// Queues entries in their order.
+    ///
+    /// # Safety
+    /// As for [`Ring::push`], for each of them.
+    pub(super) unsafe fn push_all(&mut self, entries: impl Iterator<Item = squeue::Entry>) {
+        for entry in entries {
+            // SAFETY: the caller vouches for the entry.
+            unsafe { self.push(entry) };
+        }
+    }
+
     /// Moves the backlog into the submission queue as far as it fits.
     fn fill(&mut self) {
         if self.backlog.is_empty() {
