@@ -31,9 +31,12 @@ const CHUNK_SLOTS: usize = 256;
 const CHUNK_BYTES: usize = CHUNK_SLOTS * size_of::<Slot>() + 4 * size_of::<usize>();
 /// Bytes of a cache for each chain: entries of a usual size make chains of one or two.
 const BYTES_PER_CHAIN: usize = 512;
-/// The bytes of an entry that stand for its first cache lines. Those after them the processor fetches by
-/// itself, for they are read in a row.
-const TOUCHED_LINES: [usize; 4] = [0, 64, 128, 192];
+/// The bytes of an entry that stand for its first cache lines.
+const TOUCHED_LINES: [usize; 4] = [0, LINE_BYTES, 2 * LINE_BYTES, 3 * LINE_BYTES];
+/// Bytes after those that are asked of memory, too, and not waited for. What follows them the processor fetches
+/// by itself, for it is read in a row; it begins late, and not anew in each short value.
+const ASKED_BYTES_MAX: usize = 1024;
+const LINE_BYTES: usize = 64;
 /// Hashes whose entries are brought closer together.
 pub(crate) const TOUCHED_MAX: usize = 16;
 /// One entry takes at most this share of the budget.
@@ -221,8 +224,8 @@ impl Table {
         None
     }
 
-    /// Brings what leads to the entries of some hashes, and their heads, from memory into the processor's
-    /// caches. Each round of loads depends on the round before and on nothing within it: so the processor
+    /// Brings what leads to the entries of some hashes, their heads, and what follows these as far as it comes in
+    /// time, from memory into the processor's caches. Each round of loads depends on the round before and on nothing within it: so the processor
     /// waits for memory three times for all of them, and not three times for each. Tells which of them lead
     /// to an entry at once; others may be kept all the same, further down their chains.
     pub(crate) fn touch(&self, hashes: &[u64]) -> [bool; TOUCHED_MAX] {
@@ -238,6 +241,7 @@ impl Table {
         let line = |slot: &Slot, at: usize| slot.bytes.get(at).copied().unwrap_or(0);
         let heads = slots.iter().flatten().map(|slot| TOUCHED_LINES.map(|at| line(slot, at)));
         black_box(heads.flatten().fold(0, |all, byte| all ^ byte));
+        slots.iter().flatten().for_each(|slot| slot.ask_for_rest());
         slots.map(|slot| slot.is_some())
     }
 
@@ -257,7 +261,7 @@ impl Table {
         let slot = self.led_to(self.first(tag), tag);
         let lines = slot.into_iter().flat_map(|slot| TOUCHED_LINES.map(|at| slot.bytes.get(at)));
         lines.flatten().for_each(prefetch);
-        slot.is_some()
+        slot.inspect(|slot| slot.ask_for_rest()).is_some()
     }
 
     /// The first slot of the chain of a tag.
@@ -368,6 +372,12 @@ impl Table {
 }
 
 impl Slot {
+    /// Asks memory for what stands behind the first lines.
+    fn ask_for_rest(&self) {
+        let rest = self.bytes.get(TOUCHED_LINES.len() * LINE_BYTES..).unwrap_or_default();
+        rest[..rest.len().min(ASKED_BYTES_MAX)].iter().step_by(LINE_BYTES).for_each(prefetch);
+    }
+
     fn free(next: u32) -> Slot {
         Slot { tag: 0, next, newer: NONE, older: NONE, bytes: Box::default(), visited: false }
     }
