@@ -80,6 +80,8 @@ struct Waiting {
 trait Begin {
     /// Begins an I/O that was admitted.
     fn begin(&self, now_ns: u64, waker: &Waker);
+    /// When that was, if it was.
+    fn admitted_ns(&self) -> Option<u64>;
 }
 
 /// An I/O that had to wait.
@@ -98,6 +100,10 @@ impl<T> Begin for Held<T> {
             self.result.set(Some(result));
             waker.wake_by_ref();
         }
+    }
+
+    fn admitted_ns(&self) -> Option<u64> {
+        self.admitted_ns.get()
     }
 }
 
@@ -119,7 +125,10 @@ struct Passage {
     gate: Rc<Gate>,
     ticket: Ticket,
     ask: Ask,
+    /// When it was admitted, if that was at once.
     admitted_ns: Option<u64>,
+    /// If it had to wait.
+    held: Option<Rc<dyn Begin>>,
     /// Its end was seen, and it was good: what it took says something of the device.
     ended: bool,
 }
@@ -150,13 +159,13 @@ impl Gate {
     async fn pass<T: 'static>(self: Rc<Self>, ask: Ask, io: IoFuture<T>) -> io::Result<T> {
         let ticket = Ticket(self.next_ticket.replace(self.next_ticket.get() + 1));
         self.policy.borrow_mut().arrive(ticket, ask);
-        let mut passage = Passage { gate: self.clone(), ticket, ask, admitted_ns: None, ended: false };
+        let mut passage =
+            Passage { gate: self.clone(), ticket, ask, admitted_ns: None, held: None, ended: false };
         let waits = !self.admit(Some(ticket));
         let result = if waits {
             let held = Held::new(io);
-            let result = self.wait(ticket, &held).await;
-            passage.admitted_ns = held.admitted_ns.get();
-            result
+            passage.held = Some(held.clone());
+            self.wait(ticket, held).await
         } else {
             passage.admitted_ns = Some(self.reactor.now_ns());
             io.await
@@ -166,7 +175,7 @@ impl Gate {
     }
 
     /// Waits until an I/O was admitted and has ended.
-    async fn wait<T: 'static>(&self, ticket: Ticket, held: &Rc<Held<T>>) -> io::Result<T> {
+    async fn wait<T: 'static>(&self, ticket: Ticket, held: Rc<Held<T>>) -> io::Result<T> {
         let mut begins = true;
         poll_fn(|cx| {
             if std::mem::take(&mut begins) {
@@ -174,13 +183,11 @@ impl Gate {
                 self.waiting.borrow_mut().insert(ticket, waiting);
                 return Poll::Pending;
             }
-            match self.waiting.borrow_mut().get_mut(&ticket) {
-                Some(waiting) => {
-                    waiting.waker.clone_from(cx.waker());
-                    Poll::Pending
-                }
-                None => held.poll(cx),
+            if let Some(waiting) = self.waiting.borrow_mut().get_mut(&ticket) {
+                waiting.waker.clone_from(cx.waker());
+                return Poll::Pending;
             }
+            held.poll(cx)
         })
         .await
     }
@@ -188,12 +195,16 @@ impl Gate {
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        let waits = self.gate.waiting.borrow_mut().remove(&self.ticket).is_some();
-        if waits {
+        let waits = self.gate.waiting.borrow_mut().remove(&self.ticket);
+        let held = self.held.take();
+        let admitted_ns = self.admitted_ns.or_else(|| held.as_ref()?.admitted_ns());
+        // What is given up is called back before another takes its place.
+        drop(held);
+        if waits.is_some() {
             self.gate.policy.borrow_mut().withdraw(self.ticket);
         } else {
             let now_ns = self.gate.reactor.now_ns();
-            let device_ns = self.admitted_ns.map_or(0, |admitted_ns| now_ns.saturating_sub(admitted_ns));
+            let device_ns = admitted_ns.map_or(0, |admitted_ns| now_ns.saturating_sub(admitted_ns));
             let mut stats = self.gate.stats.get();
             stats.device_ns += device_ns;
             self.gate.stats.set(stats);

@@ -12,6 +12,8 @@ use std::rc::Rc;
 
 const OUTSTANDING_MAX: usize = 3;
 const LATENCY_NS: u64 = 1_000_000;
+/// Where an I/O fails as it begins.
+const AT_ONCE: u64 = 1 << 19;
 
 /// A device on which every I/O takes a millisecond, and reads at odd places fail.
 struct Slow {
@@ -31,6 +33,9 @@ impl Slow {
 /// An I/O goes to the block device and comes back.
 async fn device(slow: Rc<Slow>, offset: u64) -> io::Result<()> {
     slow.offsets.borrow_mut().push(offset);
+    if offset == AT_ONCE {
+        return Err(io::Error::other("at once"));
+    }
     slow.at_once.set(slow.at_once.get() + 1);
     slow.at_once_max.set(slow.at_once_max.get().max(slow.at_once.get()));
     slow.reactor.sleep_ns(LATENCY_NS).await;
@@ -86,19 +91,19 @@ fn every_io_passes_in_order_and_no_more_at_once_than_may() {
     run(|reactor| async move {
         let (slow, gate) = gated(&reactor);
         let began_ns = reactor.now_ns();
-        let results = join_all((0..20).map(|offset| gate.read(FOR, offset, 512))).await;
+        let results = join_all((0..40).map(|offset| gate.read(FOR, offset, 512))).await;
         for (offset, result) in (0..).zip(&results) {
             assert_eq!(result.is_ok(), offset % 2 == 0, "a failure is handed on");
         }
-        assert_eq!(*slow.offsets.borrow(), (0..20).collect::<Vec<u64>>());
+        assert_eq!(*slow.offsets.borrow(), (0..40).collect::<Vec<u64>>());
         assert_eq!((slow.at_once_max.get(), slow.at_once.get()), (OUTSTANDING_MAX, 0));
-        assert_eq!((reactor.now_ns() - began_ns) / LATENCY_NS, 7);
+        assert_eq!((reactor.now_ns() - began_ns) / LATENCY_NS, 14);
         let stats = gate.stats();
-        assert_eq!((stats.passed, stats.waited), (20, 17));
+        assert_eq!((stats.passed, stats.waited), (40, 37));
         // All the same for the others, and for one that finds the gate empty.
         gate.write(FOR, 4, Rc::new(Buf::zeroed(512)), true).await.unwrap();
         gate.flush(FOR).await.unwrap();
-        assert_eq!((gate.stats().passed, gate.stats().waited), (22, 17));
+        assert_eq!((gate.stats().passed, gate.stats().waited), (42, 37));
     });
 }
 
@@ -122,6 +127,65 @@ fn what_waits_is_begun_by_who_makes_room() {
         assert_eq!((gate.stats().passed, gate.stats().waited), (4, 1));
         assert_eq!(gate.stats().device_ns, 2 * LATENCY_NS);
     });
+}
+
+#[test]
+fn who_is_gone_after_it_was_begun_gives_its_place_back() {
+    run(|reactor| async move {
+        let (slow, gate) = gated(&reactor);
+        let mut at_device: Vec<_> = (0..OUTSTANDING_MAX).map(|_| gate.read(FOR, 2, 512)).collect();
+        let mut waits = gate.read(FOR, 4, 512);
+        for read in at_device.iter_mut().chain([&mut waits]) {
+            assert!(poll_immediate(read).await.is_none());
+        }
+        at_device.pop().unwrap().await.unwrap();
+        let began_ns = reactor.now_ns();
+        reactor.sleep_ns(LATENCY_NS / 2).await;
+        drop(waits);
+        assert_eq!(gate.stats().device_ns, LATENCY_NS + LATENCY_NS / 2, "it was at the device as long");
+        gate.read(FOR, 6, 512).await.unwrap();
+        assert_eq!(reactor.now_ns() - began_ns, LATENCY_NS / 2 + LATENCY_NS, "it found a place at once");
+        assert_eq!(*slow.offsets.borrow(), [2, 2, 2, 4, 6]);
+    });
+}
+
+#[test]
+fn what_ends_as_it_begins_is_told() {
+    run(|reactor| async move {
+        let (slow, gate) = gated(&reactor);
+        let mut at_device: Vec<_> = (0..OUTSTANDING_MAX).map(|_| gate.read(FOR, 2, 512)).collect();
+        let (mut fails, mut waits) = (gate.read(FOR, AT_ONCE, 512), gate.read(FOR, 4, 512));
+        for read in at_device.iter_mut().chain([&mut fails, &mut waits]) {
+            assert!(poll_immediate(read).await.is_none());
+        }
+        at_device.pop().unwrap().await.unwrap();
+        assert_eq!(*slow.offsets.borrow(), [2, 2, 2, AT_ONCE]);
+        assert_eq!(fails.await.unwrap_err().to_string(), "at once");
+        assert_eq!(slow.offsets.borrow().last(), Some(&4), "its end makes room");
+        waits.await.unwrap();
+    });
+}
+
+/// What a task leaves when it is dropped begins nothing: nobody is there to take it.
+#[test]
+fn nothing_is_begun_while_tasks_are_dropped() {
+    let (world, kept) = (World::new(1, |_| "test"), Rc::new(RefCell::new(None)));
+    let shown = kept.clone();
+    world.start_process(ProcessId(1), 1, move |reactor| {
+        let (slow, gate) = gated(reactor);
+        *shown.borrow_mut() = Some(slow);
+        reactor.spawn(Work::Control, async move {
+            let mut reads: Vec<_> = (0..=OUTSTANDING_MAX).map(|_| gate.read(FOR, 2, 512)).collect();
+            for read in &mut reads {
+                assert!(poll_immediate(read).await.is_none());
+            }
+            std::future::pending::<()>().await;
+        });
+    });
+    let slow = || kept.borrow().clone().unwrap();
+    assert!(world.run_until(60_000_000_000, || slow().offsets.borrow().len() == OUTSTANDING_MAX));
+    world.kill(ProcessId(1), false);
+    assert_eq!(slow().offsets.borrow().len(), OUTSTANDING_MAX);
 }
 
 #[test]

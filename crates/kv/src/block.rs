@@ -27,7 +27,8 @@ impl Origin {
 /// A future of an I/O, on this thread.
 pub type IoFuture<T> = Pin<Box<dyn Future<Output = io::Result<T>>>>;
 
-/// A device of blocks: aligned reads and writes, whole or failed, and flushes.
+/// A device of blocks: aligned reads and writes, whole or failed, and flushes. Nothing is begun before its
+/// future is polled.
 pub trait Block {
     /// The size in bytes.
     fn size_bytes(&self) -> u64;

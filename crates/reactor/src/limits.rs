@@ -16,7 +16,7 @@ pub const POLLS_PER_TURN_MAX: usize = 64;
 /// while the rest is worked on, and while long values wait for their share of the next turn.
 pub const POLLS_PER_SHORT_TURN_MAX: usize = 16;
 
-/// Tasks run before a drive that has nothing to do is given what they ask of it.
+/// Tasks run before a drive that has nothing to do is given what they have asked of it.
 pub const POLLS_PER_FEED: usize = 4;
 
 /// Bytes of one disk operation. Larger transfers are cut by their callers.

@@ -253,14 +253,14 @@ impl Reactor {
         worked |= self.poll_pollers();
         let mut last_ns = self.look_at_clock();
         self.0.load.polled(last_ns.saturating_sub(start_ns));
-        // What a turn sends leaves with its end: who gets several replies is woken once. A drive with nothing to
+        // What a turn sends leaves after it: who gets several replies is woken once. A drive with nothing to
         // do is not left waiting for that.
         for polls in 0..POLLS_PER_TURN_MAX {
-            if polls > 0 && polls % POLLS_PER_FEED == 0 {
-                self.0.driver.borrow_mut().feed_drive();
-            }
             if polls >= POLLS_PER_SHORT_TURN_MAX && (self.reads() || self.0.bulk.has_waiting()) {
                 break;
+            }
+            if polls > 0 && polls % POLLS_PER_FEED == 0 {
+                self.0.driver.borrow_mut().feed_drive();
             }
             let Some(work) = self.0.executor.poll_one() else {
                 break;

@@ -2,10 +2,12 @@
 
 mod common;
 
-use common::block_on;
-use plimsoll_reactor::DriverChoice;
+use common::{block_on, fresh_path};
+use plimsoll_reactor::{DriverChoice, FileOptions, Work};
+use std::cell::Cell;
 use std::io::Read;
 use std::net::TcpStream;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 /// More than a kernel keeps of one connection, and than one piece of a send.
@@ -108,7 +110,48 @@ fn a_stop_waits_for_nothing_that_was_posted(driver: DriverChoice) {
     assert!(began.elapsed().as_secs() < 4, "a drain of operations that do not end takes five seconds");
 }
 
+/// While the drive reads few sends go at a time: none is forgotten when it reads no more.
+fn many_posts_beside_reads_all_leave_in_their_order(driver: DriverChoice) {
+    let path = fresh_path("posted");
+    let kept = path.clone();
+    block_on(driver, move |reactor| {
+        let path = path.clone();
+        async move {
+            let options = FileOptions { create_bytes: Some(1 << 20), read_only: false };
+            let device = reactor.open_file(&path, &options).unwrap();
+            let reads = Rc::new(Cell::new(true));
+            let goes_on = reads.clone();
+            let block_bytes = device.block_bytes() as usize;
+            reactor.spawn(Work::Device, async move {
+                while goes_on.get() {
+                    device.read(0, block_bytes).await.unwrap();
+                }
+            });
+            let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            let (mut peers, mut sockets) = (Vec::new(), Vec::new());
+            for _ in 0..100 {
+                peers.push(TcpStream::connect(listener.address()).unwrap());
+                sockets.push(listener.accept().await.unwrap());
+            }
+            for round in 0..3_u8 {
+                reads.set(round < 2);
+                sockets.iter().for_each(|socket| socket.post(vec![round; 100]));
+                for socket in &sockets {
+                    socket.posted().await.unwrap();
+                }
+            }
+            for mut peer in peers {
+                let mut found = [9; 300];
+                peer.read_exact(&mut found).unwrap();
+                assert!([0, 1, 2].iter().zip(found.chunks(100)).all(|(round, sent)| sent == [*round; 100]));
+            }
+        }
+    });
+    std::fs::remove_file(kept).unwrap();
+}
+
 on_every_driver! {
+    many_posts_beside_reads_all_leave_in_their_order,
     what_is_posted_leaves_whole_though_its_peer_is_slow,
     who_cannot_be_sent_to_is_known_and_nothing_more_is_posted,
     a_socket_that_is_dropped_with_a_post_under_way_is_closed,

@@ -33,8 +33,8 @@ const CHUNK_BYTES: usize = CHUNK_SLOTS * size_of::<Slot>() + 4 * size_of::<usize
 const BYTES_PER_CHAIN: usize = 512;
 /// The bytes of an entry that stand for its first cache lines.
 const TOUCHED_LINES: [usize; 4] = [0, LINE_BYTES, 2 * LINE_BYTES, 3 * LINE_BYTES];
-/// Bytes after those that are asked of memory, too, and not waited for. What follows them the processor fetches
-/// by itself, for it is read in a row; it begins late, and not anew in each short value.
+/// Bytes after those that are asked of memory, too, and not waited for. What follows them the processor
+/// fetches by itself, as it is read in a row; for short values it begins too late with that.
 const ASKED_BYTES_MAX: usize = 1024;
 const LINE_BYTES: usize = 64;
 /// Hashes whose entries are brought closer together.
@@ -224,10 +224,11 @@ impl Table {
         None
     }
 
-    /// Brings what leads to the entries of some hashes, their heads, and what follows these as far as it comes in
-    /// time, from memory into the processor's caches. Each round of loads depends on the round before and on nothing within it: so the processor
-    /// waits for memory three times for all of them, and not three times for each. Tells which of them lead
-    /// to an entry at once; others may be kept all the same, further down their chains.
+    /// Brings what leads to the entries of some hashes, and their heads, from memory into the processor's
+    /// caches, and asks for what follows these. Each round of loads depends on the round before and on
+    /// nothing within it: so the processor waits for memory three times for all of them, and not three times
+    /// for each. Tells which of them lead to an entry at once; others may be kept all the same, further down
+    /// their chains.
     pub(crate) fn touch(&self, hashes: &[u64]) -> [bool; TOUCHED_MAX] {
         assert!(hashes.len() <= TOUCHED_MAX);
         let mut firsts = [NONE; TOUCHED_MAX];
@@ -255,7 +256,7 @@ impl Table {
         first != NONE
     }
 
-    /// The last step: asks memory for the head of the entry; false if that is not the first of its chain.
+    /// The last step: asks memory for the entry; false if that is not the first of its chain.
     pub(crate) fn touch_lone(&self, hash: u64) -> bool {
         let tag = tag_of_hash(hash);
         let slot = self.led_to(self.first(tag), tag);

@@ -7,6 +7,7 @@
 //! * `start` never blocks and never completes at once; memory named by the operation stays valid
 //!   until its completion has been given to [`Ops::complete`];
 //! * `reap` submits what was started, or some turns later, and hands over completions, without blocking;
+//! * `feed_drive` submits what was started for a drive that has nothing else to do, or leaves that to `reap`;
 //! * `park` sleeps until a completion, the timeout or a wake-up; it may return early;
 //! * `announce_sleep` comes before the last look for messages, `announce_awake` after the sleep;
 //! * `waker` is what another thread wakes this core by;

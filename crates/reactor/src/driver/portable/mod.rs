@@ -131,7 +131,8 @@ impl Portable {
         }
     }
 
-    /// Nothing is held from a drive.
+    /// Workers hear of what was started at the end of a turn: calling each of them costs the core as much
+    /// as it would bring.
     pub(crate) fn feed_drive(&mut self) {}
 
     pub(crate) fn reap(&mut self, ops: &mut Ops) -> usize {

@@ -79,9 +79,9 @@ pub(crate) struct Uring {
     patience: Patience,
     held: HeldReads,
     sends: Sends,
-    /// The drive was asked for something since the kernel was entered.
-    asks_drive: bool,
-    /// The last look at the ring found nothing.
+    /// Writes and flushes that were pushed in this turn: the kernel has not been told of them.
+    unsent: usize,
+    /// The last look at the ring found nothing, and no send was left.
     is_idle: bool,
     files: Files,
     sockets: Sockets<Inbox>,
@@ -116,7 +116,7 @@ impl Uring {
             patience: Patience::default(),
             held: HeldReads::default(),
             sends: Sends::default(),
-            asks_drive: false,
+            unsent: 0,
             is_idle: true,
             files,
             sockets: Sockets::default(),
@@ -240,7 +240,7 @@ impl Uring {
 
     pub(crate) fn reap(&mut self, ops: &mut Ops) -> usize {
         self.let_go(false);
-        self.push_sends(ops.has_short_reads());
+        self.push_sends(false, ops.has_short_reads());
         self.ring.submit();
         let mut batch = std::mem::take(&mut self.batch);
         self.ring.take_completions(&mut batch);
@@ -348,7 +348,7 @@ impl Uring {
     pub(crate) fn park(&mut self, timeout_ns: Option<u64>) {
         if self.ready.is_empty() {
             self.let_go(true);
-            self.push_sends(false);
+            self.push_sends(true, false);
             self.patience.sleep(self.clock.now_ns());
             self.ring.wait(timeout_ns);
         }

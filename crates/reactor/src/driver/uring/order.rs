@@ -1,7 +1,7 @@
 //! The order in which operations reach the kernel.
 //!
-//! Role: what the drive is asked for goes first, what is held is let go, what is called back was begun. Place on
-//! the path: between the driver's operations and its ring, beside what is held ([`super::held`],
+//! Role: what the drive is asked for goes first, what is held is let go, what is called back was begun. Place
+//! on the path: between the driver's operations and its ring, beside what is held ([`super::held`],
 //! [`super::sends`]).
 //!
 //! Invariants: nothing is held while the core rests; an entry that calls another back goes after it.
@@ -18,8 +18,8 @@ impl Uring {
         self.in_flight += 1;
         match op {
             Op::Read { .. } => return self.held.hold(entry),
-            Op::Send { .. } => return self.sends.hold(entry),
-            Op::Write { .. } | Op::Flush { .. } => self.asks_drive = true,
+            Op::Send { bytes, from, .. } => return self.sends.hold(entry, bytes.len() - *from),
+            Op::Write { .. } | Op::Flush { .. } => self.unsent += 1,
             Op::Accept { .. } | Op::Receive { .. } => {}
         }
         // SAFETY: the entry names memory owned by the operation in its slot, which stays there
@@ -28,37 +28,47 @@ impl Uring {
         unsafe { self.ring.push(entry) };
     }
 
-    /// Pushes the reads that go out now: all of them before the core rests. The drive hears of what it is asked
-    /// for before many sends.
+    /// Pushes the reads that go out now: all of them before the core rests. The drive hears of what it is
+    /// asked for before many sends.
     pub(super) fn let_go(&mut self, rests: bool) {
         let due = if rests { self.held.all() } else { self.held.due(self.patience.at_disk(), self.is_idle) };
-        self.asks_drive |= due.len() > 0;
+        let asked = std::mem::take(&mut self.unsent) + due.len();
         // SAFETY: as in `submit`, which held them.
         unsafe { self.ring.push_all(due) };
-        if std::mem::take(&mut self.asks_drive) && self.sends.go_apart() {
+        if asked > 0 && self.sends.go_apart() {
             self.ring.submit();
         }
     }
 
-    /// Pushes the sends that go out now.
-    pub(super) fn push_sends(&mut self, drive_reads: bool) {
-        // SAFETY: as in `submit`, which held them.
-        unsafe { self.ring.push_all(self.sends.due(drive_reads)) };
-    }
-
-    /// Gives what was held to a drive that has nothing to do, amid a turn.
+    /// Gives a drive that has nothing to do what it was asked for in this turn.
     pub(crate) fn feed_drive(&mut self) {
-        if self.patience.at_disk() > self.held.count() || self.held.count() == 0 {
+        let asked = self.held.count() + self.unsent;
+        if asked == 0 || self.patience.at_disk() > asked {
             return;
         }
+        self.unsent = 0;
         // SAFETY: as in `submit`, which held them.
         unsafe { self.ring.push_all(self.held.all()) };
         self.ring.submit();
     }
 
+    /// Pushes the sends that go out now: all of them before the core rests.
+    pub(super) fn push_sends(&mut self, rests: bool, drive_reads: bool) {
+        // SAFETY: as in `submit`, which held them.
+        unsafe {
+            if rests {
+                self.ring.push_all(self.sends.all());
+            } else {
+                self.ring.push_all(self.sends.due(drive_reads));
+            }
+        }
+    }
+
     pub(super) fn push_cancel(&mut self, data: u64) {
         // Nothing is called back before it was begun.
-        self.push_sends(false);
+        if self.sends.hold_one_with(data) {
+            self.push_sends(true, false);
+        }
         let entry = opcode::AsyncCancel::new(data).build().user_data(CANCEL_DATA);
         // SAFETY: the entry names neither memory nor a descriptor.
         unsafe { self.ring.push(entry) };
