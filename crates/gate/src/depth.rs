@@ -8,7 +8,8 @@
 //! more with each interrupt if there is more in it. Which of the two it is, Little's law tells: while the
 //! queue is full what a read takes, divided by the depth, is the time from one read to the next. So depths
 //! are tried in turns with what is used, and the one with more reads a second is used; the shallower one if
-//! they are about the same.
+//! they are about the same. Of each the period in the middle counts: a drive may stand still for milliseconds
+//! now and then, half as long as a period takes, whatever its depth.
 //!
 //! Invariants: a depth is tried only while at least as many reads wait as would be at the drive, so that
 //! drive and core never rest in turns; trials in vain become rare.
@@ -19,8 +20,8 @@ const DOUBLINGS_MAX: u32 = 2;
 const PERIOD_READS: u64 = 1024;
 /// The first reads of a period, which began at the depth before.
 const SETTLING_READS: u64 = 256;
-/// Periods of a trial: half of them at either depth.
-const TRIAL_PERIODS: u32 = 8;
+/// Periods of a trial at either depth.
+const PERIODS_OF_EITHER: usize = 5;
 /// Periods from one trial to the next, twice as many after each that was in vain.
 const REST_PERIODS_MIN: u32 = 32;
 const REST_PERIODS_MAX: u32 = 1024;
@@ -45,6 +46,13 @@ impl Seen {
     }
 }
 
+/// The period in the middle, by what a read took in it.
+fn middle(mut periods: Vec<Seen>) -> Seen {
+    let per_read = |seen: &Seen| seen.ns / seen.reads.max(1);
+    periods.sort_by_key(per_read);
+    periods[periods.len() / 2]
+}
+
 /// The depth that is used, and what is tried beside it.
 pub(crate) struct Depth {
     used: u32,
@@ -55,8 +63,8 @@ pub(crate) struct Depth {
     settling: u64,
     seen: Seen,
     few_waited: u64,
-    /// Of a trial: of what is used, and of what is tried.
-    trial: [Seen; 2],
+    /// The periods of a trial: of what is used, and of what is tried.
+    trial: [Vec<Seen>; 2],
     /// Since the trial began, or the last one ended.
     periods: u32,
     rest_periods: u32,
@@ -71,7 +79,7 @@ impl Depth {
             settling: 0,
             seen: Seen::default(),
             few_waited: 0,
-            trial: [Seen::default(); 2],
+            trial: Default::default(),
             periods: REST_PERIODS_MIN,
             rest_periods: REST_PERIODS_MIN,
         }
@@ -132,32 +140,32 @@ impl Depth {
     fn end_period(&mut self, windows_wanted: u64) {
         let seen = self.begin_period();
         if self.tried.is_some() {
-            let sum = &mut self.trial[usize::from(self.is_turn_of_tried())];
-            (sum.reads, sum.ns) = (sum.reads + seen.reads, sum.ns.saturating_add(seen.ns));
+            self.trial[usize::from(self.is_turn_of_tried())].push(seen);
         }
         self.periods += 1;
         match self.tried {
-            Some(tried) if self.periods >= TRIAL_PERIODS => self.judge(tried),
+            Some(tried) if self.periods as usize >= 2 * PERIODS_OF_EITHER => self.judge(tried),
             None if self.periods >= self.rest_periods => self.try_another(windows_wanted),
             _ => {}
         }
     }
 
-    /// Begins a trial: of twice the depth and of half of it in turns, where there are both.
+    /// Begins a trial: of the deepest queue and of half of what is used in turns, where there are both. The
+    /// deepest, as what it brings is the easiest to tell from chance.
     fn try_another(&mut self, windows_wanted: u64) {
-        let deeper = self.used + 1;
-        let may_be_deeper = deeper <= DOUBLINGS_MAX && windows_wanted >= Self::wanted_for(deeper);
+        let has_enough = |doublings: &u32| windows_wanted >= Self::wanted_for(*doublings);
+        let deepest = (self.used + 1..=DOUBLINGS_MAX).rev().find(has_enough);
         let shallower = self.used.checked_sub(1);
-        self.tried = Some(deeper).filter(|_| may_be_deeper && !(self.was_deeper && shallower.is_some()));
+        self.tried = deepest.filter(|_| !(self.was_deeper && shallower.is_some()));
         self.was_deeper = self.tried.is_some();
         self.tried = self.tried.or(shallower);
         if self.tried.is_some() {
-            (self.trial, self.periods) = ([Seen::default(); 2], 0);
+            (self.trial, self.periods) = (Default::default(), 0);
         }
     }
 
     fn judge(&mut self, tried: u32) {
-        let [used, other] = self.trial;
+        let [used, other] = std::mem::take(&mut self.trial).map(middle);
         (self.tried, self.periods) = (None, 0);
         let percent = if tried > self.used { DEEPER_PERCENT_MAX } else { SHALLOWER_PERCENT_MAX };
         if other.is_below(percent, used) {
@@ -200,6 +208,23 @@ mod tests {
         assert_eq!(depth.used, DOUBLINGS_MAX);
         run(&mut depth, 4_000, 100, |_| 10_000);
         assert_eq!(depth.used, 0, "as good and shallower");
+    }
+
+    /// One period in which the drive stood still decided a trial (2026-11-30: it took seconds to go deeper).
+    #[test]
+    fn a_drive_that_stands_still_now_and_then_is_judged_all_the_same() {
+        let quicker = |windows| [12_300, 10_900, 0, 10_150][windows as usize - 1];
+        for still in 0..8 {
+            let (mut depth, mut reads) = (Depth::new(), 0);
+            for _ in 0..80 * PERIOD_READS {
+                reads += 1;
+                let windows = depth.windows();
+                let stands_still = (reads / PERIOD_READS) % 8 == still;
+                let read_ns = quicker(windows) * if stands_still { 3 } else { 2 } / 2;
+                depth.saw(1, 32 * windows * read_ns, 32 * windows, 100);
+            }
+            assert_eq!(depth.used, DOUBLINGS_MAX, "period {still} of eight");
+        }
     }
 
     #[test]
