@@ -171,7 +171,7 @@ impl Depth {
         if other.is_below(percent, used) {
             self.rest_periods = REST_PERIODS_MIN;
             if tried > self.used {
-                // And deeper still, at once.
+                // And the next, at once.
                 (self.periods, self.was_deeper) = (REST_PERIODS_MIN, false);
             }
             self.used = tried;

@@ -240,7 +240,7 @@ impl Uring {
 
     pub(crate) fn reap(&mut self, ops: &mut Ops) -> usize {
         self.let_go(false);
-        self.push_sends(false, ops.has_short_reads());
+        self.push_sends(ops.has_short_reads());
         self.ring.submit();
         let mut batch = std::mem::take(&mut self.batch);
         self.ring.take_completions(&mut batch);
@@ -348,7 +348,7 @@ impl Uring {
     pub(crate) fn park(&mut self, timeout_ns: Option<u64>) {
         if self.ready.is_empty() {
             self.let_go(true);
-            self.push_sends(true, false);
+            self.push_all_sends();
             self.patience.sleep(self.clock.now_ns());
             self.ring.wait(timeout_ns);
         }

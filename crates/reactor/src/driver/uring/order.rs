@@ -52,22 +52,22 @@ impl Uring {
         self.ring.submit();
     }
 
-    /// Pushes the sends that go out now: all of them before the core rests.
-    pub(super) fn push_sends(&mut self, rests: bool, drive_reads: bool) {
+    /// Pushes the sends that go out in this turn.
+    pub(super) fn push_sends(&mut self, drive_reads: bool) {
         // SAFETY: as in `submit`, which held them.
-        unsafe {
-            if rests {
-                self.ring.push_all(self.sends.all());
-            } else {
-                self.ring.push_all(self.sends.due(drive_reads));
-            }
-        }
+        unsafe { self.ring.push_all(self.sends.due(drive_reads)) };
+    }
+
+    /// Pushes all sends, as before the core rests.
+    pub(super) fn push_all_sends(&mut self) {
+        // SAFETY: as in `submit`, which held them.
+        unsafe { self.ring.push_all(self.sends.all()) };
     }
 
     pub(super) fn push_cancel(&mut self, data: u64) {
         // Nothing is called back before it was begun.
-        if self.sends.hold_one_with(data) {
-            self.push_sends(true, false);
+        if self.sends.holds(data) {
+            self.push_all_sends();
         }
         let entry = opcode::AsyncCancel::new(data).build().user_data(CANCEL_DATA);
         // SAFETY: the entry names neither memory nor a descriptor.

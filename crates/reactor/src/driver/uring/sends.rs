@@ -36,7 +36,7 @@ impl Sends {
     }
 
     /// The entry with this user data is among them.
-    pub(super) fn hold_one_with(&self, data: u64) -> bool {
+    pub(super) fn holds(&self, data: u64) -> bool {
         self.0.iter().any(|held| held.entry.get_user_data() == data)
     }
 
@@ -100,7 +100,7 @@ mod tests {
     fn no_turn_has_more_than_it_has_tasks() {
         let mut sends = sends(1000, 1000);
         assert_eq!(sends.due(false).count(), POLLS_PER_TURN_MAX);
-        assert!(sends.hold_one_with(999) && !sends.hold_one_with(0));
+        assert!(sends.holds(999) && !sends.holds(0));
         assert_eq!(sends.all().count(), 1000 - POLLS_PER_TURN_MAX, "before the core rests");
     }
 
