@@ -46,6 +46,7 @@ fn what_was_written_is_read_back(driver: DriverChoice) {
             }
             let stats = file.stats();
             assert_eq!((stats.reads, stats.writes, stats.flushes), (6, 6, 9));
+            assert_eq!(stats.answered, 18);
             assert_eq!(stats.read_bytes, offset);
         }
     });

@@ -54,7 +54,7 @@ pub(super) const PARTITION_GAUGES: [&str; 32] = [
 ];
 pub(super) const CACHE_GAUGES: [&str; 6] =
     ["cache_hits", "cache_misses", "cache_entries", "cache_bytes", "cache_capacity_bytes", "cache_evictions"];
-pub(super) const DEVICE_GAUGES: [&str; 8] = [
+pub(super) const DEVICE_GAUGES: [&str; 9] = [
     "reads",
     "read_bytes",
     "writes",
@@ -63,6 +63,7 @@ pub(super) const DEVICE_GAUGES: [&str; 8] = [
     "gate_waits",
     "gate_device_ns",
     "gate_reads_max",
+    "silence_seconds",
 ];
 
 pub(super) fn partition_values(m: &PartitionMetrics) -> [u64; PARTITION_GAUGES.len()] {
@@ -106,8 +107,18 @@ pub(super) fn cache_values(m: &CacheMetrics) -> [u64; CACHE_GAUGES.len()] {
     [m.hits, m.misses, m.entries, m.bytes, m.capacity_bytes, m.evictions]
 }
 
-pub(super) fn device_values(s: &FileStats, gate: &GateStats) -> [u64; DEVICE_GAUGES.len()] {
-    [s.reads, s.read_bytes, s.writes, s.written_bytes, s.flushes, gate.waited, gate.device_ns, gate.reads_max]
+pub(super) fn device_values(s: &FileStats, gate: &GateStats, silence_s: u64) -> [u64; DEVICE_GAUGES.len()] {
+    [
+        s.reads,
+        s.read_bytes,
+        s.writes,
+        s.written_bytes,
+        s.flushes,
+        gate.waited,
+        gate.device_ns,
+        gate.reads_max,
+        silence_s,
+    ]
 }
 
 /// Publishes the gauges of a device; false if it is gone.

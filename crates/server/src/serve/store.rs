@@ -10,7 +10,7 @@
 //! * an array is closed before the partitions below it;
 //! * what a member that is out does at the end holds up nobody for long.
 
-use super::devices::Found;
+use super::devices::{Found, Silence};
 use super::gauges::{
     CACHE_GAUGES, DEVICE_GAUGES, PARTITION_GAUGES, Publishers, cache_values, device_values, label,
     partition_values,
@@ -62,6 +62,7 @@ pub(super) struct Setup {
 struct OpenDevice {
     file: File,
     gated: Gated,
+    silence: Silence,
 }
 
 /// A partition of the server.
@@ -160,11 +161,13 @@ impl Store {
             None => Rc::new(file.clone()),
         };
         let gated = Gated::new(&self.reactor, block, policy);
-        let device = Rc::new(OpenDevice { file, gated });
-        let weak = Rc::downgrade(&device);
+        let silence = Silence::of(&file, self.reactor.now_ns());
+        let device = Rc::new(OpenDevice { file, gated, silence });
+        let (weak, reactor) = (Rc::downgrade(&device), self.reactor.clone());
         self.publishers.publish(self.label("core", self.reactor.core().0, path), &DEVICE_GAUGES, move || {
             let device = weak.upgrade()?;
-            Some(device_values(&device.file.stats(), &device.gated.stats()).to_vec())
+            let silence_s = device.silence.look(reactor.now_ns());
+            Some(device_values(&device.file.stats(), &device.gated.stats(), silence_s).to_vec())
         });
         Ok(device)
     }

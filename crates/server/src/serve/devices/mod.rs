@@ -12,12 +12,14 @@
 //! Never: it opens a partition.
 
 mod several;
+mod silence;
 
 use super::run_on_reactor;
 use crate::config::{Config, ConfigError, Size};
 use anyhow::{Context, Result, anyhow};
 use plimsoll_flash::{DeviceError, FormatOptions, Superblock};
 use plimsoll_reactor::{File, FileOptions, Reactor};
+pub(super) use silence::Silence;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -217,7 +219,7 @@ pub async fn format(
         written_ahead: is_block_device(Path::new(file.path())),
         ..asked.options(random_id(reactor), hash_secret, reactor.wall_ms())
     };
-    let superblock = plimsoll_flash::format(file, &options).await?;
+    let superblock = silence::told_until(reactor, file, plimsoll_flash::format(file, &options)).await?;
     tracing::info!(
         device = file.path(),
         bytes = file.size_bytes(),
