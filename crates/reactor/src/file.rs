@@ -24,7 +24,7 @@ pub struct FileOptions {
     pub read_only: bool,
 }
 
-/// What was asked of a file since it was opened, and how much of that was answered.
+/// What was asked of a file since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileStats {
     /// Read operations.
@@ -37,8 +37,6 @@ pub struct FileStats {
     pub written_bytes: u64,
     /// Flushes, and writes that flush themselves.
     pub flushes: u64,
-    /// Operations that have ended, well or not.
-    pub answered: u64,
 }
 
 /// What a driver tells of a file it opened.
@@ -133,16 +131,16 @@ impl File {
         self.0.reactor.0.ops.borrow().in_flight_of(self.0.id)
     }
 
+    /// Reads, writes and flushes that have ended, well or not, those that nobody waited for included.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        self.0.reactor.0.ops.borrow().answered_of(self.0.id)
+    }
+
     fn count(&self, change: impl FnOnce(&mut FileStats)) {
         let mut stats = self.0.stats.get();
         change(&mut stats);
         self.0.stats.set(stats);
-    }
-
-    async fn ask(&self, op: Op) -> (io::Result<u64>, Op) {
-        let ended = OpFuture::new(self.0.reactor.clone(), op).await;
-        self.count(|s| s.answered += 1);
-        ended
     }
 
     fn check(&self, offset: u64, len: usize) {
@@ -160,7 +158,7 @@ impl File {
         self.check(offset, len);
         self.count(|s| (s.reads, s.read_bytes) = (s.reads + 1, s.read_bytes + len as u64));
         let op = Op::Read { file: self.0.id, offset, buf: Buf::for_read(len) };
-        let (result, op) = self.ask(op).await;
+        let (result, op) = OpFuture::new(self.0.reactor.clone(), op).await;
         let Op::Read { buf, .. } = op else { unreachable!("an operation keeps its kind") };
         let count = result?;
         assert_eq!(count, len as u64, "drivers complete reads whole");
@@ -179,7 +177,7 @@ impl File {
             s.flushes += u64::from(durable);
         });
         let op = Op::Write { file: self.0.id, offset, buf, durable };
-        let (result, _) = self.ask(op).await;
+        let (result, _) = OpFuture::new(self.0.reactor.clone(), op).await;
         assert!(result.as_ref().map_or(true, |count| *count == len as u64), "drivers complete writes whole");
         result.map(|_| ())
     }
@@ -190,7 +188,7 @@ impl File {
     /// The device's error; which of the writes are durable is then unknown.
     pub async fn flush(&self) -> io::Result<()> {
         self.count(|s| s.flushes += 1);
-        let (result, _) = self.ask(Op::Flush { file: self.0.id }).await;
+        let (result, _) = OpFuture::new(self.0.reactor.clone(), Op::Flush { file: self.0.id }).await;
         result.map(|_| ())
     }
 }

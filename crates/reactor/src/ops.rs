@@ -121,6 +121,8 @@ pub(crate) struct Ops {
     short_reads: usize,
     /// Files of which nothing more is asked.
     retired: Vec<FileId>,
+    /// Operations that have ended, by the file. There are as many files as devices.
+    answered: Vec<(FileId, u64)>,
     /// The reactor stops: of what was posted no rest is sent.
     stops: bool,
 }
@@ -194,7 +196,11 @@ impl Ops {
     pub(crate) fn complete(&mut self, token: Token, result: io::Result<u64>) -> Left {
         let (slot, generation) = split(token);
         assert_eq!(self.slots[slot].generation, generation, "completion of an operation not in flight");
-        self.short_reads -= usize::from(self.slots[slot].op.as_ref().is_some_and(Op::is_short_read));
+        let op = self.slots[slot].op.as_ref().expect("a slot in use owns its operation");
+        self.short_reads -= usize::from(op.is_short_read());
+        if let Some(file) = op.file() {
+            self.count_answer(file);
+        }
         if let State::Posted(_) = self.slots[slot].state {
             return self.complete_post(slot, result);
         }
@@ -210,6 +216,13 @@ impl Ops {
             State::Free | State::Done(_) | State::Posted(_) => panic!("operation completed twice"),
         }
         Left::Nothing
+    }
+
+    fn count_answer(&mut self, file: FileId) {
+        match self.answered.iter_mut().find(|(known, _)| *known == file) {
+            Some((_, count)) => *count += 1,
+            None => self.answered.push((file, 1)),
+        }
     }
 
     /// A piece of a posted send has left, or will not.
@@ -281,6 +294,11 @@ impl Ops {
         self.slots.iter().filter(is_its).filter(|slot| slot.state.is_with_driver()).count()
     }
 
+    /// Operations of a file that have ended, well or not, those that nobody waited for included.
+    pub(crate) fn answered_of(&self, file: FileId) -> u64 {
+        self.answered.iter().find(|(known, _)| *known == file).map_or(0, |(_, count)| *count)
+    }
+
     /// Nothing more is asked of a file.
     pub(crate) fn retire(&mut self, file: FileId) {
         if !self.retired.contains(&file) {
@@ -291,6 +309,7 @@ impl Ops {
     /// A file is closed: another may have its name.
     pub(crate) fn closed(&mut self, file: FileId) {
         self.retired.retain(|retired| *retired != file);
+        self.answered.retain(|(answered, _)| *answered != file);
     }
 
     fn is_retired(&self, op: &Op) -> bool {

@@ -161,12 +161,12 @@ impl Store {
             None => Rc::new(file.clone()),
         };
         let gated = Gated::new(&self.reactor, block, policy);
-        let silence = Silence::of(&file, self.reactor.now_ns());
+        let silence = Silence::of(&file, &self.reactor);
         let device = Rc::new(OpenDevice { file, gated, silence });
-        let (weak, reactor) = (Rc::downgrade(&device), self.reactor.clone());
+        let weak = Rc::downgrade(&device);
         self.publishers.publish(self.label("core", self.reactor.core().0, path), &DEVICE_GAUGES, move || {
             let device = weak.upgrade()?;
-            let silence_s = device.silence.look(reactor.now_ns());
+            let silence_s = device.silence.look();
             Some(device_values(&device.file.stats(), &device.gated.stats(), silence_s).to_vec())
         });
         Ok(device)

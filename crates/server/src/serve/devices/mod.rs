@@ -20,6 +20,7 @@ use anyhow::{Context, Result, anyhow};
 use plimsoll_flash::{DeviceError, FormatOptions, Superblock};
 use plimsoll_reactor::{File, FileOptions, Reactor};
 pub(super) use silence::Silence;
+use silence::told_until;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -131,7 +132,7 @@ async fn prepare_one(reactor: &Reactor, config: &Config, path: &str) -> Result<F
     let options = FileOptions { create_bytes: Some(config.size.0), read_only: false };
     let file = open_when_free(reactor, path, &options).await?;
     warn_of_size(config, path, file.size_bytes());
-    let superblock = match plimsoll_flash::inspect(&file).await {
+    let superblock = match told_until(reactor, &file, plimsoll_flash::inspect(&file)).await {
         Err(DeviceError::Blank) => format(reactor, &file, &asked).await,
         other => other,
     };
@@ -219,7 +220,7 @@ pub async fn format(
         written_ahead: is_block_device(Path::new(file.path())),
         ..asked.options(random_id(reactor), hash_secret, reactor.wall_ms())
     };
-    let superblock = silence::told_until(reactor, file, plimsoll_flash::format(file, &options)).await?;
+    let superblock = told_until(reactor, file, plimsoll_flash::format(file, &options)).await?;
     tracing::info!(
         device = file.path(),
         bytes = file.size_bytes(),

@@ -3,7 +3,8 @@
 //! Invariant: nothing is written unless all devices are blank or absent.
 
 use super::{
-    Devices, FormatAsked, Found, asked_by, check_new_file, format, identity, open_when_free, warn_of_size,
+    Devices, FormatAsked, Found, asked_by, check_new_file, format, identity, open_when_free, told_until,
+    warn_of_size,
 };
 use crate::config::Config;
 use anyhow::{Result, anyhow, bail};
@@ -54,7 +55,7 @@ async fn look(reactor: &Reactor, path: &str) -> Result<Look> {
             };
         }
     };
-    match plimsoll_flash::inspect(&file).await {
+    match told_until(reactor, &file, plimsoll_flash::inspect(&file)).await {
         Ok(superblock) => Ok(Look::Formatted(Box::new(superblock))),
         Err(DeviceError::Blank) => Ok(Look::Blank),
         // A newer server's data: that is no device that failed.

@@ -4,7 +4,7 @@
 //! at once a second.
 //!
 //! Invariants: a device that is asked nothing is not silent; a silence is told when it is long, each minute
-//! from then on, and once more when it has ended.
+//! from then on, and once more when it has ended, unless the device was let go before.
 //!
 //! Never: it gives up what was asked; a drive may answer late.
 
@@ -61,27 +61,30 @@ impl Seen {
     }
 }
 
-/// A device that is looked at.
+/// A device that a core looks at.
 pub(in crate::serve) struct Silence {
+    reactor: Reactor,
     file: File,
     seen: Cell<Seen>,
 }
 
 impl Silence {
-    pub(in crate::serve) fn of(file: &File, now_ns: u64) -> Silence {
-        Silence { file: file.clone(), seen: Cell::new(Seen::begin(now_ns, 0)) }
+    pub(in crate::serve) fn of(file: &File, reactor: &Reactor) -> Silence {
+        let seen = Cell::new(Seen::begin(reactor.now_ns(), file.answered()));
+        Silence { reactor: reactor.clone(), file: file.clone(), seen }
     }
 
     /// Looks, and tells what is to be told; for how many whole seconds it has been silent.
-    pub(in crate::serve) fn look(&self, now_ns: u64) -> u64 {
+    pub(in crate::serve) fn look(&self) -> u64 {
         let (mut seen, in_flight) = (self.seen.get(), self.file.in_flight());
-        let (silence_ns, told) = seen.look(now_ns, self.file.stats().answered, in_flight > 0);
+        let now_ns = self.reactor.now_ns();
+        let (silence_ns, told) = seen.look(now_ns, self.file.answered(), in_flight > 0);
         self.seen.set(seen);
-        let (device, seconds) = (self.file.path(), silence_ns / 1_000_000_000);
+        let (device, core, seconds) = (self.file.path(), self.reactor.core().0, silence_ns / 1_000_000_000);
         match told {
             Told::Nothing => {}
-            Told::Lasts => tracing::warn!(device, seconds, in_flight, "the device answers nothing"),
-            Told::Over => tracing::warn!(device, seconds, "the device answers again"),
+            Told::Lasts => tracing::warn!(device, core, seconds, in_flight, "the device answers nothing"),
+            Told::Over => tracing::warn!(device, core, seconds, "the device answers again"),
         }
         now_ns.saturating_sub(seen.since_ns) / 1_000_000_000
     }
@@ -90,9 +93,9 @@ impl Silence {
 /// What comes of something that is asked of a device, whose silences are told meanwhile.
 pub(super) async fn told_until<T>(reactor: &Reactor, file: &File, asked: impl Future<Output = T>) -> T {
     let looks = async {
-        let silence = Silence::of(file, reactor.now_ns());
+        let silence = Silence::of(file, reactor);
         loop {
-            silence.look(reactor.now_ns());
+            silence.look();
             reactor.sleep_ns(LOOK_NS).await;
         }
     };
